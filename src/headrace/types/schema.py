@@ -1,0 +1,65 @@
+"""Row schemas: names with Spark SQL types, and the Arrow types that carry them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StructField, StructType
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a name as declared and a Spark type (``pyspark.sql.types``)."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+
+    @property
+    def sql(self) -> str:
+        """The type as Spark SQL writes it, such as ``decimal(10,2)``."""
+        return str(self.type.simpleString())
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a relation, in order. Names are unique regardless of case."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column names, in order."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def spark(self) -> StructType:
+        """The schema as Spark's ``StructType``."""
+        return StructType([StructField(c.name, c.type, c.nullable) for c in self.columns])
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The schema as Arrow carries it between Spark and Python; all fields nullable.
+
+        Timestamps are microseconds, in UTC; strings have 32-bit offsets.
+        """
+        converted = to_arrow_schema(self.spark, timezone="UTC")
+        return pa.schema([field.with_nullable(True) for field in converted])
+
+    @classmethod
+    def of_spark(cls, spark: StructType) -> Schema:
+        """Return the schema that a ``StructType`` describes."""
+        return cls(tuple(Column(f.name, f.dataType, f.nullable) for f in spark.fields))
+
+    def to_json(self) -> Any:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return self.spark.jsonValue()
+
+    @classmethod
+    def of_json(cls, value: Any) -> Schema:
+        """Return the schema that :meth:`to_json` wrote."""
+        return cls.of_spark(StructType.fromJson(value))
