@@ -42,8 +42,7 @@ def commit_epoch(
     stage("epoch")
     _drop(connection, commit.dropped, commit.epoch)
     stage("dropped")
-    for created in commit.created:
-        _create(connection, created, commit.epoch)
+    _create(connection, commit.created, commit.epoch)
     stage("created")
     _insert_reads(connection, commit)
     stage("reads")
@@ -102,29 +101,39 @@ def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epo
         connection.execute(change)
 
 
-def _create(connection: sa.Connection, created: NewObject, epoch: Epoch) -> None:
-    relation = created.relation
-    row = {
-        "relation": relation,
-        "name": created.name,
-        "kind": created.kind,
-        "definition": dict(created.definition),
-        "created_epoch": epoch,
-    }
-    connection.execute(schema.objects.insert(), row)
-    log = {"relation": relation, "log_end": 0, "consumed": 0, "rejected": 0}
-    connection.execute(schema.logs.insert(), log)
+def _create(connection: sa.Connection, created: Sequence[NewObject], epoch: Epoch) -> None:
+    _insert(
+        connection,
+        schema.objects,
+        (
+            {
+                "relation": new.relation,
+                "name": new.name,
+                "kind": new.kind,
+                "definition": dict(new.definition),
+                "created_epoch": epoch,
+            }
+            for new in created
+        ),
+    )
+    empty = {"log_end": 0, "consumed": 0, "rejected": 0}
+    _insert(connection, schema.logs, ({"relation": new.relation, **empty} for new in created))
     _insert(
         connection,
         schema.dependencies,
-        ({"relation": relation, "input": used} for used in dict.fromkeys(created.inputs)),
+        (
+            {"relation": new.relation, "input": used}
+            for new in created
+            for used in dict.fromkeys(new.inputs)
+        ),
     )
     _insert(
         connection,
         schema.arrangements,
         (
-            {"id": new.id, "owner": relation, "layout": dict(new.layout), "since": epoch}
-            for new in created.arrangements
+            {"id": kept.id, "owner": new.relation, "layout": dict(kept.layout), "since": epoch}
+            for new in created
+            for kept in new.arrangements
         ),
     )
 
