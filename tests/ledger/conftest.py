@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlalchemy as sa
 
 from headrace.ledger import (
     EpochCommit,
@@ -15,6 +17,7 @@ from headrace.ledger import (
     NewRun,
     RunKind,
     SegmentFile,
+    schema,
 )
 from headrace.types import ArrangementId, Epoch, RelationId
 
@@ -62,9 +65,26 @@ def clock() -> Clock:
     return Clock()
 
 
+def postgres() -> str:
+    """The URL of an empty PostgreSQL database for tests, emptied again; skips where none is."""
+    url = os.environ.get("HEADRACE_TEST_POSTGRES")
+    if url is None:
+        pytest.skip("no PostgreSQL: set HEADRACE_TEST_POSTGRES to a database's URL")
+    engine = sa.create_engine(url)
+    schema.metadata.drop_all(engine)
+    engine.dispose()
+    return url
+
+
 @pytest.fixture
-def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
-    with Ledger.open(tmp_path / "ledger.db", clock=clock) as opened:
+def address(tmp_path: Path, request: pytest.FixtureRequest) -> str | Path:
+    """Where the test's ledger is: in SQLite, unless a test asks for PostgreSQL."""
+    return postgres() if getattr(request, "param", "") == "postgresql" else tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(address: str | Path, clock: Clock) -> Iterator[Ledger]:
+    with Ledger.open(address, clock=clock) as opened:
         opened.acquire()
         yield opened
 

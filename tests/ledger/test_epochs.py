@@ -63,10 +63,11 @@ def test_an_epoch_that_does_not_follow_the_last_is_a_conflict(
     assert ledger.last_epoch() == 1
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
 def test_a_stale_writer_can_change_nothing(
-    tmp_path: Path, ledger: Ledger, orders: NewObject
+    address: str | Path, ledger: Ledger, orders: NewObject
 ) -> None:
-    with Ledger.open(tmp_path / "ledger.db") as other:
+    with Ledger.open(address) as other:
         assert other.acquire() == 2
         writes = [
             lambda: ledger.commit(EpochCommit(Epoch(1), "stale")),

@@ -82,6 +82,7 @@ def test_a_producer_that_repeats_itself_is_heard_once(ledger: Ledger, orders: Ne
     assert len(ledger.known_files().segments) == 3
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
 def test_rejects_are_counted_kept_and_cut(ledger: Ledger, orders: NewObject, clock: Clock) -> None:
     clock.now = 5.0
     first = Reject("a.json", 3, "price", '"x" is not an INT', "{...}")
@@ -106,6 +107,7 @@ def test_an_ignored_append_records_nothing_that_came_with_it(
     assert ledger.reject_count(orders.relation) == 1
 
 
+@pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
 def test_concurrent_appends_get_disjoint_offsets_without_gaps(
     ledger: Ledger, orders: NewObject
 ) -> None:

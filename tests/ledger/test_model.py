@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.ledger.conftest import relation, run, segment
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.ledger.conftest import postgres, relation, run, segment
 
 from headrace.errors import HeadraceError
 from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, Read, RunKind
@@ -24,7 +31,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.TemporaryDirectory()
-        self.path = Path(self.directory.name) / "ledger.db"
+        self.path = self.place()
         self.ledger = Ledger.open(self.path)
         self.ledger.acquire()
         self.names = itertools.count()
@@ -35,6 +42,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.since: dict[ArrangementId, int] = {}
         self.ends: dict[RelationId, int] = {}
         self.consumed: dict[RelationId, int] = {}
+
+    def place(self) -> str | Path:
+        return Path(self.directory.name) / "ledger.db"
 
     def teardown(self) -> None:
         self.ledger.close()
@@ -152,6 +162,19 @@ class LedgerMachine(RuleBasedStateMachine):
                 found = self.ledger.delta_runs(arrangement, Epoch(since), Epoch(last))
                 gained = self.history[-1][arrangement] - self.history[since][arrangement]
                 assert {one.name for one in found} == gained
+
+
+class PostgresMachine(LedgerMachine):
+    """The same in PostgreSQL."""
+
+    def place(self) -> str:
+        return postgres()
+
+
+def test_a_ledger_in_postgresql_agrees_with_its_model() -> None:
+    postgres()
+    few = settings(max_examples=10, stateful_step_count=20, deadline=None)
+    run_state_machine_as_test(PostgresMachine, settings=few)
 
 
 TestLedgerAgreesWithItsModel = LedgerMachine.TestCase
