@@ -1,0 +1,120 @@
+"""Relations, settings, dirty views and the list of epochs, as kept in the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from headrace.ledger import schema
+from headrace.ledger.records import Dirty, EpochRecord, Fence, ObjectRecord, Read
+from headrace.types import Epoch, Offset, RelationId
+
+_RESERVED = frozenset({"format", "identity"})
+
+
+def reserve_relation(connection: sa.Connection) -> RelationId:
+    """Hand out an id that no relation has or will have."""
+    reserved: int = connection.execute(sa.select(schema.fence.c.next_relation)).scalar_one()
+    connection.execute(schema.fence.update().values(next_relation=reserved + 1))
+    return RelationId(reserved)
+
+
+def objects(connection: sa.Connection, epoch: Epoch | None) -> tuple[ObjectRecord, ...]:
+    """Return the relations that live at an epoch (None: now), by id."""
+    table = schema.objects
+    alive: sa.ColumnElement[bool] = table.c.dropped_epoch.is_(None)
+    if epoch is not None:
+        alive = (table.c.created_epoch <= epoch) & (alive | (table.c.dropped_epoch > epoch))
+    inputs: dict[int, list[RelationId]] = {}
+    for relation, used in connection.execute(
+        sa.select(schema.dependencies).order_by(schema.dependencies.c.input)
+    ):
+        inputs.setdefault(relation, []).append(RelationId(used))
+    query = sa.select(table).where(alive).order_by(table.c.relation)
+    return tuple(
+        ObjectRecord(
+            RelationId(row.relation),
+            row.name,
+            row.kind,
+            row.definition,
+            Epoch(row.created_epoch),
+            None if row.dropped_epoch is None else Epoch(row.dropped_epoch),
+            tuple(inputs.get(row.relation, ())),
+        )
+        for row in connection.execute(query)
+    )
+
+
+def epochs(connection: sa.Connection, limit: int) -> tuple[EpochRecord, ...]:
+    """Return the newest epochs with what each one read, newest first."""
+    table, reads = schema.epochs, schema.reads
+    query = sa.select(table).where(table.c.epoch > 0).order_by(table.c.epoch.desc()).limit(limit)
+    rows = connection.execute(query).all()
+    lineage: dict[int, list[Read]] = {}
+    if rows:
+        oldest = rows[-1].epoch
+        found = sa.select(reads).where(reads.c.epoch >= oldest).order_by(reads.c.relation)
+        for row in connection.execute(found):
+            read = Read(RelationId(row.relation), Offset(row.from_offset), Offset(row.to_offset))
+            lineage.setdefault(row.epoch, []).append(read)
+    return tuple(
+        EpochRecord(
+            Epoch(row.epoch),
+            row.committed_at,
+            row.attempt,
+            Fence(row.fence),
+            row.counters,
+            tuple(lineage.get(row.epoch, ())),
+        )
+        for row in rows
+    )
+
+
+def epoch_at(connection: sa.Connection, timestamp: float) -> Epoch:
+    """Return the last epoch committed at or before a time in Unix seconds; 0 before the first."""
+    table = schema.epochs.c
+    query = sa.select(sa.func.max(table.epoch)).where(table.committed_at <= timestamp)
+    return Epoch(connection.execute(query).scalar() or 0)
+
+
+def get_setting(connection: sa.Connection, key: str) -> Any:
+    """Return a setting's value; None if it was never set."""
+    query = sa.select(schema.meta.c.value).where(schema.meta.c.key == key)
+    return connection.execute(query).scalar()
+
+
+def set_setting(connection: sa.Connection, key: str, value: Any) -> None:
+    """Set a setting to a value that ``json`` can write."""
+    if key in _RESERVED:
+        raise ValueError(key)
+    mine = schema.meta.c.key == key
+    connection.execute(schema.meta.delete().where(mine))
+    connection.execute(schema.meta.insert(), {"key": key, "value": value})
+
+
+def mark_dirty(connection: sa.Connection, entry: Dirty) -> None:
+    """Record a dirty view; for a cause that is recorded already, the earlier time stays."""
+    table = schema.dirty
+    mine = (table.c.view == entry.view) & (table.c.cause == entry.cause)
+    earlier = connection.execute(sa.select(table.c.since).where(mine)).scalar()
+    since = entry.since if earlier is None else min(earlier, entry.since)
+    connection.execute(table.delete().where(mine))
+    row = {"view": entry.view, "cause": entry.cause, "since": since, "detail": entry.detail}
+    connection.execute(table.insert(), row)
+
+
+def clear_dirty(connection: sa.Connection, view: RelationId, cause: str | None) -> None:
+    """Record that a view was repaired, from one cause or, with None, from all."""
+    table = schema.dirty
+    change = table.delete().where(table.c.view == view)
+    connection.execute(change if cause is None else change.where(table.c.cause == cause))
+
+
+def dirty(connection: sa.Connection) -> tuple[Dirty, ...]:
+    """Return every dirty entry, oldest first."""
+    query = sa.select(schema.dirty).order_by(schema.dirty.c.since, schema.dirty.c.view)
+    return tuple(
+        Dirty(RelationId(row.view), row.cause, row.since, row.detail)
+        for row in connection.execute(query)
+    )

@@ -1,0 +1,207 @@
+"""Writing an epoch, and compacting between epochs.
+
+The order of statements inside a transaction is free: none of them is seen before all are.
+``stage`` is called between them, with a name, so that a test can crash at each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import invariants, schema
+from headrace.ledger.records import EpochCommit, Fence, Merge, NewObject, NewRun
+from headrace.types import Epoch, RelationId
+
+Stage = Callable[[str], None]
+
+
+def last_epoch(connection: sa.Connection) -> Epoch:
+    """Return the newest committed epoch."""
+    return Epoch(connection.execute(sa.select(sa.func.max(schema.epochs.c.epoch))).scalar_one())
+
+
+def commit_epoch(
+    connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float, stage: Stage
+) -> Epoch:
+    """Write one epoch, if it follows the last one and breaks no invariant."""
+    last = last_epoch(connection)
+    if last != commit.previous:
+        raise HeadraceError(
+            Code.CONFLICT,
+            f"epoch {commit.epoch} did not follow the last one",
+            f"It was built on epoch {commit.previous}; the last is {last}.",
+            "Build it again on the last epoch.",
+        )
+    invariants.check(connection, commit, invariants.EVERY_EPOCH)
+    stage("checked")
+    _insert_epoch(connection, commit, fence, now)
+    stage("epoch")
+    _drop(connection, commit.dropped, commit.epoch)
+    stage("dropped")
+    for created in commit.created:
+        _create(connection, created, commit.epoch)
+    stage("created")
+    _insert_reads(connection, commit)
+    stage("reads")
+    _insert_runs(connection, commit.runs, commit.epoch)
+    stage("runs")
+    _apply(connection, commit.merges, commit.epoch)
+    stage("merges")
+    return commit.epoch
+
+
+def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) -> Epoch:
+    """Replace runs by their sums as of the first epoch not yet committed; return that epoch."""
+    previous = last_epoch(connection)
+    commit = EpochCommit(previous, "compaction", merges=tuple(merges))
+    _require_live(connection, merges)
+    invariants.check(connection, commit, invariants.EVERY_CHANGE_OF_RUNS)
+    stage("checked")
+    _apply(connection, merges, commit.epoch)
+    stage("merges")
+    return commit.epoch
+
+
+def _insert_epoch(connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float) -> None:
+    epochs = schema.epochs.c
+    query = sa.select(epochs.committed_at).where(epochs.epoch == commit.previous)
+    row = {
+        "epoch": commit.epoch,
+        # Clocks step back; commit times do not, so that a time names one epoch.
+        "committed_at": max(now, connection.execute(query).scalar_one()),
+        "attempt": commit.attempt,
+        "fence": fence,
+        "counters": dict(commit.counters),
+    }
+    connection.execute(schema.epochs.insert(), row)
+
+
+def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epoch) -> None:
+    if not relations:
+        return
+    objects, arrangements, runs = schema.objects, schema.arrangements, schema.runs
+    for change in (
+        objects.update().where(objects.c.relation.in_(relations)).values(dropped_epoch=epoch),
+        runs.update()
+        .where(
+            runs.c.arrangement.in_(
+                sa.select(arrangements.c.id).where(arrangements.c.owner.in_(relations))
+            ),
+            runs.c.removed == schema.NEVER,
+        )
+        .values(removed=epoch),
+        arrangements.update()
+        .where(arrangements.c.owner.in_(relations))
+        .values(dropped_epoch=epoch),
+        schema.dirty.delete().where(schema.dirty.c.view.in_(relations)),
+    ):
+        connection.execute(change)
+
+
+def _create(connection: sa.Connection, created: NewObject, epoch: Epoch) -> None:
+    relation = created.relation
+    row = {
+        "relation": relation,
+        "name": created.name,
+        "kind": created.kind,
+        "definition": dict(created.definition),
+        "created_epoch": epoch,
+    }
+    connection.execute(schema.objects.insert(), row)
+    log = {"relation": relation, "log_end": 0, "consumed": 0, "rejected": 0}
+    connection.execute(schema.logs.insert(), log)
+    _insert(
+        connection,
+        schema.dependencies,
+        ({"relation": relation, "input": used} for used in dict.fromkeys(created.inputs)),
+    )
+    _insert(
+        connection,
+        schema.arrangements,
+        (
+            {"id": new.id, "owner": relation, "layout": dict(new.layout), "since": epoch}
+            for new in created.arrangements
+        ),
+    )
+
+
+def _insert_reads(connection: sa.Connection, commit: EpochCommit) -> None:
+    moved = [read for read in commit.reads if read.to_offset > read.from_offset]
+    if not moved:
+        return
+    _insert(
+        connection,
+        schema.reads,
+        (
+            {
+                "relation": read.relation,
+                "epoch": commit.epoch,
+                "from_offset": read.from_offset,
+                "to_offset": read.to_offset,
+            }
+            for read in moved
+        ),
+    )
+    change = (
+        schema.logs.update()
+        .where(schema.logs.c.relation == sa.bindparam("of"))
+        .values(consumed=sa.bindparam("to"))
+    )
+    connection.execute(change, [{"of": read.relation, "to": read.to_offset} for read in moved])
+
+
+def _insert_runs(connection: sa.Connection, runs: Iterable[NewRun], epoch: Epoch) -> None:
+    _insert(
+        connection,
+        schema.runs,
+        (
+            {
+                "name": run.name,
+                "arrangement": run.arrangement,
+                "rows": run.rows,
+                "bytes": run.bytes,
+                "checksum": run.checksum,
+                "low": run.low,
+                "high": run.high,
+                "added": epoch,
+                "removed": schema.NEVER,
+                "kind": run.kind.value,
+            }
+            for run in runs
+        ),
+    )
+
+
+def _apply(connection: sa.Connection, merges: Sequence[Merge], epoch: Epoch) -> None:
+    removed = [name for merge in merges for name in merge.inputs]
+    if removed:
+        change = schema.runs.update().where(schema.runs.c.name.in_(removed))
+        connection.execute(change.values(removed=epoch))
+    outputs = [merge.output for merge in merges if merge.output is not None]
+    _insert_runs(connection, outputs, epoch)
+
+
+def _require_live(connection: sa.Connection, merges: Sequence[Merge]) -> None:
+    """A drop may overtake a merge: that is no defect, only work for nothing."""
+    arrangements = schema.arrangements.c
+    query = sa.select(arrangements.id, arrangements.dropped_epoch).where(
+        arrangements.id.in_({merge.arrangement for merge in merges}),
+        arrangements.dropped_epoch.is_not(None),
+    )
+    for arrangement, epoch in connection.execute(query):
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'arrangement "{arrangement}" was dropped in epoch {epoch} while it was merged',
+            "Nothing was compacted.",
+            "Discard the merged run.",
+        )
+
+
+def _insert(connection: sa.Connection, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
+    listed = list(rows)
+    if listed:
+        connection.execute(table.insert(), listed)

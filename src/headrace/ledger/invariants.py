@@ -1,0 +1,226 @@
+"""What must be true of every commit, each as a predicate with a name.
+
+They run inside the commit's transaction, before it writes: the ledger is in the state that the
+commit builds on. A predicate returns None, or what it found wrong. None of these can fail unless
+Headrace has a defect; what users or other processes can cause is refused elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+import sqlalchemy as sa
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import schema
+from headrace.ledger.records import EpochCommit, NewRun
+
+Invariant = Callable[[sa.Connection, EpochCommit], str | None]
+T = TypeVar("T", int, str)
+
+
+def epochs_are_consecutive(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """The commit follows the last epoch, and that one followed another."""
+    query = sa.select(schema.epochs.c.epoch).order_by(schema.epochs.c.epoch.desc()).limit(2)
+    newest = list(connection.execute(query).scalars())
+    expected = [commit.previous, commit.previous - 1][: 1 if commit.previous == 0 else 2]
+    return None if newest == expected else f"the newest epochs are {newest}, not {expected}"
+
+
+def reads_continue_the_last(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """A relation is read once, from where the last epoch stopped, not past its log's end."""
+    twice = _repeated(read.relation for read in commit.reads)
+    if twice:
+        return f"relations {twice} are read twice"
+    if not commit.reads:
+        return None
+    logs = schema.logs.c
+    query = sa.select(logs.relation, logs.consumed, logs.log_end).where(
+        logs.relation.in_([read.relation for read in commit.reads])
+    )
+    known = {relation: (consumed, end) for relation, consumed, end in connection.execute(query)}
+    for read in commit.reads:
+        consumed, end = known.get(read.relation, (0, 0))
+        if read.from_offset != consumed:
+            return f"relation {read.relation} is read from {read.from_offset}, not {consumed}"
+        if not read.from_offset <= read.to_offset <= end:
+            return f"relation {read.relation} is read to {read.to_offset}; its log ends at {end}"
+    return None
+
+
+def run_names_are_new(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """A file's name is used once, for ever."""
+    names = [run.name for run in _new_runs(commit)]
+    twice = _repeated(names)
+    if twice:
+        return f"runs {twice} are added twice"
+    query = sa.select(schema.runs.c.name).where(schema.runs.c.name.in_(names))
+    old = sorted(connection.execute(query).scalars()) if names else []
+    return f"runs {old} exist already" if old else None
+
+
+def runs_belong_to_live_arrangements(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """A run is added to an arrangement that lives on after the commit."""
+    wanted = {run.arrangement for run in _new_runs(commit)}
+    wanted -= {new.id for created in commit.created for new in created.arrangements}
+    if not wanted:
+        return None
+    arrangements = schema.arrangements.c
+    query = sa.select(arrangements.id).where(
+        arrangements.id.in_(wanted),
+        arrangements.dropped_epoch.is_(None),
+        arrangements.owner.not_in(commit.dropped),
+    )
+    dead = sorted(wanted - set(connection.execute(query).scalars()))
+    return f"arrangements {dead} are not live" if dead else None
+
+
+def removed_runs_were_visible(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """A merge takes live runs of its own arrangement, each of them once."""
+    pairs = [(name, merge.arrangement) for merge in commit.merges for name in merge.inputs]
+    twice = _repeated(name for name, _ in pairs)
+    if twice:
+        return f"runs {twice} are merged twice"
+    runs = schema.runs.c
+    query = sa.select(runs.name, runs.arrangement).where(
+        runs.name.in_([name for name, _ in pairs]), runs.removed == schema.NEVER
+    )
+    live = {(name, owner) for name, owner in connection.execute(query)} if pairs else set()
+    gone = sorted(name for name, owner in pairs if (name, owner) not in live)
+    return f"runs {gone} are not live" if gone else None
+
+
+def merges_stay_in_their_arrangement(_connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """A merge's output belongs to the arrangement of its inputs."""
+    for merge in commit.merges:
+        if merge.output is not None and merge.output.arrangement != merge.arrangement:
+            return f"run {merge.output.name} leaves arrangement {merge.arrangement}"
+    return None
+
+
+def dropped_relations_have_no_dependants(
+    connection: sa.Connection, commit: EpochCommit
+) -> str | None:
+    """No relation that lives on, or is created now, is computed from a dropped one."""
+    needed = {relation for created in commit.created for relation in created.inputs}
+    created_on = sorted(needed.intersection(commit.dropped))
+    if created_on:
+        return f"relations {created_on} are dropped while new ones are computed from them"
+    if not commit.dropped:
+        return None
+    needs, objects = schema.dependencies.c, schema.objects.c
+    query = (
+        sa.select(needs.input, needs.relation)
+        .join(schema.objects, objects.relation == needs.relation)
+        .where(
+            needs.input.in_(commit.dropped),
+            objects.dropped_epoch.is_(None),
+            needs.relation.not_in(commit.dropped),
+        )
+    )
+    left = [f"{user} on {used}" for used, user in connection.execute(query)]
+    return f"dependants are left: {', '.join(sorted(left))}" if left else None
+
+
+def dropped_relations_are_live(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """What is dropped exists, and is dropped once."""
+    twice = _repeated(commit.dropped)
+    if twice:
+        return f"relations {twice} are dropped twice"
+    dead = sorted(set(commit.dropped) - _live(connection, commit.dropped))
+    return f"relations {dead} are not live" if dead else None
+
+
+def inputs_of_created_relations_are_live(
+    connection: sa.Connection, commit: EpochCommit
+) -> str | None:
+    """A new relation is computed from live ones, or from ones created with it."""
+    needed = {relation for created in commit.created for relation in created.inputs}
+    needed -= {created.relation for created in commit.created}
+    dead = sorted(needed - _live(connection, needed))
+    return f"relations {dead} are not live" if dead else None
+
+
+def relation_ids_are_reserved_and_new(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """A relation's id was handed out by the ledger, and stands for one relation for ever."""
+    ids = [created.relation for created in commit.created]
+    if not ids:
+        return None
+    bound = connection.execute(sa.select(schema.fence.c.next_relation)).scalar_one()
+    foreign = sorted(relation for relation in ids if not 0 < relation < bound)
+    if foreign:
+        return f"ids {foreign} were never reserved"
+    objects = schema.objects.c
+    query = sa.select(objects.relation).where(objects.relation.in_(ids))
+    used = sorted({*connection.execute(query).scalars(), *_repeated(ids)})
+    return f"ids {used} are used already" if used else None
+
+
+def live_names_are_unique(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """Two live relations never share a name."""
+    names = [created.name for created in commit.created]
+    objects = schema.objects.c
+    query = sa.select(objects.name).where(
+        objects.name.in_(names),
+        objects.dropped_epoch.is_(None),
+        objects.relation.not_in(commit.dropped),
+    )
+    taken = connection.execute(query).scalars() if names else ()
+    shared = sorted({*taken, *_repeated(names)})
+    return f"names {shared} are taken" if shared else None
+
+
+EVERY_CHANGE_OF_RUNS: Final[tuple[Invariant, ...]] = (
+    run_names_are_new,
+    runs_belong_to_live_arrangements,
+    removed_runs_were_visible,
+    merges_stay_in_their_arrangement,
+)
+"""What also holds for a compaction between epochs."""
+
+EVERY_EPOCH: Final[tuple[Invariant, ...]] = (
+    epochs_are_consecutive,
+    reads_continue_the_last,
+    *EVERY_CHANGE_OF_RUNS,
+    dropped_relations_are_live,
+    dropped_relations_have_no_dependants,
+    relation_ids_are_reserved_and_new,
+    inputs_of_created_relations_are_live,
+    live_names_are_unique,
+)
+
+
+def check(connection: sa.Connection, commit: EpochCommit, invariants: Sequence[Invariant]) -> None:
+    """Raise INTERNAL, naming the first invariant that does not hold."""
+    for invariant in invariants:
+        found = invariant(connection, commit)
+        if found is not None:
+            name = invariant.__name__.replace("_", " ")
+            raise HeadraceError(
+                Code.INTERNAL,
+                f"epoch {commit.epoch} breaks an invariant: {name}",
+                f"In attempt {commit.attempt!r}, {found}.",
+                "Nothing was committed. Please report this with the detail above.",
+            )
+
+
+def _new_runs(commit: EpochCommit) -> list[NewRun]:
+    outputs = [merge.output for merge in commit.merges if merge.output is not None]
+    return [*commit.runs, *outputs]
+
+
+def _repeated(values: Iterable[T]) -> list[T]:
+    return sorted(value for value, count in Counter(values).items() if count > 1)
+
+
+def _live(connection: sa.Connection, relations: Iterable[int]) -> set[int]:
+    wanted = list(relations)
+    if not wanted:
+        return set()
+    objects = schema.objects.c
+    query = sa.select(objects.relation).where(
+        objects.relation.in_(wanted), objects.dropped_epoch.is_(None)
+    )
+    return set(connection.execute(query).scalars())

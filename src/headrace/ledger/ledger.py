@@ -1,0 +1,342 @@
+"""The ledger as others use it: who may write, and one transaction per call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import sqlalchemy as sa
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import catalogue, commit, log, schema, spines
+from headrace.ledger.records import (
+    ArrangementRecord,
+    Dirty,
+    EpochCommit,
+    EpochRecord,
+    Fence,
+    Files,
+    LoadProgress,
+    Merge,
+    ObjectRecord,
+    OffsetRange,
+    ProducerPosition,
+    Reject,
+    RejectRecord,
+    Run,
+    Segment,
+    SegmentFile,
+)
+from headrace.ledger.store import Mode, Store
+from headrace.types import ArrangementId, Epoch, Offset, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+
+def _uninterrupted(_stage: str) -> None:
+    """Crash nowhere."""
+
+
+class Ledger:
+    """The transactional record of epochs.
+
+    Every method is one transaction. Writers follow one another; readers wait for nobody and see
+    one state. Only the process that last called :meth:`acquire` can write: the change of any
+    other fails whole with CONFLICT. Safe to use from several threads.
+    """
+
+    def __init__(
+        self, store: Store, clock: Callable[[], float], fault: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._fault = fault
+        self._lock = threading.Lock()
+        self._fence: Fence | None = None
+
+    @classmethod
+    def open(
+        cls,
+        where: str | Path,
+        mode: Mode = Mode.WRITE,
+        *,
+        clock: Callable[[], float] = time.time,
+        fault: Callable[[str], None] = _uninterrupted,
+    ) -> Ledger:
+        """Open and check the ledger at a SQLite file or a database URL.
+
+        In WRITE mode it is created if there is none. ``fault`` is called with the name of each
+        point at which a test may want to crash.
+
+        Raises:
+            HeadraceError: INVALID, UNSUPPORTED, CORRUPT or UNAVAILABLE; see :class:`Store`.
+        """
+        return cls(Store.open(where, mode, clock()), clock, fault)
+
+    def close(self) -> None:
+        """Close every connection to the database."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """A transaction of the newest writer."""
+        with self._lock, self._store.writing() as connection:
+            query = sa.select(schema.fence.c.token).with_for_update()
+            newest = connection.execute(query).scalar_one()
+            if newest != self._fence:
+                raise self._fenced_off(newest)
+            yield connection
+            self._fault("before commit")
+        self._fault("after commit")
+
+    def _fenced_off(self, newest: int) -> HeadraceError:
+        if self._fence is None:
+            return HeadraceError(
+                Code.INTERNAL, "ledger was written to before it was acquired for writing"
+            )
+        return HeadraceError(
+            Code.CONFLICT,
+            "another process took over the data directory",
+            f"This process holds fence {self._fence}; the newest is {newest}. Nothing was written.",
+            "Close this one, or open it again to take over.",
+        )
+
+    # Taking over
+
+    def acquire(self) -> Fence:
+        """Become the only writer: every earlier one's changes fail from now on."""
+        with self._lock, self._store.writing() as connection:
+            token = schema.fence.c.token
+            connection.execute(schema.fence.update().values(token=token + 1))
+            self._fence = Fence(connection.execute(sa.select(token)).scalar_one())
+        return self._fence
+
+    @property
+    def identity(self) -> str:
+        """What tells this ledger from every other, for ever."""
+        return str(self.get("identity"))
+
+    # Epochs
+
+    def last_epoch(self) -> Epoch:
+        """Return the newest committed epoch; 0 for an empty database."""
+        with self._store.reading() as connection:
+            return commit.last_epoch(connection)
+
+    @property
+    def upper(self) -> Epoch:
+        """The first epoch not yet committed."""
+        return Epoch(self.last_epoch() + 1)
+
+    def commit(self, change: EpochCommit) -> Epoch:
+        """Commit an epoch, all of it or nothing.
+
+        Raises:
+            HeadraceError: CONFLICT if it does not follow the last epoch, or another process took
+                over; INTERNAL if it breaks an invariant.
+        """
+        with self._writing() as connection:
+            fence = Fence(0) if self._fence is None else self._fence
+            return commit.commit_epoch(connection, change, fence, self._clock(), self._fault)
+
+    def epochs(self, limit: int = 100) -> tuple[EpochRecord, ...]:
+        """Return the newest epochs with what each one read, newest first."""
+        with self._store.reading() as connection:
+            return catalogue.epochs(connection, limit)
+
+    def epoch_at(self, timestamp: float) -> Epoch:
+        """Return the last epoch committed at or before a time in Unix seconds; 0 if none was."""
+        with self._store.reading() as connection:
+            return catalogue.epoch_at(connection, timestamp)
+
+    # The log
+
+    def append(
+        self,
+        relation: RelationId,
+        segment: SegmentFile | None,
+        *,
+        load: LoadProgress | None = None,
+        producer: ProducerPosition | None = None,
+        rejects: Sequence[Reject] = (),
+    ) -> OffsetRange:
+        """Append a synced file to a relation's log and return the offsets it got.
+
+        The load's progress, the producer's position and the rejects are recorded with it. A
+        producer's number that is not above its last one appends nothing: the range is empty, at
+        the log's end, and the file is not named. ``segment`` is None where every row was refused.
+
+        Raises:
+            HeadraceError: CONFLICT if the relation was dropped, the load was finished, or another
+                process took over.
+        """
+        with self._writing() as connection:
+            return log.append(
+                connection,
+                relation,
+                segment,
+                load=load,
+                producer=producer,
+                rejects=rejects,
+                now=self._clock(),
+            )
+
+    def log_end(self, relation: RelationId) -> Offset:
+        """Return the end of a relation's log."""
+        with self._store.reading() as connection:
+            return log.log_end(connection, relation)
+
+    def log_ends(self) -> dict[RelationId, Offset]:
+        """Return the end of every live relation's log."""
+        with self._store.reading() as connection:
+            return log.log_ends(connection)
+
+    def position(self, relation: RelationId) -> Offset:
+        """Return how far epochs have read a relation's log."""
+        with self._store.reading() as connection:
+            return log.position(connection, relation)
+
+    def positions(self) -> dict[RelationId, Offset]:
+        """Return how far epochs have read every live relation's log."""
+        with self._store.reading() as connection:
+            return log.positions(connection)
+
+    def segments(self, relation: RelationId, first: Offset, end: Offset) -> tuple[Segment, ...]:
+        """Return the segments that hold any of the offsets ``[first, end)``, in order."""
+        with self._store.reading() as connection:
+            return log.segments(connection, relation, first, end)
+
+    def load_of(self, relation: RelationId, source: str) -> LoadProgress | None:
+        """Return how far the load of a source has come; None if it never began."""
+        with self._store.reading() as connection:
+            return log.load_of(connection, relation, source)
+
+    def rejects(self, relation: RelationId, limit: int = 100) -> tuple[RejectRecord, ...]:
+        """Return the newest refused rows of a relation, newest first."""
+        with self._store.reading() as connection:
+            return log.rejects(connection, relation, limit)
+
+    def reject_count(self, relation: RelationId) -> int:
+        """Return how many rows a relation has refused."""
+        with self._store.reading() as connection:
+            return log.reject_count(connection, relation)
+
+    # Spines
+
+    def spine(self, arrangement: ArrangementId, epoch: Epoch | None = None) -> tuple[Run, ...]:
+        """Return the runs that sum to one arrangement; see :meth:`spines`."""
+        return self.spines((arrangement,), epoch)[arrangement]
+
+    def spines(
+        self, arrangements: Iterable[ArrangementId], epoch: Epoch | None = None
+    ) -> dict[ArrangementId, tuple[Run, ...]]:
+        """Return the runs that sum to each arrangement at an epoch, oldest first.
+
+        None means the runs that the next epoch builds on: the contents of the last epoch, with
+        every compaction applied.
+
+        Raises:
+            HeadraceError: INVALID if an arrangement cannot be read at this epoch.
+        """
+        with self._store.reading() as connection:
+            return spines.spines(connection, arrangements, epoch)
+
+    def delta_runs(self, arrangement: ArrangementId, after: Epoch, upto: Epoch) -> tuple[Run, ...]:
+        """Return the runs that are the changes of the epochs ``(after, upto]``, by epoch.
+
+        Raises:
+            HeadraceError: INVALID if ``after`` is older than the arrangement's ``since``.
+        """
+        with self._store.reading() as connection:
+            return spines.delta_runs(connection, arrangement, after, upto)
+
+    def compact(self, merges: Sequence[Merge]) -> Epoch:
+        """Replace runs by their sums from the first uncommitted epoch on, and return that epoch.
+
+        A reader at a committed epoch still sees the originals.
+
+        Raises:
+            HeadraceError: CONFLICT if an arrangement was dropped meanwhile, or another process
+                took over; INTERNAL if an invariant breaks.
+        """
+        with self._writing() as connection:
+            return commit.compact(connection, merges, self._fault)
+
+    def arrangements(self) -> tuple[ArrangementRecord, ...]:
+        """Return every live arrangement, by id."""
+        with self._store.reading() as connection:
+            return spines.arrangements(connection)
+
+    # Retention
+
+    def since(self, arrangement: ArrangementId) -> Epoch:
+        """Return the oldest epoch at which an arrangement can be read."""
+        with self._store.reading() as connection:
+            return spines.arrangement_of(connection, arrangement).since
+
+    def advance_since(self, since: Mapping[ArrangementId, Epoch]) -> None:
+        """Give up the epochs before ``since``; no value moves back or passes the last epoch."""
+        with self._writing() as connection:
+            spines.advance_since(connection, since)
+
+    def garbage(self) -> Files:
+        """Return the files that no readable epoch, now or later, can see."""
+        with self._store.reading() as connection:
+            return spines.garbage(connection)
+
+    def forget(self, files: Files) -> None:
+        """Remove the names of garbage files, after the files themselves are deleted."""
+        with self._writing() as connection:
+            spines.forget(connection, files)
+
+    def known_files(self) -> Files:
+        """Return every file the ledger names: at start, before any write, others can be deleted."""
+        with self._store.reading() as connection:
+            return spines.known_files(connection)
+
+    # Relations, settings, dirty views
+
+    def reserve_relation(self) -> RelationId:
+        """Hand out an id that no relation has or will have."""
+        with self._writing() as connection:
+            return catalogue.reserve_relation(connection)
+
+    def objects(self, epoch: Epoch | None = None) -> tuple[ObjectRecord, ...]:
+        """Return the relations that live at an epoch (None: now), by id."""
+        with self._store.reading() as connection:
+            return catalogue.objects(connection, epoch)
+
+    def get(self, key: str) -> Any:
+        """Return a setting; None if it was never set."""
+        with self._store.reading() as connection:
+            return catalogue.get_setting(connection, key)
+
+    def set(self, key: str, value: Any) -> None:
+        """Set a setting to a value that ``json`` can write."""
+        with self._writing() as connection:
+            catalogue.set_setting(connection, key, value)
+
+    def dirty(self) -> tuple[Dirty, ...]:
+        """Return every dirty entry, oldest first."""
+        with self._store.reading() as connection:
+            return catalogue.dirty(connection)
+
+    def mark_dirty(self, entry: Dirty) -> None:
+        """Record a dirty view; for a cause that is recorded already, the earlier time stays."""
+        with self._writing() as connection:
+            catalogue.mark_dirty(connection, entry)
+
+    def clear_dirty(self, view: RelationId, cause: str | None = None) -> None:
+        """Record that a view was repaired, from one cause or, with None, from all."""
+        with self._writing() as connection:
+            catalogue.clear_dirty(connection, view, cause)

@@ -1,0 +1,169 @@
+"""The ledger's tables, and the version of their format.
+
+Portable SQL only: the same tables live in SQLite and in PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+FORMAT: Final = 1
+"""The format this version writes; a ledger of a newer one is refused."""
+
+NEVER: Final = 2**63 - 1
+"""What ``runs.removed`` holds while a run is live: then one range condition finds a spine."""
+
+REJECT_BYTES: Final = 4096
+"""How much of a rejected row's raw text is kept."""
+
+metadata = sa.MetaData()
+
+_serial = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_relation = "objects.relation"
+
+meta = sa.Table(
+    "meta",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.JSON, nullable=False),
+)
+
+fence = sa.Table(
+    "fence",
+    metadata,
+    sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("next_relation", sa.BigInteger, nullable=False),
+    sa.CheckConstraint("one = 1", name="one_fence"),
+)
+"""One row. A writer locks it first, so that writers follow one another also in PostgreSQL."""
+
+objects = sa.Table(
+    "objects",
+    metadata,
+    sa.Column("relation", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.Text, nullable=False, index=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("definition", sa.JSON, nullable=False),
+    sa.Column("created_epoch", sa.BigInteger, nullable=False),
+    sa.Column("dropped_epoch", sa.BigInteger),
+)
+
+dependencies = sa.Table(
+    "dependencies",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("input", sa.ForeignKey(_relation), primary_key=True, index=True),
+)
+
+logs = sa.Table(
+    "logs",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True, autoincrement=False),
+    sa.Column("log_end", sa.BigInteger, nullable=False),
+    sa.Column("consumed", sa.BigInteger, nullable=False),
+    sa.Column("rejected", sa.BigInteger, nullable=False),
+)
+"""Per relation: the end of its log, how much of it epochs have read, how many rows it refused."""
+
+segments = sa.Table(
+    "segments",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("first_offset", sa.BigInteger, primary_key=True),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("file", sa.Text, nullable=False, unique=True),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("checksum", sa.Text, nullable=False),
+    sa.Column("appended_at", sa.Double, nullable=False),
+)
+
+loads = sa.Table(
+    "loads",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("progress", sa.JSON, nullable=False),
+    sa.Column("finished", sa.Boolean, nullable=False),
+)
+
+producers = sa.Table(
+    "producers",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("producer", sa.Text, primary_key=True),
+    sa.Column("sequence", sa.BigInteger, nullable=False),
+)
+
+rejects = sa.Table(
+    "rejects",
+    metadata,
+    sa.Column("id", _serial, primary_key=True),
+    sa.Column("relation", sa.ForeignKey(_relation), nullable=False, index=True),
+    sa.Column("file", sa.Text, nullable=False),
+    sa.Column("line", sa.BigInteger, nullable=False),
+    sa.Column("column", sa.Text),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("raw", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+epochs = sa.Table(
+    "epochs",
+    metadata,
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("committed_at", sa.Double, nullable=False, index=True),
+    sa.Column("attempt", sa.Text, nullable=False),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("counters", sa.JSON, nullable=False),
+)
+"""Epoch 0, the empty database, is there from the start."""
+
+reads = sa.Table(
+    "reads",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("epoch", sa.ForeignKey("epochs.epoch"), primary_key=True, index=True),
+    sa.Column("from_offset", sa.BigInteger, nullable=False),
+    sa.Column("to_offset", sa.BigInteger, nullable=False),
+)
+"""Lineage: exactly the offsets each epoch consumed."""
+
+arrangements = sa.Table(
+    "arrangements",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("owner", sa.ForeignKey(_relation), nullable=False, index=True),
+    sa.Column("layout", sa.JSON, nullable=False),
+    sa.Column("since", sa.BigInteger, nullable=False),
+    sa.Column("dropped_epoch", sa.BigInteger),
+)
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("arrangement", sa.ForeignKey("arrangements.id"), nullable=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("checksum", sa.Text, nullable=False),
+    sa.Column("low", sa.BigInteger, nullable=False),
+    sa.Column("high", sa.BigInteger, nullable=False),
+    sa.Column("added", sa.BigInteger, nullable=False),
+    sa.Column("removed", sa.BigInteger, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Index("runs_by_removal", "arrangement", "removed"),
+    sa.Index("runs_by_addition", "arrangement", "added"),
+)
+"""A spine at epoch ``e`` is the runs with ``added <= e < removed``."""
+
+dirty = sa.Table(
+    "dirty",
+    metadata,
+    sa.Column("view", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("cause", sa.Text, primary_key=True),
+    sa.Column("since", sa.Double, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+)

@@ -1,0 +1,239 @@
+"""Which runs an epoch sees, how far back epochs can be read, and which files no epoch needs.
+
+Deleting a file goes in this order: take its name from :func:`garbage`, delete the file, then
+:func:`forget` the name. ``since`` never moves back, so garbage stays garbage: a crash in between
+leaves a name whose file is gone, which nobody can read through, and the next round names it
+again; deleting a file that is gone is no error. The other order would leave a file that the
+ledger does not name, which only the sweep at the next start would find.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import schema
+from headrace.ledger.commit import last_epoch
+from headrace.ledger.records import ArrangementRecord, Files, Run, RunKind
+from headrace.types import ArrangementId, Epoch, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_BATCH = 10_000
+
+
+def spines(
+    connection: sa.Connection, arrangements: Iterable[ArrangementId], epoch: Epoch | None
+) -> dict[ArrangementId, tuple[Run, ...]]:
+    """Return the runs that sum to each arrangement at an epoch, oldest first, in one query.
+
+    None means the runs that the next epoch builds on: the contents of the last epoch, with every
+    compaction applied.
+
+    Raises:
+        HeadraceError: INVALID if an arrangement cannot be read at this epoch.
+    """
+    wanted = tuple(arrangements)
+    arranged, runs = schema.arrangements, schema.runs
+    if epoch is None:
+        visible = runs.c.removed == schema.NEVER
+    else:
+        visible = (runs.c.removed > epoch) & (runs.c.added <= epoch)
+    last = sa.select(sa.func.max(schema.epochs.c.epoch)).scalar_subquery()
+    query = (
+        sa.select(
+            arranged.c.id,
+            arranged.c.since,
+            arranged.c.dropped_epoch,
+            last.label("last_epoch"),
+            runs,
+        )
+        .outerjoin(runs, (runs.c.arrangement == arranged.c.id) & visible)
+        .where(arranged.c.id.in_(wanted))
+        .order_by(arranged.c.id, runs.c.added, runs.c.name)
+    )
+    found: dict[ArrangementId, list[Run]] = {}
+    for row in connection.execute(query):
+        if row.id not in found:
+            found[row.id] = []
+            _require_readable(row, epoch)
+        if row.name is not None:
+            found[row.id].append(_run(row))
+    for arrangement in wanted:
+        if arrangement not in found:
+            raise _unknown(arrangement)
+    return {arrangement: tuple(found[arrangement]) for arrangement in wanted}
+
+
+def delta_runs(
+    connection: sa.Connection, arrangement: ArrangementId, after: Epoch, upto: Epoch
+) -> tuple[Run, ...]:
+    """Return the runs that are the changes of the epochs ``(after, upto]``, by epoch.
+
+    Raises:
+        HeadraceError: INVALID if ``after`` is older than the arrangement's ``since``: some of
+            the changes may be gone.
+    """
+    record = arrangement_of(connection, arrangement)
+    if after < record.since:
+        raise _too_old(arrangement, after, record.since)
+    runs = schema.runs.c
+    query = (
+        sa.select(schema.runs)
+        .where(
+            runs.arrangement == arrangement,
+            runs.added > after,
+            runs.added <= upto,
+            runs.kind == RunKind.DELTA.value,
+        )
+        .order_by(runs.added, runs.name)
+    )
+    return tuple(_run(row) for row in connection.execute(query))
+
+
+def arrangement_of(connection: sa.Connection, arrangement: ArrangementId) -> ArrangementRecord:
+    """Return what is known of an arrangement."""
+    query = sa.select(schema.arrangements).where(schema.arrangements.c.id == arrangement)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        raise _unknown(arrangement)
+    return _arrangement(row)
+
+
+def arrangements(connection: sa.Connection) -> tuple[ArrangementRecord, ...]:
+    """Return every live arrangement, by id."""
+    table = schema.arrangements
+    query = sa.select(table).where(table.c.dropped_epoch.is_(None)).order_by(table.c.id)
+    return tuple(_arrangement(row) for row in connection.execute(query))
+
+
+def advance_since(connection: sa.Connection, since: Mapping[ArrangementId, Epoch]) -> None:
+    """Give up the epochs before ``since``. One that would move back stays where it is.
+
+    Raises:
+        HeadraceError: INTERNAL if a value is past the last epoch, which must stay readable.
+    """
+    last = last_epoch(connection)
+    late = sorted(arrangement for arrangement, epoch in since.items() if epoch > last)
+    if late:
+        raise HeadraceError(
+            Code.INTERNAL,
+            "since would pass the last epoch",
+            f"The last epoch is {last}; arrangements: {', '.join(late)}.",
+        )
+    table = schema.arrangements
+    change = (
+        table.update()
+        .where(table.c.id == sa.bindparam("of"), table.c.since < sa.bindparam("to"))
+        .values(since=sa.bindparam("to"))
+    )
+    rows = [{"of": arrangement, "to": epoch} for arrangement, epoch in since.items()]
+    if rows:
+        connection.execute(change, rows)
+
+
+def garbage(connection: sa.Connection) -> Files:
+    """Return the files that no readable epoch, now or later, can see.
+
+    A run removed at or before its arrangement's ``since`` is garbage, and so is one that was
+    merged away before any epoch saw it. A dropped relation's segments are garbage once none of
+    its arrangements can be read.
+    """
+    runs, owners, objects = schema.runs.c, schema.arrangements.c, schema.objects.c
+    dead_runs = (
+        sa.select(runs.name)
+        .join(schema.arrangements, owners.id == runs.arrangement)
+        .where((runs.removed <= owners.since) | (runs.removed <= runs.added))
+    )
+    readable = sa.exists().where(
+        owners.owner == objects.relation, owners.since < objects.dropped_epoch
+    )
+    dead_segments = (
+        sa.select(schema.segments.c.file)
+        .join(schema.objects, objects.relation == schema.segments.c.relation)
+        .where(objects.dropped_epoch.is_not(None), ~readable)
+    )
+    return Files(
+        frozenset(connection.execute(dead_runs).scalars()),
+        frozenset(connection.execute(dead_segments).scalars()),
+    )
+
+
+def known_files(connection: sa.Connection) -> Files:
+    """Return every file that the ledger names; any other is left over from a crash."""
+    return Files(
+        frozenset(connection.execute(sa.select(schema.runs.c.name)).scalars()),
+        frozenset(connection.execute(sa.select(schema.segments.c.file)).scalars()),
+    )
+
+
+def forget(connection: sa.Connection, files: Files) -> None:
+    """Remove the names of deleted files; a name that is not garbage stays."""
+    now_garbage = garbage(connection)
+    for table, column, names in (
+        (schema.runs, schema.runs.c.name, files.runs & now_garbage.runs),
+        (schema.segments, schema.segments.c.file, files.segments & now_garbage.segments),
+    ):
+        listed = sorted(names)
+        for start in range(0, len(listed), _BATCH):
+            chosen: Sequence[str] = listed[start : start + _BATCH]
+            connection.execute(table.delete().where(column.in_(chosen)))
+
+
+def _require_readable(row: sa.Row[tuple[object, ...]], epoch: Epoch | None) -> None:
+    if row.dropped_epoch is not None and (epoch is None or epoch >= row.dropped_epoch):
+        raise HeadraceError(
+            Code.INVALID, f'arrangement "{row.id}" was dropped in epoch {row.dropped_epoch}'
+        )
+    if epoch is None:
+        return
+    if epoch < row.since:
+        raise _too_old(row.id, epoch, row.since)
+    if epoch > row.last_epoch:
+        raise HeadraceError(
+            Code.INVALID,
+            f"epoch {epoch} does not exist yet",
+            f"The last epoch is {row.last_epoch}.",
+        )
+
+
+def _too_old(arrangement: str, epoch: int, since: int) -> HeadraceError:
+    return HeadraceError(
+        Code.INVALID,
+        f'epoch {epoch} of arrangement "{arrangement}" is no longer kept',
+        f"Its oldest readable epoch is {since}.",
+        "Read a newer epoch, or keep more history from now on.",
+    )
+
+
+def _unknown(arrangement: str) -> HeadraceError:
+    return HeadraceError(Code.INVALID, f'arrangement "{arrangement}" does not exist')
+
+
+def _arrangement(row: sa.Row[tuple[object, ...]]) -> ArrangementRecord:
+    dropped = row.dropped_epoch
+    return ArrangementRecord(
+        ArrangementId(row.id),
+        RelationId(row.owner),
+        row.layout,
+        Epoch(row.since),
+        None if dropped is None else Epoch(dropped),
+    )
+
+
+def _run(row: sa.Row[tuple[object, ...]]) -> Run:
+    return Run(
+        row.name,
+        ArrangementId(row.arrangement),
+        row.rows,
+        row.bytes,
+        row.checksum,
+        row.low,
+        row.high,
+        RunKind(row.kind),
+        Epoch(row.added),
+        None if row.removed == schema.NEVER else Epoch(row.removed),
+    )

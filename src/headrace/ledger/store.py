@@ -1,0 +1,286 @@
+"""The database under the ledger: opening, checking, transactions, and errors in our words.
+
+A new SQLite ledger is built under another name and moved into place. So a ledger file that is
+empty, short or foreign is damage, never a beginning, and no damage can pass for a new ledger,
+whose start would sweep every file away as unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import contextmanager
+from enum import Enum, auto
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MAGIC: Final = b"SQLite format 3\x00"
+_RESTORE: Final = (
+    "Restore the file from a backup together with the data directory; "
+    "the files it names are unchanged, so keep them."
+)
+_DAMAGE: Final = ("malformed", "not a database", "no such table", "no such column")
+_BUSY_MILLISECONDS: Final = 10_000
+
+
+class Mode(Enum):
+    """What an opened ledger may do."""
+
+    WRITE = auto()
+    READ = auto()
+
+
+def corrupt(place: str, detail: str) -> HeadraceError:
+    """Return the error for a ledger that cannot be trusted."""
+    return HeadraceError(Code.CORRUPT, f'ledger "{place}" is damaged', detail, _RESTORE)
+
+
+class Store:
+    """An opened and checked database."""
+
+    def __init__(self, url: sa.URL, mode: Mode) -> None:
+        self.mode = mode
+        self._file = _sqlite_file(url)
+        self.place = str(self._file) if self._file else url.render_as_string(hide_password=True)
+        self._engine = _engine(url, mode, self._file)
+        self._writer = self._engine.execution_options(headrace_write=True)
+
+    @classmethod
+    def open(cls, where: str | Path, mode: Mode, now: float) -> Store:
+        """Open the ledger at a file or a database URL; in WRITE mode, create it if there is none.
+
+        Raises:
+            HeadraceError: INVALID for a bad URL or, in READ mode, a missing ledger; UNSUPPORTED
+                for a newer format; CORRUPT for damage; UNAVAILABLE if the database is down.
+        """
+        url = _url(where)
+        file = _sqlite_file(url)
+        if file is not None:
+            if not file.exists():
+                _create_file(file, mode, now)
+            _check_header(file)
+        store = cls(url, mode)
+        try:
+            store._check(now)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that sees one state of the ledger and writes nothing."""
+        with translated(self.place), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that may write: all of it happens, or nothing."""
+        with translated(self.place), self._writer.begin() as connection:
+            yield connection
+
+    def _check(self, now: float) -> None:
+        with self.reading() as connection:
+            if self._file is not None:
+                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+                if found != "ok":
+                    raise corrupt(self.place, f"SQLite says: {found}.")
+            present = set(sa.inspect(connection).get_table_names())
+        missing = sorted(set(schema.metadata.tables) - present)
+        if missing and self._file is None and len(missing) == len(schema.metadata.tables):
+            _require_creation(self.place, self.mode)
+            with self.writing() as connection:
+                _create_tables(connection, now)
+        elif missing:
+            raise corrupt(self.place, f"Table {', '.join(missing)} is missing.")
+        with self.reading() as connection:
+            query = sa.select(schema.meta.c.value).where(schema.meta.c.key == "format")
+            found = connection.execute(query).scalar()
+        if not isinstance(found, int):
+            raise corrupt(self.place, "It has no format version.")
+        if found > schema.FORMAT:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'ledger "{self.place}" has format {found}, newer than this version reads',
+                f"This version reads formats up to {schema.FORMAT}.",
+                "Open it with the version of Headrace that wrote it, or a newer one.",
+            )
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Raise the database's errors as ours, naming the ledger."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise HeadraceError(
+            Code.INTERNAL, "ledger refused an inconsistent change", f"{error.orig}"
+        ) from error
+    except DBAPIError as error:
+        said = str(error.orig)
+        if any(sign in said for sign in _DAMAGE):
+            raise corrupt(place, f"The database says: {said}.") from error
+        if "readonly" in said:
+            raise HeadraceError(
+                Code.INVALID, f'ledger "{place}" is open for reading only', f"{said}."
+            ) from error
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f'ledger "{place}" did not answer',
+            f"The database says: {said}.",
+            "Nothing of the change was kept: try again once the database answers.",
+        ) from error
+
+
+def _url(where: str | Path) -> sa.URL:
+    if isinstance(where, Path):
+        return sa.URL.create("sqlite", database=str(where))
+    try:
+        url = sa.make_url(where)
+    except ArgumentError as error:
+        raise HeadraceError(
+            Code.INVALID,
+            "ledger's address is not a database URL",
+            hint='Write "sqlite:////path/ledger.db" or "postgresql://user@host/database".',
+        ) from error
+    family = url.get_backend_name()
+    if family not in {"sqlite", "postgresql"} or (family == "sqlite" and not url.database):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'database "{url.render_as_string(hide_password=True)}" cannot hold a ledger',
+            hint="Use a SQLite file or PostgreSQL.",
+        )
+    return url
+
+
+def _sqlite_file(url: sa.URL) -> Path | None:
+    return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
+
+
+def _engine(url: sa.URL, mode: Mode, file: Path | None) -> sa.Engine:
+    if file is None:
+        try:
+            return sa.create_engine(url)
+        except (ImportError, NoSuchModuleError) as error:
+            raise HeadraceError(
+                Code.INVALID,
+                "driver for PostgreSQL is not installed",
+                f"{error}.",
+                'Install it: pip install "psycopg[binary]".',
+            ) from error
+    options = "mode=ro" if mode is Mode.READ else "mode=rw"
+    place = f"file:{_quoted(file)}?{options}&uri=true"
+    engine = sa.create_engine(
+        f"sqlite:///{place}", connect_args={"timeout": _BUSY_MILLISECONDS / 1000}
+    )
+    event.listen(engine, "connect", _prepare_reader if mode is Mode.READ else _prepare_writer)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _quoted(file: Path) -> str:
+    from urllib.parse import quote  # noqa: PLC0415  (once per opened file)
+
+    # Twice: SQLAlchemy's URL and SQLite's URI each take one quoting away.
+    return quote(str(file.resolve()))
+
+
+def _prepare_reader(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _prepare_writer(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin(connection: sa.Connection) -> None:
+    """Take the write lock at once where a transaction will write: it never has to be upgraded."""
+    writes = connection.get_execution_options().get("headrace_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _require_creation(place: str, mode: Mode) -> None:
+    if mode is Mode.READ:
+        raise HeadraceError(
+            Code.INVALID,
+            f'ledger "{place}" does not exist',
+            hint="Open it for writing once to create it.",
+        )
+
+
+def _create_file(file: Path, mode: Mode, now: float) -> None:
+    _require_creation(str(file), mode)
+    if not file.parent.is_dir():
+        raise HeadraceError(Code.INVALID, f'directory "{file.parent}" does not exist')
+    orphan = next(file.parent.rglob("*.arrow"), None)
+    if orphan is not None:
+        raise HeadraceError(
+            Code.CORRUPT,
+            f'ledger "{file}" is missing',
+            f'The directory holds data already, such as "{orphan}"; only a ledger can explain it.',
+            "Restore the ledger from a backup, or start with an empty directory.",
+        )
+    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    with translated(str(file)):
+        draft.touch()
+        engine = _engine(_url(draft), Mode.WRITE, draft)
+        try:
+            with engine.begin() as connection:
+                _create_tables(connection, now)
+        finally:
+            engine.dispose()
+    draft.replace(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _create_tables(connection: sa.Connection, now: float) -> None:
+    schema.metadata.create_all(connection)
+    connection.execute(
+        schema.meta.insert(),
+        [
+            {"key": "format", "value": schema.FORMAT},
+            {"key": "identity", "value": uuid.uuid4().hex},
+        ],
+    )
+    connection.execute(schema.fence.insert(), {"one": 1, "token": 0, "next_relation": 1})
+    connection.execute(
+        schema.epochs.insert(),
+        {"epoch": 0, "committed_at": now, "attempt": "", "fence": 0, "counters": {}},
+    )
+
+
+def _check_header(file: Path) -> None:
+    if file.is_dir():
+        raise HeadraceError(Code.INVALID, f'ledger "{file}" is a directory')
+    try:
+        with file.open("rb") as opened:
+            magic = opened.read(len(_MAGIC))
+    except OSError as error:
+        raise HeadraceError(
+            Code.UNAVAILABLE, f'ledger "{file}" could not be read', f"{error}."
+        ) from error
+    if magic != _MAGIC:
+        what = "is empty" if not magic else "is not a SQLite database"
+        raise corrupt(str(file), f"The file {what}.")
