@@ -84,20 +84,15 @@ class Run:
         """Return the rows at the given positions, in the order of the positions."""
         if len(rows) == 0 or not self.batches:
             return self.layout.schema.empty_table()
-        touched = np.searchsorted(self.offsets, rows, "right") - 1
-        first, last = int(touched.min()), int(touched.max())
-        if first == last:
-            return self._take_from(first, rows)
-        order = np.argsort(touched, kind="stable")
-        sorted_rows, sorted_touched = rows[order], touched[order]
-        parts = []
-        for index in np.unique(sorted_touched):
-            start, stop = np.searchsorted(sorted_touched, [index, index + 1])
-            parts.append(self._take_from(index, sorted_rows[start:stop]))
-        table = pa.concat_tables(parts)
-        if bool((order[1:] > order[:-1]).all()):
-            return table
-        return take(table, np.argsort(order))
+        if bool((rows[1:] < rows[:-1]).any()):
+            order = np.argsort(rows, kind="stable")
+            return take(self.take(rows[order]), np.argsort(order))
+        bounds = np.searchsorted(rows, self.offsets)
+        taken = []
+        for index in np.flatnonzero(bounds[:-1] < bounds[1:]):
+            within = rows[bounds[index] : bounds[index + 1]] - self.offsets[index]
+            taken.append(self.batches[index].take(pa.array(within)))
+        return pa.Table.from_batches(taken, self.layout.schema)
 
     def position(self, hash_: int, side: Literal["left", "right"]) -> int:
         """Return how many rows have a hash below ``hash_`` (left), or at most it (right)."""
@@ -127,10 +122,6 @@ class Run:
         """Return the rows with hashes in ``[low, high]``, without a copy."""
         start = self.position(low, "left")
         return self.slice(start, max(start, self.position(high, "right")))
-
-    def _take_from(self, index: int, rows: Ints) -> pa.Table:
-        batch = self.batches[index].take(pa.array(rows - self.offsets[index]))
-        return pa.Table.from_batches([batch], self.layout.schema)
 
 
 def _matches(own: Ints, probes: Ints) -> Pairs:

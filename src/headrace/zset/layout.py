@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,8 @@ class Layout:
     key: tuple[str, ...]
     columns: pa.Schema
     summed: pa.Schema
+    schema: pa.Schema = field(init=False, repr=False, compare=False)
+    """The physical schema of a table of this layout."""
 
     def __post_init__(self) -> None:
         names = [HASH, *self.columns.names, *self.summed.names]
@@ -39,20 +41,16 @@ class Layout:
             raise _malformed("a key column is not an identity column", list(self.key))
         if WEIGHT not in self.summed.names or self.summed.field(WEIGHT).type != pa.int64():
             raise _malformed("there is no int64 weight among the sums", self.summed.names)
-        for field in self.summed:
-            if not (pa.types.is_int64(field.type) or pa.types.is_decimal128(field.type)):
-                raise _malformed("a sum is neither int64 nor decimal128", [str(field)])
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The physical schema of a table of this layout."""
-        return pa.schema(
-            [
-                pa.field(HASH, pa.int64(), nullable=False),
-                *self.columns,
-                *(field.with_nullable(nullable=False) for field in self.summed),
-            ]
-        )
+        for total in self.summed:
+            if not (pa.types.is_int64(total.type) or pa.types.is_decimal128(total.type)):
+                raise _malformed("a sum is neither int64 nor decimal128", [str(total)])
+        columns = [
+            pa.field(HASH, pa.int64(), nullable=False),
+            *self.columns,
+            *(total.with_nullable(nullable=False) for total in self.summed),
+        ]
+        # Computed once: every operation on a table of this layout asks for it.
+        object.__setattr__(self, "schema", pa.schema(columns))
 
     def with_summed(self, *fields: pa.Field) -> Layout:
         """Return the layout with further columns that add up."""

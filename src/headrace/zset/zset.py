@@ -12,12 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.zset.equality import Bools, Ints, row_codes, same_rows
+from headrace.zset.equality import Bools, Ints, block_codes, same_rows
 from headrace.zset.layout import HASH, WEIGHT, Layout
 from headrace.zset.sums import is_zero, overflowed, segment_sums
 
 _MIXABLE = 3
 """From this many rows on, a block can hold equal rows that are not neighbours."""
+
+_ORDERED = 64
+"""Ascending stretches from this length on make a merging sort faster than a vectorised one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +125,7 @@ class ZSet:
         if bool((hashes[1:] > hashes[:-1]).all()):
             return self.filter(_any_sum(self.table, self.layout))
         whole = ZSet(self.layout, in_one_piece(self.table))
-        order = np.argsort(hashes, kind="stable")
+        order = _order(hashes)
         order, first = _grouped(hashes[order], order, whole.identity)
         starts = np.flatnonzero(first)
         sums = [
@@ -198,15 +201,22 @@ def _grouped(hashes: Ints, order: Ints, identity: list[pa.Array]) -> tuple[Ints,
     if len(mixed) == 0:
         return order, first
     rows = order[mixed]
-    codes = row_codes([values.take(pa.array(rows)) for values in identity], len(rows))
-    blocks = block[mixed]
-    # A stable sort, so that the row that came first stays the first of its equals.
-    within = np.lexsort((codes, blocks))
-    codes, blocks = codes[within], blocks[within]
+    taken = pa.array(rows)
+    blocks = np.cumsum(fresh[mixed]) - 1
+    codes = block_codes(blocks, [values.take(taken) for values in identity])
+    within = _order(codes)
+    codes = codes[within]
     order = order.copy()
     order[mixed] = rows[within]
-    first[mixed[1:]] = (codes[1:] != codes[:-1]) | (blocks[1:] != blocks[:-1])
+    first[mixed[1:]] = codes[1:] != codes[:-1]
     return order, first
+
+
+def _order(values: Ints) -> Ints:
+    """Return an order by value; the kind of sort depends on how ordered the values are."""
+    descents = int(np.count_nonzero(values[1:] < values[:-1]))
+    few = descents * _ORDERED < len(values)
+    return np.argsort(values, kind="stable" if few else None)
 
 
 def _any_sum(table: pa.Table, layout: Layout) -> Bools:
