@@ -55,6 +55,11 @@ class Schema:
         converted = to_arrow_schema(self.spark, timezone="UTC")
         return pa.schema([field.with_nullable(True) for field in converted])
 
+    def renamed(self, names: tuple[str, ...]) -> Schema:
+        """Return the same columns under other names."""
+        pairs = zip(self.columns, names, strict=True)
+        return Schema(tuple(Column(name, c.type, c.nullable) for c, name in pairs))
+
     @classmethod
     def of_spark(cls, spark: StructType) -> Schema:
         """Return the schema that a ``StructType`` describes."""

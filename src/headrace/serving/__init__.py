@@ -1,0 +1,1 @@
+"""Reading views: snapshots, lookups and subscriptions."""
