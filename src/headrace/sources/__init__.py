@@ -1,1 +1,1 @@
-"""Where changes come from: one module per external system."""
+"""Where rows come from: the embedded log, files, and external systems."""

@@ -1,0 +1,193 @@
+"""Text files as blocks of whole records, decoded side by side, in order.
+
+A block is decoded at once by Arrow. Where that fails, and only there, the block is halved until
+the bad rows stand alone: a bad row costs a logarithm, not the block.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from headrace.ledger import Reject
+
+BLOCK_BYTES: Final = 8 << 20
+LONGEST_RECORD: Final = 64 << 20
+_ALONE: Final = 16
+"""So few records are decoded one by one instead of being halved further."""
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Everything before this point of a file has been delivered.
+
+    ``position`` counts bytes of text, after decompression, or rows of a Parquet file; ``line``
+    counts the lines, or rows, before it.
+    """
+
+    position: int = 0
+    line: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {"position": self.position, "line": self.line}
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Progress:
+        """Return the progress that :meth:`to_json` wrote."""
+        return cls(int(value["position"]), int(value["line"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole records, the number of the first line, and the file's state after them."""
+
+    data: bytes
+    line: int
+    progress: Progress
+    bytes_done: int
+
+
+class Span(NamedTuple):
+    """A record's bytes ``[start, end)`` in its block, and the line it starts at."""
+
+    start: int
+    end: int
+    line: int
+
+
+@dataclass(slots=True)
+class Decoded:
+    """The rows of a block, and those that were refused."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """Open a file as text bytes, decompressed if it ends in ``.gz``, and as stored."""
+    with path.open("rb") as stored:
+        if path.suffix.lower() != ".gz":
+            yield stored, stored
+            return
+        with gzip.GzipFile(fileobj=stored) as text:
+            try:
+                yield text, stored
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'file "{path}" is not a whole gzip file',
+                    f"{error}.",
+                    "Compress it again; what was read before the damage is kept.",
+                ) from error
+
+
+def blocks(path: Path, start: Progress, cut: Callable[[bytes, bool], int]) -> Iterator[Block]:
+    """Read a file from ``start`` as blocks that end where ``cut`` says a record ends.
+
+    ``cut(data, at_end)`` returns the end of the last whole record in ``data``, or 0.
+
+    Raises:
+        HeadraceError: INVALID for a record longer than 64 MiB, or a damaged gzip file.
+    """
+    with opened(path) as (text, stored):
+        text.seek(start.position)
+        done, rest = start, b""
+        while True:
+            read = text.read(BLOCK_BYTES)
+            data = rest + read
+            if not data:
+                return
+            end = cut(data, not read)
+            if end == 0 and len(data) > LONGEST_RECORD:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'file "{path}" holds a record longer than 64 MiB from line {done.line + 1}',
+                    hint="Is a quote never closed there, or is the file of another format?",
+                )
+            whole, rest = data[:end], data[end:]
+            if not whole:
+                continue
+            line = done.line + 1
+            done = Progress(done.position + end, done.line + whole.count(b"\n"))
+            yield Block(whole, line, done, stored.tell() - (len(rest) if text is stored else 0))
+
+
+def side_by_side(
+    blocks: Iterator[Block], decode: Callable[[Block], Decoded]
+) -> Iterator[tuple[Block, Decoded]]:
+    """Decode blocks on every core, and yield them in their order.
+
+    Arrow's decoders release the interpreter's lock; a few blocks are read ahead, no more.
+    """
+    workers = min(8, len(os.sched_getaffinity(0)))
+    waiting: deque[tuple[Block, Future[Decoded]]] = deque()
+    with ThreadPoolExecutor(workers, "decode") as pool:
+        for block in blocks:
+            waiting.append((block, pool.submit(decode, block)))
+            if len(waiting) > workers:
+                first, result = waiting.popleft()
+                yield first, result.result()
+        while waiting:
+            first, result = waiting.popleft()
+            yield first, result.result()
+
+
+def salvage(
+    records: Sequence[R],
+    whole: Callable[[Sequence[R]], pa.Table | None],
+    one_by_one: Callable[[Sequence[R], Decoded], None],
+) -> Decoded:
+    """Decode records of which some are bad.
+
+    ``whole`` decodes records at once, or returns None if any is bad; ``one_by_one`` adds the
+    good rows and the rejects of a few records. Rows and rejects keep their order.
+    """
+    found = Decoded()
+    stack = [records]
+    while stack:
+        part = stack.pop()
+        if len(part) <= _ALONE:
+            one_by_one(part, found)
+            continue
+        table = whole(part)
+        if table is not None:
+            found.tables.append(table)
+            continue
+        middle = len(part) // 2
+        stack += [part[middle:], part[:middle]]
+    return found
+
+
+def lines_of(data: bytes, first_line: int) -> list[Span]:
+    """Return the lines of a block that are not blank."""
+    spans: list[Span] = []
+    start, line = 0, first_line
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        if data[start:end].strip():
+            spans.append(Span(start, end, line))
+        start, line = end, line + 1
+    return spans
+
+
+def last_line_end(data: bytes, at_end: bool) -> int:  # noqa: FBT001 (the shape of a cut)
+    """Cut after the last newline, or at the end of the file."""
+    return len(data) if at_end else data.rfind(b"\n") + 1

@@ -1,0 +1,258 @@
+"""Files for ``COPY``: CSV, JSON lines and Parquet as chunks of rows and refused rows.
+
+Memory stays flat: a few blocks are in flight. Every chunk carries the progress to resume after
+it, and a file read in parts gives the rows of one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.sources.blocks import Block, Decoded, Progress, blocks, opened, side_by_side
+from headrace.sources.files_csv import CsvDecoder, CsvReader, Dialect
+from headrace.sources.files_json import JsonDecoder, require_lines
+from headrace.sources.files_json import cut as cut_lines
+from headrace.sources.files_parquet import parquet_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.ledger import Reject
+    from headrace.types import Schema
+
+CHUNK_ROWS: Final = 262_144
+CHUNK_BYTES: Final = 64 << 20
+_HEADER_BYTES: Final = 1 << 20
+_KNOWN: Final = ("format", "header", "delimiter", "quote", "null")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+class FileFormat(StrEnum):
+    """What a file holds."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+_ENDINGS: Final = {
+    ".csv": FileFormat.CSV,
+    ".tsv": FileFormat.CSV,
+    ".json": FileFormat.JSON,
+    ".jsonl": FileFormat.JSON,
+    ".ndjson": FileFormat.JSON,
+    ".parquet": FileFormat.PARQUET,
+    ".pq": FileFormat.PARQUET,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """How to read a file; ``header`` and ``dialect`` matter to CSV only."""
+
+    format: FileFormat
+    header: bool = True
+    dialect: Dialect = Dialect()
+
+    @classmethod
+    def of(cls, path: Path, pairs: Iterable[tuple[str, str]] = ()) -> FileOptions:
+        """Read the options of a statement, with defaults by the file's ending.
+
+        Raises:
+            HeadraceError: INVALID for an unknown option or value.
+        """
+        given: dict[str, str] = {}
+        for key, value in pairs:
+            name = key.lower()
+            if name not in _KNOWN:
+                close = nearest(name, _KNOWN)
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'option "{key}" of a file does not exist',
+                    hint=f'Did you mean "{close}"?' if close else f"Known: {', '.join(_KNOWN)}.",
+                )
+            if name in given:
+                raise HeadraceError(Code.INVALID, f'option "{key}" is given twice')
+            given[name] = value
+        ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
+        file_format = _format(path, ending.lower(), given.pop("format", None))
+        if given and file_format is not FileFormat.CSV:
+            raise HeadraceError(
+                Code.INVALID, f'option "{next(iter(given))}" does not apply to {file_format} files'
+            )
+        dialect = Dialect(
+            _character("delimiter", given.get("delimiter", "\t" if ending == ".tsv" else ",")),
+            _character("quote", given.get("quote", '"')),
+            given.get("null", ""),
+        )
+        if dialect.delimiter == dialect.quote:
+            raise HeadraceError(Code.INVALID, 'options "delimiter" and "quote" are the same')
+        header = given.get("header", "true").lower()
+        if header not in _BOOLEANS:
+            raise HeadraceError(
+                Code.INVALID, f'option "header" is "{header}"', hint='Write "true" or "false".'
+            )
+        return cls(file_format, _BOOLEANS[header], dialect)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of a file, as ``schema.arrow``, and the refused rows among them, by line.
+
+    ``progress`` resumes after this chunk. ``bytes_done`` of ``bytes_total`` stored bytes are read.
+    """
+
+    table: pa.Table
+    rejects: tuple[Reject, ...]
+    progress: Progress
+    bytes_done: int
+    bytes_total: int
+
+
+def identity(path: Path) -> str:
+    """Return what tells one state of a file from another: its path, size and time of change."""
+    found = path.stat()
+    return f"{path.resolve()}|{found.st_size}|{found.st_mtime_ns}"
+
+
+def read_file(
+    path: Path, schema: Schema, options: FileOptions, resume: Progress | None = None
+) -> Iterator[Chunk]:
+    """Yield a file's rows, some 260,000 to a chunk or fewer where rows are long.
+
+    The file is opened, and its header read, before this returns.
+
+    Raises:
+        HeadraceError: INVALID for a missing or damaged file, or one that does not fit the schema;
+            UNSUPPORTED for a type that the format cannot hold.
+    """
+    total = _require_file(path)
+    start = resume or Progress()
+    if total == 0:
+        return iter(())
+    match options.format:
+        case FileFormat.PARQUET:
+            parts = parquet_chunks(path, schema, start)
+        case FileFormat.JSON:
+            require_lines(str(path), _beginning(path, 4096))
+            json = JsonDecoder(str(path), schema)
+            parts = side_by_side(blocks(path, start, cut_lines), json.decode)
+        case FileFormat.CSV:
+            reader = CsvReader(options.dialect)
+            fields, header = _fields(path, schema, options, reader)
+            csv = CsvDecoder(str(path), schema, options.dialect, fields)
+            first = start if start.position >= header.position else header
+            parts = side_by_side(blocks(path, first, reader.cut), csv.decode)
+    return _chunks(parts, schema.arrow, total)
+
+
+def _chunks(
+    parts: Iterator[tuple[Block, Decoded]], schema: pa.Schema, total: int
+) -> Iterator[Chunk]:
+    tables: list[pa.Table] = []
+    rejects: list[Reject] = []
+    rows = size = 0
+    last: Block | None = None
+    for block, decoded in parts:
+        tables += decoded.tables
+        rejects += decoded.rejects
+        rows += sum(table.num_rows for table in decoded.tables)
+        size += sum(table.nbytes for table in decoded.tables)
+        last = block
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES or len(rejects) >= CHUNK_ROWS:
+            yield _chunk(tables, rejects, schema, block, total)
+            tables, rejects, rows, size, last = [], [], 0, 0, None
+    if last is not None:
+        yield _chunk(tables, rejects, schema, last, total)
+
+
+def _chunk(
+    tables: list[pa.Table], rejects: list[Reject], schema: pa.Schema, block: Block, total: int
+) -> Chunk:
+    table = pa.concat_tables(tables) if tables else schema.empty_table()
+    return Chunk(table, tuple(rejects), block.progress, block.bytes_done, total)
+
+
+def _fields(
+    path: Path, schema: Schema, options: FileOptions, reader: CsvReader
+) -> tuple[list[int | None], Progress]:
+    """Return the column of each field of a CSV file, and where its rows begin."""
+    beginning = _beginning(path, _HEADER_BYTES)
+    mark = 3 if beginning.startswith(b"\xef\xbb\xbf") else 0
+    if not options.header:
+        return list(range(len(schema.columns))), Progress(mark, 0)
+    record = reader.record(beginning, mark)
+    names = [text.decode("utf-8", "replace").strip() for text, _ in record.fields]
+    columns = {column.name.casefold(): i for i, column in enumerate(schema.columns)}
+    fields = [columns.get(name.casefold()) for name in names]
+    found = [index for index in fields if index is not None]
+    if not found:
+        raise HeadraceError(
+            Code.INVALID,
+            f'file "{path}" has none of the columns in its header',
+            f"Its first line is: {', '.join(names)[:200]}.",
+            'Set the option "header" to false if that line is data.',
+        )
+    twice = [name for name in names if fields.count(columns.get(name.casefold(), -1)) > 1]
+    if twice:
+        raise HeadraceError(Code.INVALID, f'file "{path}" has two columns "{twice[0]}"')
+    return fields, Progress(record.end, beginning.count(b"\n", 0, record.end))
+
+
+def _beginning(path: Path, size: int) -> bytes:
+    with opened(path) as (text, _):
+        return text.read(size)
+
+
+def _require_file(path: Path) -> int:
+    """Return a readable file's size."""
+    try:
+        if path.is_dir():
+            raise HeadraceError(
+                Code.INVALID, f'file "{path}" is a directory', hint="Name one file in it."
+            )
+        with path.open("rb"):
+            return path.stat().st_size
+    except FileNotFoundError as error:
+        raise HeadraceError(Code.INVALID, f'file "{path}" does not exist') from error
+    except OSError as error:
+        raise HeadraceError(
+            Code.INVALID, f'file "{path}" could not be read', f"{error.strerror}."
+        ) from error
+
+
+def _format(path: Path, ending: str, given: str | None) -> FileFormat:
+    known = [str(known) for known in FileFormat]
+    if given is not None and given.lower() in known:
+        return FileFormat(given.lower())
+    if given is not None:
+        close = nearest(given, known)
+        raise HeadraceError(
+            Code.INVALID,
+            f'format "{given}" of a file does not exist',
+            hint=f'Did you mean "{close}"?' if close else f"Known: {', '.join(known)}.",
+        )
+    if ending not in _ENDINGS:
+        raise HeadraceError(
+            Code.INVALID,
+            f'format of file "{path}" does not show in its name',
+            hint=f'Set the option "format" to one of: {", ".join(known)}.',
+        )
+    return _ENDINGS[ending]
+
+
+def _character(option: str, value: str) -> str:
+    text = {"\\t": "\t", "tab": "\t"}.get(value.lower(), value)
+    if len(text) != 1 or not text.isascii() or text in "\r\n":
+        raise HeadraceError(
+            Code.INVALID,
+            f'option "{option}" is "{value}"',
+            hint='Write one ASCII character, or "\\t" for a tab.',
+        )
+    return text

@@ -1,0 +1,198 @@
+"""JSON files: one object per line, names as declared, unknown names ignored.
+
+A missing field is NULL. Numbers reach a DECIMAL without a detour through floating point.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql import types as t
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Reject
+from headrace.sources.blocks import Block, Decoded, Span, last_line_end, lines_of, salvage
+from headrace.sources.rows import Rows, holds_infinity, misses_required
+from headrace.sources.values import Refused, Twice, from_json, parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.types import Schema
+
+_BLANK_LINE = re.compile(rb"(?m)^[ \t\r]*\n")
+_OBJECT_LINE = re.compile(rb"(?m)^[ \t]*\{")
+_PARSE_BYTES = 1 << 20
+
+cut = last_line_end
+"""Every newline ends a record: inside a JSON string it is written as an escape."""
+
+
+class JsonDecoder:
+    """Decodes blocks of lines into a schema's rows."""
+
+    def __init__(self, path: str, schema: Schema) -> None:
+        self._path = path
+        self._schema = schema
+        self._target = schema.arrow
+        self._converters = [(column, from_json(column)) for column in schema.columns]
+        self._vectorised = all(_is_vectorised(column.type) for column in schema.columns)
+        self._options = pj.ParseOptions(
+            explicit_schema=pa.schema(
+                [
+                    (column.name, pa.string() if _is_read_as_text(column.type) else field.type)
+                    for column, field in zip(schema.columns, self._target, strict=True)
+                ]
+            ),
+            unexpected_field_behavior="ignore",
+        )
+
+    def decode(self, block: Block) -> Decoded:
+        """Return the rows of a block, and the lines that are none."""
+        table = self._whole(block.data)
+        if table is not None:
+            return Decoded([table])
+        spans = lines_of(block.data, block.line)
+        return salvage(
+            spans,
+            lambda part: self._whole(block.data[part[0].start : part[-1].end]),
+            lambda part, found: self._one_by_one(block.data, part, found),
+        )
+
+    def _whole(self, data: bytes) -> pa.Table | None:
+        # Arrow's parser crashes on a block whose first value is null, takes null for a row, and
+        # checks no UTF-8: all that is left to the other path.
+        if not self._vectorised or not _is_utf8(data):
+            return None
+        lines = _object_lines(data)
+        if lines <= 0:
+            return None
+        try:
+            table = pj.read_json(
+                pa.BufferReader(data),
+                pj.ReadOptions(use_threads=False, block_size=_block_size(data)),
+                self._options,
+            )
+            if table.num_rows != lines:
+                return None
+            table = self._with_types(table)
+        except pa.ArrowException:
+            return None
+        if misses_required(table, self._schema) or holds_infinity(table):
+            return None
+        return table
+
+    def _with_types(self, table: pa.Table) -> pa.Table:
+        columns = [
+            column if column.type == field.type else pc.cast(column, field.type)
+            for column, field in zip(table.columns, self._target, strict=True)
+        ]
+        return pa.table(columns, schema=self._target)
+
+    def _one_by_one(self, data: bytes, spans: Sequence[Span], found: Decoded) -> None:
+        rows = Rows(self._target)
+        for span in spans:
+            raw = data[span.start : span.end]
+            name: str | None = None
+            try:
+                parsed = _object_of(raw)
+                values: list[Any] = []
+                for column, convert in self._converters:
+                    name = column.name
+                    if isinstance(parsed, Twice) and name in parsed.twice:
+                        raise Refused("it is given twice")  # noqa: TRY301
+                    value = parsed.get(name)
+                    if value is None and not column.nullable:
+                        raise Refused("NULL in a NOT NULL column")  # noqa: TRY301
+                    values.append(None if value is None else convert(value))
+            except Refused as refused:
+                text = raw.decode("utf-8", "replace").rstrip("\r\n")
+                found.rejects.append(Reject(self._path, span.line, name, str(refused), text))
+            else:
+                rows.add(values)
+        rows.into(found.tables)
+
+
+def require_lines(path: str, beginning: bytes) -> None:
+    """Refuse a file that is one JSON array: it cannot be read line by line.
+
+    Raises:
+        HeadraceError: UNSUPPORTED.
+    """
+    if beginning.lstrip().startswith(b"["):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'file "{path}" holds a JSON array, not one object per line',
+            hint="Write one object per line, for example with: jq -c '.[]'.",
+        )
+
+
+def _object_of(raw: bytes) -> dict[str, Any]:
+    try:
+        parsed = parse_json(raw.decode())
+    except UnicodeDecodeError as error:
+        raise Refused("not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise Refused("not a JSON object")
+    return parsed
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _object_lines(data: bytes) -> int:
+    """Return how many lines hold an object; -1 if any holds anything else."""
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    starts = data.startswith(b"{") + data.count(b"\n{")
+    if starts == lines:
+        return lines
+    lines -= len(_BLANK_LINE.findall(data))
+    if not data.endswith(b"\n") and not data[data.rfind(b"\n") + 1 :].strip():
+        lines -= 1
+    return lines if len(_OBJECT_LINE.findall(data)) == lines else -1
+
+
+def _block_size(data: bytes) -> int:
+    """Small blocks stay in the cache; one line must fit into a block."""
+    return _PARSE_BYTES if len(data) <= _PARSE_BYTES or _lines_fit(data) else len(data)
+
+
+def _lines_fit(data: bytes) -> bool:
+    start = 0
+    while len(data) - start > _PARSE_BYTES:
+        end = data.rfind(b"\n", start, start + _PARSE_BYTES) + 1
+        if end <= start:
+            return False
+        start = end
+    return True
+
+
+def _is_read_as_text(data_type: t.DataType) -> bool:
+    """Arrow's JSON reader knows no dates, and drops a zone where none is allowed."""
+    return isinstance(data_type, t.DateType | t.TimestampNTZType)
+
+
+def _is_vectorised(data_type: t.DataType, *, nested: bool = False) -> bool:
+    match data_type:
+        case t.MapType() | t.BinaryType():
+            return False
+        case t.DateType() | t.TimestampNTZType() | t.FloatType() | t.DoubleType():
+            return not nested
+        case t.ArrayType():
+            return _is_vectorised(data_type.elementType, nested=True)
+        case t.StructType():
+            return all(_is_vectorised(f.dataType, nested=True) for f in data_type.fields)
+    return True

@@ -1,0 +1,173 @@
+"""Parquet files: columns by name regardless of case, kinds of types as they are.
+
+A column widens or narrows within its kind (integers, decimals, floats, text, times); a value that
+its type cannot hold exactly is refused. A column of another kind is an error of the whole file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import types as t
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Reject
+from headrace.sources.blocks import Block, Decoded, Progress
+from headrace.sources.values import type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.types import Column, Schema
+
+_BATCH_ROWS = 131_072
+
+
+def parquet_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[Block, Decoded]]:
+    """Yield a Parquet file's rows from ``start`` on; a line number is a row number, from 1.
+
+    Raises:
+        HeadraceError: INVALID if the file is damaged, or a column is of another kind.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            yield from _batches(path, file, schema, start)
+    except (pa.ArrowException, OSError) as error:
+        raise HeadraceError(
+            Code.INVALID, f'file "{path}" is not a whole Parquet file', f"{error}"
+        ) from error
+
+
+def _batches(
+    path: Path, file: pq.ParquetFile, schema: Schema, start: Progress
+) -> Iterator[tuple[Block, Decoded]]:
+    columns = _matched(path, file.schema_arrow, schema)
+    wanted = [name for name in columns if name is not None]
+    total_rows, total_bytes = file.metadata.num_rows, path.stat().st_size
+    row = 0
+    for group in range(file.metadata.num_row_groups):
+        rows_of_group = file.metadata.row_group(group).num_rows
+        if row + rows_of_group <= start.position:
+            row += rows_of_group
+            continue
+        for batch in file.iter_batches(_BATCH_ROWS, [group], wanted):
+            end = row + batch.num_rows
+            skipped = max(0, start.position - row)
+            if skipped < batch.num_rows:
+                table = pa.table(batch.slice(skipped))
+                decoded = _decoded(str(path), table, schema, columns, row + skipped + 1)
+                done = total_bytes * end // max(1, total_rows)
+                yield Block(b"", row + skipped + 1, Progress(end, end), done), decoded
+            row = end
+
+
+def _matched(path: Path, found: pa.Schema, schema: Schema) -> list[str | None]:
+    """Return the name in the file of each column; None where it is missing."""
+    by_name = {name.casefold(): name for name in found.names}
+    columns = [by_name.get(column.name.casefold()) for column in schema.columns]
+    for column, name, field in zip(schema.columns, columns, schema.arrow, strict=True):
+        if name is not None and not _is_of_kind(found.field(name).type, field.type, column.type):
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{column.name}" is {type_name(column.type)}, '
+                f'but {found.field(name).type} in file "{path}"',
+                hint="Declare the column with a type of that kind, or write the file anew.",
+            )
+    if not any(columns) and schema.columns:
+        raise HeadraceError(
+            Code.INVALID,
+            f'file "{path}" has none of the columns',
+            f"Its columns are: {', '.join(found.names)}.",
+        )
+    return columns
+
+
+def _decoded(
+    path: str, table: pa.Table, schema: Schema, names: list[str | None], first_row: int
+) -> Decoded:
+    target = schema.arrow
+    bad: dict[int, tuple[str, str]] = {}
+    cast: list[Any] = []
+    for column, name, field in zip(schema.columns, names, target, strict=True):
+        if name is None:
+            values = pa.nulls(table.num_rows, field.type)
+        else:
+            values, refused = _cast(table.column(name).combine_chunks(), field.type, column)
+            bad = {**refused, **bad}
+        if not column.nullable and values.null_count:
+            nulls = pc.indices_nonzero(pc.is_null(values)).to_pylist()
+            bad = {**dict.fromkeys(nulls, (column.name, "NULL in a NOT NULL column")), **bad}
+        cast.append(values)
+    rejects = [
+        Reject(path, first_row + row, *bad[row], str(table.slice(row, 1).to_pylist()[0]))
+        for row in sorted(bad)
+    ]
+    rows = pa.table(cast, schema=target)
+    if bad:
+        keep = pa.array([row not in bad for row in range(table.num_rows)])
+        rows = rows.filter(keep)
+    return Decoded([rows] if rows.num_rows else [], rejects)
+
+
+def _cast(
+    values: pa.Array, target: pa.DataType, column: Column
+) -> tuple[pa.Array, dict[int, tuple[str, str]]]:
+    """Cast within a kind; where a value does not fit, NULL stands, and its row is named."""
+    whole = _cast_or_none(values, target)
+    if whole is not None:
+        return whole, {}
+    bad: dict[int, tuple[str, str]] = {}
+    parts: list[Any] = []
+    stack = [(0, len(values))]
+    while stack:
+        start, end = stack.pop()
+        part = _cast_or_none(values.slice(start, end - start), target)
+        if part is not None:
+            parts.append(part)
+        elif end - start == 1:
+            parts.append(pa.nulls(1, target))
+            bad[start] = (column.name, f"{values[start]} does not fit {type_name(column.type)}")
+        else:
+            middle = (start + end) // 2
+            stack += [(middle, end), (start, middle)]
+    return pa.concat_arrays(parts), bad
+
+
+def _cast_or_none(values: pa.Array, target: pa.DataType) -> pa.Array | None:
+    try:
+        if pa.types.is_timestamp(values.type) and pa.types.is_timestamp(target):
+            # Digits below a microsecond are cut, as Spark cuts them; no zone means UTC.
+            fine = values.type.unit == "ns"
+            unit = pc.floor_temporal(values, unit="microsecond") if fine else values
+            return pc.cast(unit, target)
+        return pc.cast(values, target)
+    except pa.ArrowException:
+        return None
+
+
+def _is_of_kind(found: pa.DataType, target: pa.DataType, declared: t.DataType) -> bool:
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    kinds = pa.types
+    match declared:
+        case t.TimestampNTZType():
+            return bool(kinds.is_timestamp(found) and found.tz is None)
+        case t.TimestampType():
+            return bool(kinds.is_timestamp(found))
+        case t.DecimalType():
+            return bool(kinds.is_decimal(found) or kinds.is_integer(found))
+        case t.FloatType() | t.DoubleType():
+            return bool(kinds.is_floating(found) or kinds.is_integer(found))
+        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
+            return bool(kinds.is_integer(found))
+        case t.StringType():
+            return bool(kinds.is_string(found) or kinds.is_large_string(found))
+        case t.BinaryType():
+            return bool(kinds.is_binary(found) or kinds.is_large_binary(found))
+        case t.ArrayType() | t.MapType() | t.StructType():
+            return bool(found.id == target.id or kinds.is_large_list(found))
+    return bool(found == target)

@@ -1,0 +1,53 @@
+"""Rows gathered one by one into tables, and what is checked of a table as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.types import Schema
+
+
+class Rows:
+    """Rows on their way into a table."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._columns: list[list[Any]] = [[] for _ in schema]
+        self._count = 0
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Add one row: a value per column, as a converter returned it."""
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+        self._count += 1
+
+    def into(self, tables: list[pa.Table]) -> None:
+        """Append the rows, if there are any, as one table."""
+        if self._count:
+            arrays = [
+                pa.array(values, field.type)
+                for values, field in zip(self._columns, self._schema, strict=True)
+            ]
+            tables.append(pa.table(arrays, schema=self._schema))
+
+
+def misses_required(table: pa.Table, schema: Schema) -> bool:
+    """Tell whether a NOT NULL column holds a NULL."""
+    return any(
+        not column.nullable and values.null_count
+        for column, values in zip(schema.columns, table.columns, strict=True)
+    )
+
+
+def holds_infinity(table: pa.Table) -> bool:
+    """Tell whether a floating-point column holds an infinity: spelled out, or an overflow."""
+    return any(
+        pa.types.is_floating(values.type) and pc.any(pc.is_inf(values)).as_py()
+        for values in table.columns
+    )
