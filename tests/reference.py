@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from headrace.operators import StatefulOperator, Step
 from headrace.spine import Run, Spine
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from headrace.operators import StatefulOperator, Step
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]

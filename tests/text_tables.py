@@ -15,9 +15,9 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from reference import bag, exact, table_of
 
 from headrace.zset import WEIGHT, Layout, ZSet
+from reference import bag, exact, table_of
 
 
 def table(layout: Layout, text: str, *extra: pa.Field, bits: int = 64) -> pa.Table:

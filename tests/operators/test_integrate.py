@@ -7,11 +7,11 @@ from collections import Counter
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Bag, Epochs, bag, exact, plus, table_of
-from text_tables import assert_rows, table
 
 from headrace.operators import Integrate
 from headrace.zset import WEIGHT, Layout
+from reference import Bag, Epochs, bag, exact, plus, table_of
+from text_tables import assert_rows, table
 
 COUNT = pa.schema([(WEIGHT, pa.int64())])
 LAYOUT = Layout(("k",), pa.schema([("k", pa.int64()), ("x", pa.float64())]), COUNT)

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Bag, Epochs, bag, nonzero, plus, table_of
-from text_tables import assert_rows, table
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators import InnerJoin
 from headrace.zset import HASH, WEIGHT, Layout
+from reference import Bag, Epochs, bag, nonzero, plus, table_of
+from text_tables import assert_rows, table
 
 COUNT = pa.schema([(WEIGHT, pa.int64())])
 LEFT = Layout(
@@ -24,9 +24,7 @@ RIGHT = Layout(
 )
 OUTPUT = ["a", "key", "right_s", "b"]
 
-ORDERS = Layout(
-    ("user",), pa.schema([("user", pa.string()), ("amount", pa.int64())]), COUNT
-)
+ORDERS = Layout(("user",), pa.schema([("user", pa.string()), ("amount", pa.int64())]), COUNT)
 USERS = Layout(("id",), pa.schema([("id", pa.string()), ("city", pa.string())]), COUNT)
 
 

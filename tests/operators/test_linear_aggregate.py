@@ -10,19 +10,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Bag, Epochs, table_of
-from text_tables import assert_rows, table
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators import INIT, GlobalAggregate, LinearAggregate
 from headrace.zset import HASH, WEIGHT, Layout
+from reference import Bag, Epochs, table_of
+from text_tables import assert_rows, table
 
-SUMS = pa.schema(
-    [(WEIGHT, pa.int64()), ("seen", pa.int64()), ("total", pa.decimal128(12, 2))]
-)
-GROUPS = Layout(
-    ("user", "day"), pa.schema([("user", pa.string()), ("day", pa.int32())]), SUMS
-)
+SUMS = pa.schema([(WEIGHT, pa.int64()), ("seen", pa.int64()), ("total", pa.decimal128(12, 2))])
+GROUPS = Layout(("user", "day"), pa.schema([("user", pa.string()), ("day", pa.int32())]), SUMS)
 GLOBAL = Layout((), pa.schema([]), SUMS)
 BY_USER = Layout(
     ("user",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -9,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Epochs, table_of
-from text_tables import assert_rows, table
 
 from headrace.errors import HeadraceError
 from headrace.operators import OFFSET, Upsert
 from headrace.zset import WEIGHT, Layout
+from reference import Epochs, table_of
+from text_tables import assert_rows, table
 
 COLUMNS = pa.schema([("name", pa.string()), ("id", pa.int64()), ("tag", pa.list_(pa.int64()))])
 LAYOUT = Layout(("id",), COLUMNS, pa.schema([(WEIGHT, pa.int64())]))
@@ -52,7 +53,7 @@ def test_after_every_epoch_the_sum_of_outputs_is_the_last_row_of_each_key(
     current: dict[Any, tuple] = {}
     log = list(enumerate(changes))
     bounds = [0, *sorted(cuts), len(log)]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         epoch = log[start:stop]
         for _, (key, what) in epoch:
             if what == "delete":

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import exact
 
 from headrace.zset import row_codes, same, same_rows
 from headrace.zset.equality import block_codes
+from reference import exact
 
 NAN = float("nan")
 STRINGS = ["", "a", "aa", "ä", "a\0"]
@@ -53,7 +53,12 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.large_list(pa.string()): [[], [""], ["", ""], ["a", "b"], ["ab"]],
     pa.list_(pa.int64(), 2): [[1, 2], [2, 1], [None, 1]],
     pa.list_(pa.list_(POINT)): [[], [[]], [[], []], [[{"x": NAN, "name": "a"}]], [None]],
-    pa.map_(pa.string(), pa.float64()): [[], [("a", 0.0)], [("a", -0.0)], [("a", 0.0), ("b", None)]],
+    pa.map_(pa.string(), pa.float64()): [
+        [],
+        [("a", 0.0)],
+        [("a", -0.0)],
+        [("a", 0.0), ("b", None)],
+    ],
     pa.struct([("m", pa.map_(pa.int64(), pa.list_(pa.bool_())))]): [
         {"m": None},
         {"m": []},

@@ -49,7 +49,9 @@ def test_a_layout_may_have_no_columns() -> None:
         ((), [], [COUNT, ("mean", pa.float64())], "neither int64 nor decimal128"),
     ],
 )
-def test_a_malformed_layout_is_refused(key: tuple, columns: list, summed: list, message: str) -> None:
+def test_a_malformed_layout_is_refused(
+    key: tuple, columns: list, summed: list, message: str
+) -> None:
     with pytest.raises(HeadraceError, match=message) as caught:
         Layout(key, pa.schema(columns), pa.schema(summed))
     assert caught.value.code == Code.INTERNAL

@@ -10,20 +10,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import Bag, bag, is_consolidated, nonzero, plus, table_of
-from text_tables import assert_rows, table, zset
 
 from headrace.errors import HeadraceError
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from reference import Bag, bag, is_consolidated, nonzero, plus, table_of
+from text_tables import assert_rows, table, zset
 
-COLUMNS = pa.schema(
-    [("k", pa.int64()), ("x", pa.float64()), ("tags", pa.list_(pa.string()))]
-)
+COLUMNS = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("tags", pa.list_(pa.string()))])
 LAYOUT = Layout(("k",), COLUMNS, pa.schema([(WEIGHT, pa.int64())]))
 NAMES = LAYOUT.columns.names
-USERS = Layout(
-    ("user",), pa.schema([("user", pa.string())]), pa.schema([(WEIGHT, pa.int64())])
-)
+USERS = Layout(("user",), pa.schema([("user", pa.string())]), pa.schema([(WEIGHT, pa.int64())]))
 TOTALS = Layout(
     ("user",),
     pa.schema([("user", pa.string())]),
@@ -132,7 +128,9 @@ def test_rows_without_columns_add_up_to_one() -> None:
 
 
 def test_columns_are_selected_ordered_and_cast() -> None:
-    given_rows = pa.table({WEIGHT: pa.array([1], pa.int32()), "more": [1], "user": ["a"], HASH: [5]})
+    given_rows = pa.table(
+        {WEIGHT: pa.array([1], pa.int32()), "more": [1], "user": ["a"], HASH: [5]}
+    )
     result = ZSet.of(USERS, given_rows)
     assert result.table.schema.equals(USERS.schema)
     assert result.table.to_pylist() == [{HASH: 5, "user": "a", WEIGHT: 1}]

@@ -1,7 +1,7 @@
 """Arrangements on disk: sorted immutable runs, the spines that add them up, and compaction."""
 
 from headrace.spine.merge import due, merge
-from headrace.spine.open_run import forget_runs, open_run
+from headrace.spine.open_runs import forget_runs, open_run
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
 from headrace.spine.run_file import RunFile, RunWriter, sync_directory, write_run

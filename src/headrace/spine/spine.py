@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.spine.open_run import open_run
+from headrace.spine.open_runs import open_run
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
 from headrace.zset import HASH, Layout, ZSet, same_rows
