@@ -89,7 +89,7 @@ _UNSHOWN = "\ufffd"
 _SECRET = re.compile(
     r"""(?ix)
     (?: password | passwd | secret | token | jaas | credential | private[._-]?key | api[._-]?key )
-    [\w.\-]*+ ['"]? \s*+ = \s*+
+    [\w.\-]{0,80}+ ['"]? \s*+ = \s*+
     (?: ' (?P<single> (?: [^'\\] | \\. | '' )*+ ) | " (?P<double> (?: [^"\\] | \\. | "" )*+ ) )
     """
 )
