@@ -46,9 +46,8 @@ class Transplant:
         jvm_type = self.type(type_)
         if value is None:
             return self.scala.expression("Literal", None, jvm_type)
-        plain = self.scala.named(f"{EXPRESSIONS}.Literal")
-        constant = plain.apply(value)
-        return constant if isinstance(type_, LongType) is False else self.cast(constant, type_)
+        constant = self.scala.module(f"{EXPRESSIONS}.Literal").apply(value)
+        return self.cast(constant, type_) if isinstance(type_, LongType) else constant
 
     def type(self, type_: DataType) -> Any:
         """Return the JVM's object for a Spark type."""
