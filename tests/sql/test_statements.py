@@ -97,8 +97,10 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     (
-        'CREATE TABLE IF NOT EXISTS Gold."Users" (userId INT PRIMARY KEY, `key` STRING NULL,'
-        " primary STRING, timestamp TIMESTAMP)",
+        (
+            'CREATE TABLE IF NOT EXISTS Gold."Users" (userId INT PRIMARY KEY, `key` STRING NULL,'
+            " primary STRING, timestamp TIMESTAMP)"
+        ),
         {
             "is": "CreateTable",
             "name": "gold.Users",
