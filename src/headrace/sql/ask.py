@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import nearest
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_assignment
@@ -36,7 +35,7 @@ def take_drop(cursor: Cursor) -> Drop:
         if cursor.accept(*kind.value.upper().split()):
             break
     else:
-        raise cursor.expected(*_KINDS)
+        raise cursor.expected_word(*_KINDS)
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name(f"the {kind}'s name")
     cascade = cursor.accept("CASCADE")
@@ -53,8 +52,7 @@ def take_show(cursor: Cursor) -> Show:
         if cursor.accept(*listing.value.upper().split()):
             break
     else:
-        near = nearest(cursor.token.word, _LISTINGS) if cursor.token.word else None
-        raise cursor.expected(*_LISTINGS, hint=f"Did you mean SHOW {near}?" if near else None)
+        raise cursor.expected_word(*_LISTINGS)
     relation = None
     if listing is Listing.REJECTS and cursor.accept("FOR"):
         relation = cursor.name("a stream's or table's name")

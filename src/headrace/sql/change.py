@@ -9,15 +9,15 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import QUERY_WORDS, take_expression, take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_options
+from headrace.sql.refusals import UPSERT
 from headrace.sql.statements import Assignment, Copy, Delete, Insert, Truncate, Update
 
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
-_DOES = "What a table with a PRIMARY KEY holds of the same key is replaced by itself."
 _VALUES_CLAUSES: dict[tuple[str, str], tuple[str, str]] = {
-    ("ON", "CONFLICT"): ("ON CONFLICT", _DOES),
-    ("ON", "DUPLICATE"): ("ON DUPLICATE KEY", _DOES),
+    ("ON", "CONFLICT"): ("ON CONFLICT", UPSERT),
+    ("ON", "DUPLICATE"): ("ON DUPLICATE KEY", UPSERT),
 }
 
 

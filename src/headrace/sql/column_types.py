@@ -110,6 +110,13 @@ class _Types:
             return self._timestamp(word)
         if word == "DOUBLE":
             self.cursor.accept("PRECISION")
+        if self.cursor.at_symbol("("):
+            raise HeadraceError(
+                Code.INVALID,
+                f"type {word} takes no length or precision",
+                hint="Leave the parentheses out.",
+                span=self.cursor.span(self.cursor.token, self.cursor.token),
+            )
         return word
 
     def _word(self) -> str:

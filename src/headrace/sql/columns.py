@@ -141,7 +141,7 @@ class Columns:
         name, _ = cursor.identifier("a column's name")
         cursor.refuse_twice("column", name, list(self.definitions), first)
         if cursor.at("AS"):
-            raise self._unsupported("a computed column", _VIEW_INSTEAD)
+            raise self._unsupported("computed column", _VIEW_INSTEAD)
         kind = take_type(cursor)
         not_null, comment = False, None
         while not (cursor.at_end() or cursor.token.text in {",", ")"}):

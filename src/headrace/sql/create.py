@@ -35,9 +35,9 @@ _CLAUSES: dict[str, str] = {
     "TBLPROPERTIES": "Use WITH (key = value, ...).",
     "COMMENT": "Use COMMENT '...' after a column, or an SQL comment.",
     "LIKE": "Write the columns out, or create a view of the other relation.",
-    "REFRESH": "Use WITH (refresh = '...').",
-    "SCHEDULE": "Use WITH (refresh = '...').",
-    "TARGET_LAG": "Use WITH (refresh = '...').",
+    "REFRESH": "Use WITH (refresh_interval_minutes = ...).",
+    "SCHEDULE": "Use WITH (refresh_interval_minutes = ...).",
+    "TARGET_LAG": "Use WITH (refresh_interval_minutes = ...).",
 }
 """Clauses of other systems that are refused, each with what to use instead."""
 
@@ -70,7 +70,7 @@ def _kind(cursor: Cursor) -> ObjectKind:
     for kind in (ObjectKind.STREAM, ObjectKind.TABLE, ObjectKind.VIEW):
         if cursor.accept(kind.value.upper()):
             return kind
-    raise cursor.expected("STREAM", "TABLE", "VIEW", "MATERIALIZED VIEW")
+    raise cursor.expected_word("STREAM", "TABLE", "VIEW", "MATERIALIZED VIEW")
 
 
 def _view(

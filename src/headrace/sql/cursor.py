@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, Span
+from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.sql.keywords import NOT_NAMES
 from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value, tokens
 from headrace.sql.statements import Name
@@ -111,6 +111,11 @@ class Cursor:
             hint=hint,
             span=self.span(self.token, self.token),
         )
+
+    def expected_word(self, *words: str) -> HeadraceError:
+        """Return the error that none of these words stands here, with the nearest as a hint."""
+        near = nearest(self.token.word, words) if self.token.word else None
+        return self.expected(*words, hint=f"Did you mean {near}?" if near else None)
 
     def text(self, first: Token, last: Token) -> str:
         """Return the text from one token to another as written."""

@@ -47,7 +47,7 @@ _REFRESH = "Views are kept fresh as their inputs change: FLUSH waits for all tha
 _ATOMIC = "Every statement is atomic: one INSERT of many rows is one transaction."
 _ACCOUNTS = "Access is configured where Headrace is started, not by statements."
 _FILES = "Declare a connector or COPY from a configured root: statements load no code and no file."
-_UPSERT = "INSERT into a table with a PRIMARY KEY replaces the row of the same key."
+UPSERT = "INSERT into a table with a PRIMARY KEY replaces the row of the same key."
 _CACHE = "A materialized view is kept ready to read: create one of this query."
 _STATISTICS = "DESCRIBE EXTENDED shows the sizes that Headrace keeps by itself."
 _TEMPORARY = (
@@ -140,8 +140,8 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("LOAD DATA", "Use COPY name FROM 'path' WITH (format = ...)."),
     _refused("LOCK", _ATOMIC),
     _refused("MAP", "Use SELECT: queries start no other program.", "MAP ... USING"),
-    _refused("MERGE", _UPSERT),
-    _refused("MERGE INTO", _UPSERT),
+    _refused("MERGE", UPSERT),
+    _refused("MERGE INTO", UPSERT),
     _refused("MSCK", _REFRESH),
     _refused("OPTIMIZE", "Compaction runs by itself."),
     _refused("PAUSE", "Stop the process instead: it resumes from the last committed epoch."),
@@ -165,10 +165,10 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("SET ROLE", _ACCOUNTS),
     _refused("SET TIME ZONE", "Timestamps are kept and shown in UTC."),
     _refused("SET TRANSACTION", _ATOMIC),
-    _refused("SHOW COLUMNS", "Use DESCRIBE name."),
-    _refused("SHOW CREATE", "Use DESCRIBE EXTENDED name.", "SHOW CREATE TABLE"),
     _refused("SHOW CATALOGS", _SHOW_LIST),
+    _refused("SHOW COLUMNS", "Use DESCRIBE name."),
     _refused("SHOW CONNECTORS", _SHOW_LIST),
+    _refused("SHOW CREATE", "Use DESCRIBE EXTENDED name.", "SHOW CREATE TABLE"),
     _refused("SHOW DATABASES", _SHOW_LIST),
     _refused("SHOW FUNCTIONS", "Spark's own documentation lists its functions."),
     _refused("SHOW INDEXES", "Use EXPLAIN VIEW name, which shows its arrangements."),
@@ -185,7 +185,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("UNCACHE", _CACHE),
     _refused("UNLOAD", "Read the view, or INSERT INTO a table of a connector."),
     _refused("UNSET", "Use SET key = value."),
-    _refused("UPSERT", _UPSERT),
+    _refused("UPSERT", UPSERT),
     _refused("USE", _SCHEMAS),
     _refused("VACUUM", "Files that no readable epoch names are collected by themselves."),
 )
@@ -239,6 +239,8 @@ def refuse_setting(key: str, span: Span) -> None:
 def refuse_in_query(cursor: Cursor, body: Sequence[Token]) -> None:
     """Raise where a query starts another program or inserts on the way."""
     for index, token in enumerate(body):
+        if token.kind is not Kind.WORD:
+            continue
         words = tuple(following.word for following in body[index : index + 2])
         if words == ("SELECT", "TRANSFORM") and _uses_program(body, index + 2):
             raise _PROGRAM.error(cursor.span(body[index + 1], body[index + 1]))
