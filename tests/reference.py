@@ -98,7 +98,8 @@ def is_consolidated(rows: ZSet) -> bool:
 class Epochs:
     """Run an operator epoch by epoch, and hold it to its promises.
 
-    ``answer`` is the sum of all outputs, by the columns ``outputs``. Arrangements are kept as runs in memory, compacted every third epoch.
+    ``answer`` is the sum of all outputs, by the columns ``outputs``. Arrangements are kept as runs
+    in memory, compacted every third epoch.
     """
 
     def __init__(self, operator: StatefulOperator, outputs: Sequence[str]) -> None:

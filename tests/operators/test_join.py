@@ -28,7 +28,7 @@ ORDERS = Layout(("user",), pa.schema([("user", pa.string()), ("amount", pa.int64
 USERS = Layout(("id",), pa.schema([("id", pa.string()), ("city", pa.string())]), COUNT)
 
 
-def join(*null_safe: bool) -> InnerJoin:
+def join(null_safe: tuple[bool, bool] = (False, True)) -> InnerJoin:
     return InnerJoin(
         LEFT, RIGHT, (("a", "a"), ("k", "key")), (("ss", "right_s"), ("b", "b")), null_safe
     )
@@ -69,7 +69,7 @@ def changes(layout: Layout) -> st.SearchStrategy[list[dict]]:
 def test_after_every_epoch_the_sum_of_outputs_is_the_join_of_the_sums(
     epochs: list, null_safe: tuple[bool, bool], bits: int
 ) -> None:
-    run = Epochs(join(*null_safe), OUTPUT)
+    run = Epochs(join(null_safe), OUTPUT)
     left: Bag = Counter()
     right: Bag = Counter()
     for left_rows, right_rows in epochs:
@@ -87,7 +87,7 @@ def test_after_every_epoch_the_sum_of_outputs_is_the_join_of_the_sums(
 def test_any_split_into_epochs_gives_the_same_total(
     left: list, right: list, cuts: tuple[int, int]
 ) -> None:
-    whole, split = (Epochs(join(False, True), OUTPUT) for _ in range(2))
+    whole, split = (Epochs(join(), OUTPUT) for _ in range(2))
     whole.step(table_of(LEFT, left), table_of(RIGHT, right))
     i, j = cuts
     split.step(table_of(LEFT, left[:i]), table_of(RIGHT, right[j:]))
@@ -97,7 +97,7 @@ def test_any_split_into_epochs_gives_the_same_total(
 
 @given(left=changes(LEFT), right=changes(RIGHT))
 def test_insert_all_then_nothing_then_delete_all_leaves_nothing(left: list, right: list) -> None:
-    run = Epochs(join(False, False), OUTPUT)
+    run = Epochs(join((False, False)), OUTPUT)
     inserts = table_of(LEFT, left), table_of(RIGHT, right)
     run.step(*inserts)
     assert run.step(LEFT.schema.empty_table(), RIGHT.schema.empty_table()).output.num_rows == 0

@@ -180,6 +180,12 @@ def test_a_negative_number_of_rows_is_refused() -> None:
     assert caught.value.code == Code.INTERNAL
 
 
+def test_a_total_without_rows_is_refused() -> None:
+    run = Epochs(LinearAggregate(BY_USER), ["user"])
+    with pytest.raises(HeadraceError, match="without rows has a total"):
+        run.step(table(BY_USER, "weight | user | total \n +1 | ann | 10 \n -1 | ann | -9"))
+
+
 def test_a_total_that_overflows_is_refused_also_across_epochs() -> None:
     run = Epochs(LinearAggregate(BY_USER), ["user"])
     change = table(BY_USER, f"weight | user | total \n +1 | ann | {2**63 - 1}")

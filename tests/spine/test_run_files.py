@@ -106,9 +106,10 @@ def test_a_writer_that_is_not_finished_leaves_no_file(tmp_path: Path) -> None:
 
 def test_parts_out_of_order_are_refused(tmp_path: Path) -> None:
     rows = users(10)
-    with RunWriter(tmp_path, LAYOUT) as writer, pytest.raises(HeadraceError, match="out of order"):
+    with RunWriter(tmp_path, LAYOUT) as writer:
         writer.append(rows)
-        writer.append(rows)
+        with pytest.raises(HeadraceError, match="out of order"):
+            writer.append(rows)
 
 
 def test_opening_maps_the_file_and_copies_nothing(tmp_path: Path) -> None:

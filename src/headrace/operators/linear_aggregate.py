@@ -21,6 +21,8 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.zset.sums import is_zero
+from headrace.zset.zset import column
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
@@ -131,6 +133,14 @@ def _check_groups(totals: ZSet) -> None:
             Code.INTERNAL,
             "a group has a negative number of rows",
             detail="The input of the aggregate deletes a row that was never inserted.",
+        )
+    gone = totals.filter(totals.weights == 0)
+    accumulators = [name for name in gone.layout.summed.names if name not in {WEIGHT, INIT}]
+    if not all(is_zero(column(gone.table, name)).all() for name in accumulators):
+        raise HeadraceError(
+            Code.INTERNAL,
+            "a group without rows has a total other than zero",
+            detail="The input of the aggregate deletes a row with other values than it had.",
         )
 
 

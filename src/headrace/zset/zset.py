@@ -119,7 +119,8 @@ class ZSet:
         """Return the same bag consolidated. Raises ``invalid`` where a sum overflows.
 
         O(n log n) for n rows, O(n) where the rows come sorted. Hashes only propose which rows are
-        equal; all identity columns are compared.
+        equal; all identity columns are compared. The result has one chunk, so the text of a column
+        must stay below 2 GiB.
         """
         hashes = self.hashes
         if bool((hashes[1:] > hashes[:-1]).all()):
