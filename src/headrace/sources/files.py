@@ -6,7 +6,7 @@ it, and a file read in parts gives the rows of one pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -58,7 +58,7 @@ class FileOptions:
 
     format: FileFormat
     header: bool = True
-    dialect: Dialect = Dialect()
+    dialect: Dialect = field(default_factory=Dialect)
 
     @classmethod
     def of(cls, path: Path, pairs: Iterable[tuple[str, str]] = ()) -> FileOptions:

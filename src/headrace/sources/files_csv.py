@@ -67,8 +67,8 @@ class CsvReader:
         closed, end = True, start
         while True:
             found = self._field.match(data, end)
-            if found is None:  # an unclosed quote, and none of the other forms to its line's end
-                return Record(tuple(fields), self._line_end(data, end), closed=False)
+            if found is None:  # cannot be: an empty field matches anywhere
+                return Record(tuple(fields), len(data), closed=False)
             quoted, after, plain, stop = found.groups()
             end = found.end()
             if quoted is None:
@@ -133,10 +133,6 @@ class CsvReader:
         continues = np.zeros(len(opening), bool)
         continues[1:] = quotes[1:-1:2] == opening[1:] - 1
         return bool(np.all(opens | continues))
-
-    @staticmethod
-    def _line_end(data: bytes, start: int) -> int:
-        return data.find(b"\n", start) + 1 or len(data)
 
 
 class CsvDecoder:

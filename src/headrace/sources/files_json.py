@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.types import Schema
 
-_BLANK_LINE = re.compile(rb"(?m)^[ \t\r]*\n")
+_NEWLINE, _BRACE = b"\n{"
 _OBJECT_LINE = re.compile(rb"(?m)^[ \t]*\{")
 _PARSE_BYTES = 1 << 20
 
@@ -154,15 +155,15 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _object_lines(data: bytes) -> int:
-    """Return how many lines hold an object; -1 if any holds anything else."""
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
-    starts = data.startswith(b"{") + data.count(b"\n{")
-    if starts == lines:
-        return lines
-    lines -= len(_BLANK_LINE.findall(data))
-    if not data.endswith(b"\n") and not data[data.rfind(b"\n") + 1 :].strip():
-        lines -= 1
-    return lines if len(_OBJECT_LINE.findall(data)) == lines else -1
+    """Return how many lines hold an object; -1 if any line that is not blank begins otherwise."""
+    characters = np.frombuffer(data, np.uint8)
+    starts = np.flatnonzero(characters == _NEWLINE) + 1
+    if len(starts) and starts[-1] == len(data):
+        starts = starts[:-1]
+    if data.startswith(b"{") and bool(np.all(characters[starts] == _BRACE)):
+        return len(starts) + 1
+    filled = len(lines_of(data, 1))
+    return filled if len(_OBJECT_LINE.findall(data)) == filled else -1
 
 
 def _block_size(data: bytes) -> int:

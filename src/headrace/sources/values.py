@@ -136,7 +136,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return marked
 
 
-def _json(data_type: t.DataType) -> Converter:
+def _json(data_type: t.DataType) -> Converter:  # noqa: C901, PLR0911 (one arm per type)
     match data_type:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return _typed(int, data_type, lambda value: _integer(value, data_type))
@@ -161,7 +161,7 @@ def _json(data_type: t.DataType) -> Converter:
     raise LookupError
 
 
-def _text(data_type: t.DataType) -> Converter:
+def _text(data_type: t.DataType) -> Converter:  # noqa: PLR0911 (one arm per type)
     match data_type:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return lambda text: _integer_text(text, data_type)
