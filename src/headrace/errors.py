@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+import unicodedata
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Code(StrEnum):
@@ -30,11 +36,16 @@ class Span:
     ``line`` is the number in the file of the first line of ``text``, counted from 1.
     """
 
-    text: str
+    text: str = field(repr=False)
     start: int
     end: int
     file: str | None = None
     line: int = 1
+
+    @property
+    def source(self) -> str:
+        """The stretch itself."""
+        return self.text[self.start : self.end]
 
     @property
     def position(self) -> tuple[int, int]:
@@ -43,22 +54,77 @@ class Span:
         return self.line + before.count("\n"), self.start - (before.rfind("\n") + 1) + 1
 
     def __str__(self) -> str:
-        """Show the line with carets under the stretch, as in a compiler's message."""
+        """Show the line with carets under the stretch, as in a compiler's message.
+
+        Of a stretch over several lines the first is shown; of a long line, the part around it.
+        """
         number, column = self.position
-        lines = self.text.split("\n")
-        shown = lines[number - self.line] if self.text else ""
-        width = max(1, min(self.end - self.start, len(shown) - column + 1))
+        begin = self.start - (column - 1)
+        newline = self.text.find("\n", begin)
+        shown = masked(self.text[begin : newline if newline >= 0 else len(self.text)].rstrip("\r"))
+        before, under = shown[: column - 1], shown[column - 1 : column - 1 + self.end - self.start]
+        after = shown[len(before) + len(under) :]
+        if len(shown) > _LONGEST_LINE:
+            before = _CUT + before[-_AROUND:] if len(before) > _AROUND else before
+            under = under[:_AROUND]
+            after = after[:_AROUND] + _CUT if len(after) > _AROUND else after
         gutter = f"{number:>4} | "
         # Tabs keep their width, so that the carets stand under the word they mean.
-        blank = "".join("\t" if c == "\t" else " " for c in shown[: column - 1])
+        blank = "".join("\t" if c == "\t" else " " * _width(c) for c in before)
+        carets = "^" * max(1, sum(map(_width, under)))
         place = f"  --> {self.file}:{number}:{column}\n" if self.file else ""
-        return f"{place}{gutter}{shown}\n{' ' * len(gutter)}{blank}{'^' * width}"
+        line = "".join(
+            c if c == "\t" or c.isprintable() else _UNSHOWN for c in before + under + after
+        )
+        return f"{place}{gutter}{line}\n{' ' * len(gutter)}{blank}{carets}"
+
+
+_LONGEST_LINE = 200
+_AROUND = 60
+_CUT = "... "
+_UNSHOWN = "\ufffd"
+"""Stands for control characters: a message never steers the terminal that shows it."""
+
+
+_SECRET = re.compile(
+    r"""(?ix)
+    (?: password | passwd | secret | token | jaas | credential | private[._-]?key | api[._-]?key )
+    [\w.\-]{0,80}+ ['"]? \s*+ = \s*+
+    (?: ' (?P<single> (?: [^'\\] | \\. | '' )*+ ) | " (?P<double> (?: [^"\\] | \\. | "" )*+ ) )
+    """
+)
+
+
+def masked(sql: str) -> str:
+    """Return SQL text with the values of secret options as asterisks, its length unchanged.
+
+    A quoted value is taken for a secret where ``=`` and a name such as ``password`` precede it.
+    """
+    return _SECRET.sub(_mask, sql)
+
+
+def _mask(secret: re.Match[str]) -> str:
+    start, end = secret.span("single" if secret["single"] is not None else "double")
+    text, at = secret[0], secret.start()
+    return text[: start - at] + "*" * (end - start) + text[end - at :]
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c == "\t" or c.isprintable() else _UNSHOWN for c in text)
+
+
+def _width(character: str) -> int:
+    """Return how many columns a character takes in a terminal."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 class HeadraceError(Exception):
     """Everything that Headrace refuses or fails at, with its place and a hint.
 
-    The primary message is lower case without a full stop; ``detail`` and ``hint`` are sentences.
+    The primary message is lower case (but for SQL's words) without a full stop; ``detail`` and
+    ``hint`` are sentences.
     Instances survive pickling with every field, since they cross process borders.
     """
 
@@ -94,7 +160,7 @@ class HeadraceError(Exception):
         return "\n".join(parts)
 
 
-def nearest(word: str, known: list[str] | tuple[str, ...]) -> str | None:
+def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word closest to ``word``, or None where none is close."""
     from difflib import get_close_matches  # noqa: PLC0415  (only errors pay for it)
 

@@ -1,6 +1,19 @@
-"""Small shared value types: identifiers and row schemas."""
+"""Small shared value types: identifiers, row schemas, and Spark's names for types."""
+
+from pyspark.sql.types import DataType, DecimalType, LongType
 
 from headrace.types.identifiers import ArrangementId, Epoch, Offset, RelationId
-from headrace.types.schema import Column, Schema
+from headrace.types.schema import Column, Schema, to_arrow
 
-__all__ = ["ArrangementId", "Column", "Epoch", "Offset", "RelationId", "Schema"]
+__all__ = [
+    "ArrangementId",
+    "Column",
+    "DataType",
+    "DecimalType",
+    "Epoch",
+    "LongType",
+    "Offset",
+    "RelationId",
+    "Schema",
+    "to_arrow",
+]

@@ -7,8 +7,13 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
+
+
+def to_arrow(type_: DataType) -> pa.DataType:
+    """Return the Arrow type that carries a Spark type between Spark and Python."""
+    return to_arrow_type(type_, timezone="UTC")
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,11 @@ class Schema:
         """
         converted = to_arrow_schema(self.spark, timezone="UTC")
         return pa.schema([field.with_nullable(True) for field in converted])
+
+    def renamed(self, names: tuple[str, ...]) -> Schema:
+        """Return the same columns under other names."""
+        pairs = zip(self.columns, names, strict=True)
+        return Schema(tuple(Column(name, c.type, c.nullable) for c, name in pairs))
 
     @classmethod
     def of_spark(cls, spark: StructType) -> Schema:

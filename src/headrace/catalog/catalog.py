@@ -1,0 +1,202 @@
+"""All relations at one moment, by name and by id, with what depends on what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from headrace.catalog.objects import Relation, View
+from headrace.errors import Code, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headrace.errors import Span
+    from headrace.types import RelationId
+
+_STATEMENT_KINDS = {"stream": "STREAM", "table": "TABLE", "view": "MATERIALIZED VIEW"}
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """An immutable set of relations with unique names; dependencies exist and have no cycle.
+
+    Names are compared regardless of case, as Spark does. A changed catalog is a new value.
+    """
+
+    relations: tuple[Relation, ...] = ()
+    """In the order of their ids."""
+
+    @classmethod
+    def of(cls, relations: Iterable[Relation]) -> Catalog:
+        """Return the catalog of these relations, in whatever order they come.
+
+        Raises:
+            HeadraceError: ``corrupt`` where two share a name or id, or a dependency is missing or
+                leads back to where it began.
+        """
+        catalog = cls(tuple(sorted(relations, key=lambda relation: relation.id)))
+        count = len(catalog.relations)
+        if len(catalog.by_id) != count or len(catalog.by_name) != count:
+            raise HeadraceError(Code.CORRUPT, "two relations share a name or an id")
+        catalog.views_in_order()
+        return catalog
+
+    @cached_property
+    def by_id(self) -> Mapping[RelationId, Relation]:
+        """The relations by id."""
+        return MappingProxyType({relation.id: relation for relation in self.relations})
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Relation]:
+        """The relations by dotted name, in lower case."""
+        return MappingProxyType({relation.name.lower(): relation for relation in self.relations})
+
+    def __iter__(self) -> Iterator[Relation]:
+        return iter(self.relations)
+
+    def __len__(self) -> int:
+        return len(self.relations)
+
+    def find(self, name: str) -> Relation | None:
+        """Return the relation of this dotted name, or None."""
+        return self.by_name.get(name.lower())
+
+    def resolve(self, name: str, span: Span | None = None) -> Relation:
+        """Return the relation of this dotted name.
+
+        Raises:
+            HeadraceError: ``invalid``, at the span, where there is none; hints at the nearest name.
+        """
+        relation = self.find(name)
+        if relation is not None:
+            return relation
+        near = nearest(name, tuple(self.by_name))
+        raise HeadraceError(
+            Code.INVALID,
+            f'table, stream or view "{name}" does not exist',
+            hint=f'Did you mean "{near}"?' if near else None,
+            span=span,
+        )
+
+    def with_(self, relation: Relation, span: Span | None = None) -> Catalog:
+        """Return the catalog with this relation added, or put in place of the one of its id.
+
+        Raises:
+            HeadraceError: ``conflict`` where another relation has its name; ``invalid`` where it
+                would depend on itself, directly or through others.
+        """
+        other = self.find(relation.name)
+        if other is not None and other.id != relation.id:
+            raise _taken(other, relation, span)
+        if isinstance(relation, View):
+            beyond = {relation.id, *(view.id for view in self.dependants(relation.id))}
+            circle = next((id_ for id_ in relation.depends_on if id_ in beyond), None)
+            if circle is not None:
+                through = relation.name if circle == relation.id else self.by_id[circle].name
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'view "{relation.name}" would depend on itself',
+                    detail=f'Its query reads "{through}".',
+                    hint="A view reads streams, tables and views that do not read it.",
+                    span=span,
+                )
+        return Catalog.of([*(r for r in self.relations if r.id != relation.id), relation])
+
+    def without(self, ids: Iterable[RelationId], span: Span | None = None) -> Catalog:
+        """Return the catalog without these relations.
+
+        Raises:
+            HeadraceError: ``conflict`` where a view that stays depends on one that goes.
+        """
+        gone = frozenset(ids)
+        left = [relation for relation in self.relations if relation.id not in gone]
+        for relation in left:
+            for needed in _dependencies(relation):
+                if needed in gone:
+                    used = self.by_id[needed]
+                    kind = _STATEMENT_KINDS[used.kind]
+                    raise HeadraceError(
+                        Code.CONFLICT,
+                        f'{used.kind} "{used.name}" is used by view "{relation.name}"',
+                        hint=f"Use DROP {kind} {used.name} CASCADE to drop both.",
+                        span=span,
+                    )
+        return Catalog.of(left)
+
+    def dependants(self, id_: RelationId) -> tuple[View, ...]:
+        """Return the views that depend on a relation, however indirectly.
+
+        Each stands after all those that it depends on.
+        """
+        touched = {id_}
+        found: list[View] = []
+        for view in self.views_in_order():
+            if view.id != id_ and not touched.isdisjoint(view.depends_on):
+                touched.add(view.id)
+                found.append(view)
+        return tuple(found)
+
+    def views_in_order(self) -> tuple[View, ...]:
+        """Return all views, each after those that it depends on; else by id."""
+        return self._views_in_order
+
+    @cached_property
+    def _views_in_order(self) -> tuple[View, ...]:
+        graph = {relation.id: _dependencies(relation) for relation in self.relations}
+        sorter = TopologicalSorter(graph)
+        ordered: list[View] = []
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            raise HeadraceError(Code.CORRUPT, "views depend on each other in a circle") from error
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready())
+            for id_ in ready:
+                relation = self.by_id.get(id_)
+                if relation is None:
+                    raise HeadraceError(
+                        Code.CORRUPT, f"a view depends on relation {id_}, which does not exist"
+                    )
+                if isinstance(relation, View):
+                    ordered.append(relation)
+            sorter.done(*ready)
+        return tuple(ordered)
+
+    def connected_sets(self) -> tuple[frozenset[RelationId], ...]:
+        """Return the relations grouped by what joins them through views, by smallest id.
+
+        One epoch covers one set whole, which is why views of one set agree. A relation that no
+        view reads is a set of its own.
+        """
+        set_of: dict[RelationId, set[RelationId]] = {r.id: {r.id} for r in self.relations}
+        for relation in self.relations:
+            for needed in _dependencies(relation):
+                here, there = set_of[relation.id], set_of[needed]
+                if here is there:
+                    continue
+                if len(here) < len(there):
+                    here, there = there, here
+                here |= there
+                for id_ in there:
+                    set_of[id_] = here
+        distinct = {min(members): frozenset(members) for members in set_of.values()}
+        return tuple(distinct[smallest] for smallest in sorted(distinct))
+
+
+def _dependencies(relation: Relation) -> tuple[RelationId, ...]:
+    return relation.depends_on if isinstance(relation, View) else ()
+
+
+def _taken(other: Relation, relation: Relation, span: Span | None) -> HeadraceError:
+    kind = _STATEMENT_KINDS[other.kind]
+    if other.kind == relation.kind:
+        hint = f"Use CREATE OR REPLACE {kind}, or IF NOT EXISTS."
+    else:
+        hint = f"Streams, tables and views share their names: choose another, or DROP {kind} first."
+    return HeadraceError(
+        Code.CONFLICT, f'{other.kind} "{other.name}" exists already', hint=hint, span=span
+    )

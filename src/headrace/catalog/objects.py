@@ -1,0 +1,132 @@
+"""Streams, tables and views as the catalog keeps them, and their JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from headrace.errors import Code, HeadraceError
+from headrace.types import RelationId, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A relation to which rows are only added, each with a place in its log."""
+
+    kind: ClassVar[str] = "stream"
+
+    id: RelationId
+    name: str
+    """Parts joined by dots, in lower case."""
+    schema: Schema
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {**_common(self)}
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Stream:
+        """Return the stream that :meth:`to_json` wrote."""
+        return cls(*_common_of_json(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A relation whose rows are added, replaced and deleted, by primary key if it has one."""
+
+    kind: ClassVar[str] = "table"
+
+    id: RelationId
+    name: str
+    """Parts joined by dots, in lower case."""
+    schema: Schema
+    primary_key: tuple[str, ...] = ()
+    """Column names as the schema spells them; empty without a primary key."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {**_common(self), "primary_key": list(self.primary_key)}
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Table:
+        """Return the table that :meth:`to_json` wrote."""
+        return cls(*_common_of_json(value), primary_key=tuple(value["primary_key"]))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A relation that a query defines over others."""
+
+    kind: ClassVar[str] = "view"
+
+    id: RelationId
+    name: str
+    """Parts joined by dots, in lower case."""
+    schema: Schema
+    query: str
+    """Spark SQL, as written."""
+    depends_on: tuple[RelationId, ...]
+    """The relations that the query names, each once."""
+    key: tuple[str, ...] = ()
+    """Columns that are unique together, as the schema spells them; empty if none are known."""
+    created_sql: str = ""
+    """The whole statement, for people."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {
+            **_common(self),
+            "query": self.query,
+            "depends_on": list(self.depends_on),
+            "key": list(self.key),
+            "created_sql": self.created_sql,
+        }
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> View:
+        """Return the view that :meth:`to_json` wrote."""
+        return cls(
+            *_common_of_json(value),
+            query=value["query"],
+            depends_on=tuple(RelationId(id_) for id_ in value["depends_on"]),
+            key=tuple(value["key"]),
+            created_sql=value["created_sql"],
+        )
+
+
+Relation: TypeAlias = Stream | Table | View
+
+
+def relation_of_json(value: dict[str, Any]) -> Relation:
+    """Return the relation that ``to_json`` of its class wrote.
+
+    Raises:
+        HeadraceError: ``corrupt`` where the value has another form.
+    """
+    try:
+        match value["kind"]:
+            case Stream.kind:
+                return Stream.of_json(value)
+            case Table.kind:
+                return Table.of_json(value)
+            case View.kind:
+                return View.of_json(value)
+            case kind:
+                raise HeadraceError(Code.CORRUPT, f'relation kind "{kind}" does not exist')
+    except (KeyError, TypeError) as error:
+        raise HeadraceError(
+            Code.CORRUPT, "a relation's record is malformed", detail=f"{error!r}"
+        ) from error
+
+
+def _common(relation: Relation) -> dict[str, Any]:
+    return {
+        "kind": relation.kind,
+        "id": relation.id,
+        "name": relation.name,
+        "schema": relation.schema.to_json(),
+    }
+
+
+def _common_of_json(value: dict[str, Any]) -> tuple[RelationId, str, Schema]:
+    return RelationId(value["id"]), value["name"], Schema.of_json(value["schema"])

@@ -1,0 +1,72 @@
+"""Spark's errors as Headrace's: same cause, with the place in the statement."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from pyspark.errors import PySparkException
+
+from headrace.errors import Code, HeadraceError, Span, nearest
+
+# PySpark logs every refused query, with its stack trace, to standard error.
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+_PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
+_NOISE = re.compile(r"^\[[A-Z_.0-9]+\]\s*|\s*SQLSTATE: \w+.*$", re.DOTALL)
+_UNSUPPORTED = ("UNSUPPORTED", "NOT_SUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
+
+
+def translate(error: PySparkException, query: Span) -> HeadraceError:
+    """Return Spark's refusal of ``query`` with its place and, where Spark has one, a hint."""
+    condition = error.getCondition() or ""
+    message = _NOISE.sub("", str(error).split("\n\n")[0].strip())
+    code = Code.UNSUPPORTED if any(w in condition for w in _UNSUPPORTED) else Code.INVALID
+    parameters = dict(error.getMessageParameters() or {})
+    span = _place(error, query)
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        name = parameters.get("objectName", "").replace("`", "")
+        found = [p.strip().replace("`", "") for p in parameters.get("proposal", "").split(",")]
+        close = nearest(name, found)
+        listed = ", ".join(found)
+        hint = f'Did you mean "{close}"?' if close else f"There are: {listed}." if listed else None
+        return HeadraceError(code, f'column "{name}" does not exist', hint=hint, span=span)
+    primary, _, detail = message.partition(". ")
+    primary = primary.rstrip(".").replace("`", '"')
+    primary = primary[:1].lower() + primary[1:] if primary[1:2].islower() else primary
+    return HeadraceError(
+        code, primary, detail=(detail.strip() or None), hint=_HINTS.get(condition), span=span
+    )
+
+
+_HINTS = {
+    "CAST_INVALID_INPUT": "Use try_cast to turn values that do not fit into NULL.",
+    "DIVIDE_BY_ZERO": "Use try_divide to get NULL where the divisor is 0.",
+    "ARITHMETIC_OVERFLOW": "Cast to a wider type, or use the try_ form of the function.",
+}
+
+
+def _place(error: PySparkException, query: Span) -> Span:
+    """Return the stretch of the query that Spark blames, or the whole of it."""
+    contexts: list[Any] = []
+    try:
+        contexts = [c for c in error.getQueryContext() if c.fragment()]
+    except Exception:  # noqa: BLE001  (some Spark errors have contexts that cannot be asked)
+        contexts = []
+    for context in contexts:
+        start, end = context.startIndex(), context.stopIndex() + 1
+        if 0 <= start < end <= query.end - query.start:
+            return Span(query.text, query.start + start, query.start + end, query.file, query.line)
+    found = _PLACE.search(str(error))
+    if found is None:
+        return query
+    line, column = int(found[1]), int(found[2])
+    lines = query.text[query.start : query.end].split("\n")
+    if line > len(lines):
+        return query
+    start = query.start + sum(len(text) + 1 for text in lines[: line - 1]) + column
+    start = min(start, query.end - 1)
+    word = re.match(r"\w+|.", query.text[start : query.end], re.DOTALL)
+    end = start + (len(word[0]) if word else 1)
+    return Span(query.text, start, end, query.file, query.line)

@@ -1,0 +1,165 @@
+"""Our small immutable plan: what is left of a query after Catalyst has turned it into algebra.
+
+Every node keeps Catalyst's *resolved* expressions as handles on JVM objects. ``attributes`` are a
+node's output columns in order; their ids are Catalyst's and are unique within a plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import DataType
+
+from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A resolved column: Catalyst's id for it, its name and type, and the JVM object."""
+
+    id: int
+    name: str
+    type: DataType
+    nullable: bool
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A resolved expression, with its text for people.
+
+    ``identity`` is equal for expressions that compute the same value of the same columns.
+    ``passes`` is the id of the attribute that the expression merely passes on, if it does.
+    """
+
+    text: str
+    type: DataType
+    identity: str
+    passes: int | None
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """The rows of a stream, table or view; ``columns`` are the positions that are read."""
+
+    relation: RelationId
+    attributes: tuple[Attribute, ...]
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Project:
+    """Named expressions over one input. Linear."""
+
+    child: Plan
+    expressions: tuple[Expression, ...]
+    attributes: tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filter:
+    """The rows for which a condition is true. Linear."""
+
+    child: Plan
+    condition: Expression
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """Those of the input."""
+        return self.child.attributes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expand:
+    """Each row once per projection, as hopping windows and grouping sets need. Linear."""
+
+    child: Plan
+    projections: tuple[tuple[Any, ...], ...]
+    attributes: tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generate:
+    """Each row once per element that a generator such as ``explode`` yields for it. Linear."""
+
+    child: Plan
+    text: str
+    handle: Any
+    attributes: tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionAll:
+    """The rows of all inputs, columns matched by position. Linear."""
+
+    children: tuple[Plan, ...]
+    attributes: tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join:
+    """The pairs of rows whose keys are equal (NULL equals nothing) and ``residual`` is true."""
+
+    left: Plan
+    right: Plan
+    left_keys: tuple[Expression, ...]
+    right_keys: tuple[Expression, ...]
+    residual: Expression | None
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """Those of the left, then those of the right."""
+        return self.left.attributes + self.right.attributes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AggregateFunction:
+    """One aggregate call. ``counts_rows`` is true of ``count(*)`` and ``count(1)``.
+
+    ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes are what the
+    accumulators are given to, and its ``evaluateExpression`` is what turns them into the result.
+    """
+
+    name: str
+    text: str
+    arguments: tuple[Expression, ...]
+    condition: Expression | None
+    counts_rows: bool
+    handle: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregate:
+    """One row per group (one row in all where there is no grouping): keys, functions, results."""
+
+    child: Plan
+    grouping: tuple[Expression, ...]
+    grouping_attributes: tuple[Attribute, ...]
+    functions: tuple[AggregateFunction, ...]
+    results: tuple[Expression, ...]
+    attributes: tuple[Attribute, ...]
+
+
+Plan = Scan | Project | Filter | Expand | Generate | UnionAll | Join | Aggregate
+
+
+def children(plan: Plan) -> tuple[Plan, ...]:
+    """Return the inputs of a node, left to right."""
+    match plan:
+        case Scan():
+            return ()
+        case UnionAll():
+            return plan.children
+        case Join():
+            return (plan.left, plan.right)
+        case _:
+            return (plan.child,)
+
+
+def scans(plan: Plan) -> tuple[Scan, ...]:
+    """Return all leaves, left to right."""
+    if isinstance(plan, Scan):
+        return (plan,)
+    return tuple(scan for child in children(plan) for scan in scans(child))

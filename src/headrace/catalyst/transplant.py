@@ -1,0 +1,204 @@
+"""Transplanting resolved expressions onto deltas.
+
+Catalyst nodes of an analysed query are built anew over another child: the child's columns are
+given the ids that the expressions refer to, and every node carries a weight column along. The
+text of expressions is never parsed again, since it does not survive a round trip.
+
+This is private Spark API, kept here, pinned to one minor version, and tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, DecimalType, LongType, StructType
+
+from headrace.catalyst import plan
+from headrace.catalyst.read import type_of
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items
+
+_SEED = 42
+_PARTITION_SHIFT = 32
+_HALF = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Transplant:
+    """Builds logical plans of one Spark session from handles. Every plan is fully resolved."""
+
+    spark: SparkSession
+    scala: Scala
+
+    # -- expressions -----------------------------------------------------------------------
+
+    def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
+        """Name a value; with ``like`` (an attribute) also give it that attribute's id."""
+        of_id = self.scala.named(f"{EXPRESSIONS}.NamedExpression")
+        id_ = like.exprId() if like is not None else of_id.newExprId()
+        empty, none = self.scala.seq([]), self.scala.none
+        return self.scala.expression("Alias", value, name, id_, empty, none, empty)
+
+    def literal(self, value: Any, type_: DataType) -> Any:
+        """Return a constant; Python's None is a NULL of the type."""
+        jvm_type = self.type(type_)
+        if value is None:
+            return self.scala.expression("Literal", None, jvm_type)
+        constant = self.scala.module(f"{EXPRESSIONS}.Literal").apply(value)
+        return self.cast(constant, type_) if isinstance(type_, LongType) else constant
+
+    def type(self, type_: DataType) -> Any:
+        """Return the JVM's object for a Spark type."""
+        return self.scala.jvm.org.apache.spark.sql.types.DataType.fromJson(type_.json())
+
+    def cast(self, value: Any, type_: DataType) -> Any:
+        """Return ``value`` as another type; an overflow is an error."""
+        ansi = self.scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()
+        utc = self.scala.jvm.scala.Option.apply("UTC")
+        return self.scala.expression("Cast", value, self.type(type_), utc, ansi)
+
+    def hash(self, values: Sequence[Any]) -> Any:
+        """Return the 64-bit hash of the values: 0 of none, so that all rows meet."""
+        if not values:
+            return self.literal(0, LongType())
+        return self.scala.expression("XxHash64", self.scala.seq(values), _SEED)
+
+    def increment(
+        self,
+        arguments: tuple[plan.Expression, ...],
+        condition: plan.Expression | None,
+        type_: LongType | DecimalType,
+        weight: Any,
+        *,
+        of_value: bool,
+    ) -> Any:
+        """Return what one row adds to an accumulator, or 0 where the row does not count.
+
+        With ``of_value`` that is the first argument times the weight, else the weight.
+        """
+        expression = self.scala.expression
+        tests = [expression("IsNotNull", a.handle) for a in arguments if a.handle.nullable()]
+        if condition is not None:
+            tests.append(condition.handle)
+        added = self._times(arguments[0].handle, type_, weight) if of_value else weight
+        if not tests:
+            return added
+        counts = tests[0]
+        for test in tests[1:]:
+            counts = expression("And", counts, test)
+        return expression("If", counts, added, self.cast(self.literal(0, LongType()), type_))
+
+    def _times(self, value: Any, type_: LongType | DecimalType, weight: Any) -> Any:
+        wide = self.cast(value, type_)
+        if isinstance(type_, LongType):
+            return self.scala.expression("Multiply", wide, weight)
+        # Without loss of precision: the scale stays, and too many digits are an error.
+        ansi = self.scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()
+        exact = self.scala.expression("NumericEvalContext", ansi, False)  # noqa: FBT003
+        times = self.cast(weight, DecimalType(20, 0))
+        return self.cast(self.scala.expression("Multiply", wide, times, exact), type_)
+
+    def buffers(
+        self, function: plan.AggregateFunction, total: Any | None, count: Any
+    ) -> tuple[list[Any], Any]:
+        """Feed an aggregate function from its accumulators.
+
+        Returns the named buffers, to be projected first, and the named result over them.
+        """
+        call = function.handle
+        evaluated = call.aggregateFunction()
+        expression = self.scala.expression
+        attributes = items(evaluated.aggBufferAttributes())
+        nothing = expression("EqualTo", count, self.literal(0, LongType()))
+        named = []
+        for attribute in attributes:
+            wanted = type_of(attribute)
+            match str(attribute.name()):
+                case "count":
+                    value = count
+                case "isEmpty":
+                    value = nothing
+                case "sum" if function.name == "avg":
+                    value = self.cast(total, wanted)
+                case "sum":
+                    null = self.literal(None, wanted)
+                    value = expression("If", nothing, null, self.cast(total, wanted))
+                case other:
+                    raise NotImplementedError(other)
+            named.append(self.alias(value, str(attribute.name()), attribute))
+        result = call.resultAttribute()
+        return named, self.alias(evaluated.evaluateExpression(), str(result.name()), result)
+
+    # -- nodes -----------------------------------------------------------------------------
+
+    def project(self, named: Iterable[Any], child: Any) -> Any:
+        """Return a Project of named expressions over a plan."""
+        return self.scala.logical("Project", self.scala.seq(named), child)
+
+    def filter(self, condition: Any, child: Any) -> Any:
+        """Return the rows of a plan for which a condition is true."""
+        return self.scala.logical("Filter", condition, child)
+
+    def expand(self, node: plan.Expand, weight: Any, child: Any) -> Any:
+        """Return an Expand that passes the weight on."""
+        seq = self.scala.seq
+        projections = seq(seq([*projection, weight]) for projection in node.projections)
+        output = seq([*(a.handle for a in node.attributes), weight])
+        return self.scala.logical("Expand", projections, output, child)
+
+    def generate(self, node: plan.Generate, child: Any) -> Any:
+        """Return a Generate over a child that has the weight after its own columns."""
+        return node.handle.withNewChildren(self.scala.seq([child]))
+
+    def union(self, children: Sequence[Any]) -> Any:
+        """Return all rows of all plans; columns are matched by position."""
+        if len(children) == 1:
+            return children[0]
+        return self.scala.logical("Union", self.scala.seq(children), False, False)  # noqa: FBT003
+
+    def output(self, logical: Any) -> dict[str, Any]:
+        """Return the output attributes of a plan by name."""
+        return {str(a.name()): a for a in items(logical.output())}
+
+    def exchange(self, logical: Any, hash_name: str, partitions: int) -> Any:
+        """Send each row to the partition that owns its hash: contiguous ranges of equal size."""
+        text = (
+            f"cast(shiftright((shiftright(`{hash_name}`, {_PARTITION_SHIFT}) + {_HALF}L)"
+            f" * {partitions}L, {_PARTITION_SHIFT}) as int)"
+        )
+        from pyspark.sql.functions import expr  # noqa: PLC0415  (needs a running session)
+
+        return self.logical(self.frame(logical).repartitionById(partitions, expr(text)))
+
+    def mapped(
+        self,
+        logical: Any,
+        task: Callable[[Iterator[Any]], Iterator[Any]],
+        schema: StructType,
+    ) -> Any:
+        """Run a Python task over the Arrow batches of each partition."""
+        return self.logical(self.frame(logical).mapInArrow(task, schema))
+
+    def range(self, rows: int) -> Any:
+        """Return a plan with one row in each of ``rows`` partitions."""
+        return self.logical(self.spark.range(0, rows, 1, rows))
+
+    def frame(self, logical: Any) -> DataFrame:
+        """Return a fresh DataFrame, with its own physical plan, of a logical plan."""
+        dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
+        session = self.spark._jsparkSession  # noqa: SLF001
+        return DataFrame(dataset.ofRows(session, logical), self.spark)
+
+    def logical(self, frame: DataFrame) -> Any:
+        """Return the resolved logical plan of a DataFrame."""
+        return frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+
+    def run(self, logical: Any) -> None:
+        """Execute a plan for its tasks' effects, with a fresh physical plan."""
+        dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
+        session = self.spark._jsparkSession  # noqa: SLF001
+        dataset.ofRows(session, logical).queryExecution().toRdd().count()
+
+

@@ -1,0 +1,34 @@
+"""Incremental programs of views: what is kept, and how a change of the inputs becomes one of it."""
+
+from headrace.circuit.accumulators import Accumulator, Accumulators, Kind
+from headrace.circuit.circuit import (
+    Aggregate,
+    Circuit,
+    Join,
+    Node,
+    Output,
+    Source,
+    Stateful,
+    Stateless,
+    Sum,
+    inputs,
+)
+from headrace.circuit.differentiate import differentiate, rows_of
+
+__all__ = [
+    "Accumulator",
+    "Accumulators",
+    "Aggregate",
+    "Circuit",
+    "Join",
+    "Kind",
+    "Node",
+    "Output",
+    "Source",
+    "Stateful",
+    "Stateless",
+    "Sum",
+    "differentiate",
+    "inputs",
+    "rows_of",
+]

@@ -1,0 +1,127 @@
+"""The incremental program of a view: nodes that turn the deltas of its inputs into its own.
+
+A node's *columns* are those of the plan node it came from. Stateless nodes are linear: they map
+a delta as they map a table. Stateful nodes hold arrangements, named ``"<view id>/<node>.<part>"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.catalyst import plan
+from headrace.circuit.accumulators import Accumulators
+from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
+from headrace.types import ArrangementId, RelationId
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """The delta of a stream, a table or another view."""
+
+    plan: plan.Scan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stateless:
+    """A linear map of rows, done by Spark: ``Δ f(a) = f(Δa)``."""
+
+    plan: plan.Project | plan.Filter | plan.Expand | plan.Generate
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sum:
+    """``UNION ALL``: ``Δ(a + b) = Δa + Δb``."""
+
+    plan: plan.UnionAll
+    children: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join:
+    """An inner join by key. Key expressions that are plain columns are not stored twice.
+
+    ``left_columns`` and ``right_columns`` are the arranged columns: the side's own attributes,
+    then its computed keys.
+    """
+
+    name: str
+    plan: plan.Join
+    operator: InnerJoin
+    arrangements: tuple[ArrangementId, ArrangementId]
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregate:
+    """Exact accumulators per group; results are computed from them by Spark."""
+
+    name: str
+    plan: plan.Aggregate
+    operator: LinearAggregate | GlobalAggregate
+    arrangements: tuple[ArrangementId]
+    accumulators: Accumulators
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """The view itself: its contents by key, and by that its changelog. ``key`` holds positions."""
+
+    name: str
+    operator: Integrate
+    arrangements: tuple[ArrangementId]
+    key: tuple[int, ...]
+    child: Node
+
+
+Node = Source | Stateless | Sum | Join | Aggregate
+Stateful = Join | Aggregate | Output
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Circuit:
+    """A view's program. ``unique`` tells whether the output's key is unique, not just chosen."""
+
+    view: RelationId
+    output: Output
+    unique: bool
+
+    def nodes(self) -> Iterator[Node | Output]:
+        """Yield every node, inputs before what uses them."""
+        yield from _below(self.output.child)
+        yield self.output
+
+    def stateful(self) -> tuple[Stateful, ...]:
+        """Return the nodes that keep arrangements, inputs first."""
+        return tuple(n for n in self.nodes() if isinstance(n, Join | Aggregate | Output))
+
+    def sources(self) -> tuple[Source, ...]:
+        """Return the leaves."""
+        return tuple(n for n in self.nodes() if isinstance(n, Source))
+
+    @property
+    def reads(self) -> frozenset[RelationId]:
+        """The relations that the view is over."""
+        return frozenset(source.plan.relation for source in self.sources())
+
+
+def inputs(node: Node | Output) -> tuple[Node, ...]:
+    """Return the nodes whose deltas ``node`` takes."""
+    match node:
+        case Source():
+            return ()
+        case Sum():
+            return node.children
+        case Join():
+            return (node.left, node.right)
+        case _:
+            return (node.child,)
+
+
+def _below(node: Node) -> Iterator[Node]:
+    for child in inputs(node):
+        yield from _below(child)
+    yield node

@@ -1,0 +1,129 @@
+"""From a plan to the circuit that maintains it.
+
+Linear nodes stay as they are; a join and an aggregate become operators with arrangements; an
+:class:`~headrace.operators.Integrate` at the root keeps the view's contents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.catalyst import plan
+from headrace.circuit.accumulators import accumulators_of
+from headrace.circuit.circuit import (
+    Aggregate,
+    Circuit,
+    Join,
+    Node,
+    Output,
+    Source,
+    Stateless,
+    Sum,
+)
+from headrace.circuit.properties import KeyOf, unique_key
+from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
+from headrace.types import ArrangementId, RelationId, Schema, to_arrow
+from headrace.zset import WEIGHT, Layout
+
+_WEIGHT_FIELD = pa.field(WEIGHT, pa.int64())
+
+
+def differentiate(view: RelationId, query: plan.Plan, schema: Schema, key_of: KeyOf) -> Circuit:
+    """Return the circuit of ``query``; ``schema`` names the view's columns."""
+    builder = _Builder(view)
+    root = builder.node(query)
+    unique = unique_key(query, key_of)
+    ids = [attribute.id for attribute in query.attributes]
+    key = tuple(range(len(ids))) if unique is None else tuple(ids.index(id_) for id_ in unique)
+    layout = Layout(
+        key=tuple(schema.names[i] for i in key),
+        columns=schema.arrow,
+        summed=pa.schema([_WEIGHT_FIELD]),
+    )
+    output = Output(
+        f"{view}/rows", Integrate(layout), (rows_of(view),), key, root
+    )
+    return Circuit(view, output, unique is not None)
+
+
+def rows_of(relation: RelationId) -> ArrangementId:
+    """Return the name of the arrangement that holds a table's or a view's contents."""
+    return ArrangementId(f"{relation}/rows")
+
+
+@dataclass(slots=True)
+class _Builder:
+    view: RelationId
+    count: int = field(default=0)
+
+    def node(self, query: plan.Plan) -> Node:
+        match query:
+            case plan.Scan():
+                return Source(query)
+            case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate():
+                return Stateless(query, self.node(query.child))
+            case plan.UnionAll():
+                return Sum(query, tuple(self.node(child) for child in query.children))
+            case plan.Join():
+                return self.join(query)
+            case plan.Aggregate():
+                return self.aggregate(query)
+
+    def join(self, query: plan.Join) -> Join:
+        left, right = self.node(query.left), self.node(query.right)
+        name = self.name("join")
+        sides = (
+            side_layout("l", query.left.attributes, query.left_keys),
+            side_layout("r", query.right.attributes, query.right_keys),
+        )
+        operator = InnerJoin(
+            left=sides[0],
+            right=sides[1],
+            left_output=tuple((n, n) for n in _own("l", query.left.attributes)),
+            right_output=tuple((n, n) for n in _own("r", query.right.attributes)),
+            null_safe=(False,) * len(query.left_keys),
+        )
+        arrangements = (ArrangementId(f"{name}.left"), ArrangementId(f"{name}.right"))
+        return Join(name, query, operator, arrangements, left, right)
+
+    def aggregate(self, query: plan.Aggregate) -> Aggregate:
+        child = self.node(query.child)
+        name = self.name("aggregate")
+        accumulators = accumulators_of(query.functions)
+        keys = [pa.field(f"g{i}", to_arrow(e.type)) for i, e in enumerate(query.grouping)]
+        layout = Layout(
+            key=tuple(key.name for key in keys),
+            columns=pa.schema(keys),
+            summed=pa.schema([_WEIGHT_FIELD, *(a.field for a in accumulators.columns)]),
+        )
+        operator = LinearAggregate(layout) if keys else GlobalAggregate(layout)
+        groups = (ArrangementId(f"{name}.groups"),)
+        return Aggregate(name, query, operator, groups, accumulators, child)
+
+    def name(self, kind: str) -> str:
+        self.count += 1
+        return f"{self.view}/{kind}{self.count}"
+
+
+def side_layout(
+    prefix: str, attributes: tuple[plan.Attribute, ...], keys: tuple[plan.Expression, ...]
+) -> Layout:
+    """Return how one side of a join is arranged: its columns, and the keys that it lacks."""
+    own = {attribute.id: f"{prefix}{i}" for i, attribute in enumerate(attributes)}
+    fields = [pa.field(own[a.id], to_arrow(a.type)) for a in attributes]
+    names = []
+    for i, key in enumerate(keys):
+        stored = own.get(key.passes) if key.passes is not None else None
+        if stored is None:
+            stored = f"{prefix}k{i}"
+            fields.append(pa.field(stored, to_arrow(key.type)))
+        names.append(stored)
+    return Layout(
+        key=tuple(names), columns=pa.schema(fields), summed=pa.schema([_WEIGHT_FIELD])
+    )
+
+
+def _own(prefix: str, attributes: tuple[plan.Attribute, ...]) -> list[str]:
+    return [f"{prefix}{i}" for i in range(len(attributes))]

@@ -1,0 +1,67 @@
+"""What is known of a plan's rows without reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.catalyst import plan
+from headrace.types import RelationId
+
+KeyOf = Callable[[RelationId], tuple[int, ...] | None]
+"""The positions of a relation's unique key, or None where it has none."""
+
+
+def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
+    """Return ids of attributes whose values no two rows share, or None where none are known.
+
+    The empty tuple says that there is one row at most.
+    """
+    match node:
+        case plan.Scan():
+            return _of_scan(node, key_of)
+        case plan.Filter():
+            return unique_key(node.child, key_of)
+        case plan.Project():
+            return renamed(unique_key(node.child, key_of), node.expressions, node.attributes)
+        case plan.Join():
+            return _of_join(node, key_of)
+        case plan.Aggregate():
+            grouping = tuple(a.id for a in node.grouping_attributes)
+            return renamed(grouping, node.results, node.attributes)
+        case plan.UnionAll() | plan.Expand() | plan.Generate():
+            return None
+
+
+def renamed(
+    key: tuple[int, ...] | None,
+    expressions: tuple[plan.Expression, ...],
+    attributes: tuple[plan.Attribute, ...],
+) -> tuple[int, ...] | None:
+    """Return the key as the output of a projection names it, or None if part of it is lost."""
+    if key is None:
+        return None
+    names: dict[int, int] = {}
+    for expression, attribute in zip(expressions, attributes, strict=True):
+        if expression.passes is not None:
+            names.setdefault(expression.passes, attribute.id)
+    found = tuple(names[id_] for id_ in key if id_ in names)
+    return found if len(found) == len(key) else None
+
+
+def _of_scan(node: plan.Scan, key_of: KeyOf) -> tuple[int, ...] | None:
+    positions = key_of(node.relation)
+    if positions is None or not set(positions) <= set(node.columns):
+        return None
+    ids = dict(zip(node.columns, (a.id for a in node.attributes), strict=True))
+    return tuple(ids[position] for position in positions)
+
+
+def _of_join(node: plan.Join, key_of: KeyOf) -> tuple[int, ...] | None:
+    left, right = unique_key(node.left, key_of), unique_key(node.right, key_of)
+    left_on = {e.passes for e in node.left_keys}
+    right_on = {e.passes for e in node.right_keys}
+    if left is not None and right is not None and set(right) <= right_on:
+        return left  # each row of the left meets one row of the right at most
+    if left is not None and right is not None and set(left) <= left_on:
+        return right
+    return None if left is None or right is None else left + right

@@ -1,0 +1,166 @@
+"""The engine: circuits and programs of a catalog, run as Spark jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError
+
+from headrace.catalog import Relation, Table, View
+from headrace.catalyst.planner import Analysed, Planner
+from headrace.catalyst.scala import Scala
+from headrace.catalyst.transplant import Transplant
+from headrace.circuit import Aggregate, Circuit, differentiate
+from headrace.engine.failures import step_failure
+from headrace.engine.lowering import Lowering, Program, table_layout
+from headrace.engine.optimizer import bare_session
+from headrace.engine.worker import MANIFEST, LogReader, reports_of
+from headrace.errors import Code, HeadraceError, Span
+from headrace.operators import GlobalAggregate
+from headrace.runtime.ports import StepPlan
+from headrace.runtime.step import Report, Step
+from headrace.spine import sync_directory
+from headrace.types import RelationId
+
+_KEPT_PROGRAMS = 64
+
+
+class Engine:
+    """Plans and runs steps for the relations that it was told of. Safe to use from threads.
+
+    Statements are planned one at a time; steps run while statements are planned.
+    """
+
+    def __init__(self, spark: SparkSession, partitions: int, log: LogReader) -> None:
+        self.spark = spark
+        self.partitions = partitions
+        self.log = log
+        self.planner = Planner(spark)
+        self.planning = threading.RLock()
+        self._scala = Scala(spark.sparkContext._jvm)  # noqa: SLF001
+        self._session = bare_session(spark)
+        self._relations: dict[RelationId, Relation] = {}
+        self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
+        self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
+
+    # -- the catalog -----------------------------------------------------------------------
+
+    def declare(self, relation: Relation) -> None:
+        """Make a relation known; for a view, after those that it is over."""
+        with self.planning:
+            self.planner.declare(relation.id, relation.name, relation.schema)
+            self._relations[relation.id] = relation
+            if isinstance(relation, View):
+                self._circuits[relation.id] = self.circuit(relation)
+            self._programs.clear()
+
+    def forget(self, relation: Relation) -> None:
+        """Make a relation unknown; its dependants first."""
+        with self.planning:
+            self.planner.forget(relation.name)
+            self._relations.pop(relation.id, None)
+            self._circuits.pop(relation.id, None)
+            self._programs.clear()
+
+    def circuit(self, view: View) -> Circuit:
+        """Return the circuit that maintains a view, whether it is declared yet or not.
+
+        Raises:
+            HeadraceError: ``unsupported`` where the query holds what cannot be maintained.
+        """
+        with self.planning:
+            known = self._circuits.get(view.id)
+            if known is not None:
+                return known
+            span = Span(view.query, 0, len(view.query))
+            return self.circuit_of(view.id, self.planner.analyse(span), span, view.schema.names)
+
+    def circuit_of(
+        self, id_: RelationId, analysed: Analysed, query: Span, names: tuple[str, ...]
+    ) -> Circuit:
+        """Return the circuit of an analysed query whose columns are called ``names``."""
+        with self.planning:
+            plan = self.planner.plan(analysed, query)
+            return differentiate(id_, plan, analysed.schema.renamed(names), self._key_of)
+
+    def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
+        relation = self._relations[id_]
+        key: tuple[str, ...] = ()
+        if isinstance(relation, Table):
+            key = relation.primary_key
+        elif isinstance(relation, View):
+            key = relation.key
+        return tuple(relation.schema.names.index(name) for name in key) if key else None
+
+    # -- steps -----------------------------------------------------------------------------
+
+    def plan_live(
+        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+    ) -> StepPlan:
+        """Return what a live step over the changed relations needs."""
+        return self._needs(self._live(changed, without), self._circuits.values())
+
+    def run_live(
+        self, step: Step, changed: frozenset[RelationId], without: frozenset[RelationId]
+    ) -> tuple[Report, ...]:
+        """Run a live step."""
+        return self._run(step, self._live(changed, without))
+
+    def plan_fill(self, view: RelationId) -> StepPlan:
+        """Return what filling a declared view needs."""
+        circuit = self._circuits[view]
+        return self._needs(self._filling(circuit), [circuit])
+
+    def run_fill(self, step: Step, view: RelationId) -> tuple[Report, ...]:
+        """Run one part of filling a declared view."""
+        return self._run(step, self._filling(self._circuits[view]))
+
+    def _live(self, changed: frozenset[RelationId], without: frozenset[RelationId]) -> Program:
+        with self.planning:
+            return self._program(
+                (changed, without),
+                lambda lowering: lowering.live(
+                    tuple(c for c in self._circuits.values() if c.view not in without), changed
+                ),
+            )
+
+    def _filling(self, circuit: Circuit) -> Program:
+        with self.planning:
+            return self._program((circuit.view,), lambda lowering: lowering.stored(circuit))
+
+    def _program(self, key: tuple[object, ...], build: object) -> Program:
+        if key not in self._programs:
+            transplant = Transplant(self._session, self._scala)
+            lowering = Lowering(transplant, self.partitions, self._relations, self.log)
+            self._programs[key] = build(lowering)  # type: ignore[operator]
+            if len(self._programs) > _KEPT_PROGRAMS:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(key)
+        return self._programs[key]
+
+    def _needs(self, program: Program, circuits: Iterable[Circuit]) -> StepPlan:
+        single = {
+            node.name
+            for circuit in circuits
+            for node in circuit.stateful()
+            if isinstance(node, Aggregate) and isinstance(node.operator, GlobalAggregate)
+        }
+        return StepPlan(
+            program.shares, program.arrangements, frozenset(single & set(program.operators))
+        )
+
+    def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
+        context = self.spark.sparkContext
+        context.setLocalProperty(MANIFEST, str(step.manifest))
+        try:
+            Transplant(self._session, self._scala).run(program.plan)
+        except (PySparkException, Py4JError) as error:
+            raise step_failure(error) from error
+        finally:
+            context.setLocalProperty(MANIFEST, None)
+        sync_directory(step.runs_directory)
+        return tuple(reports_of(step))

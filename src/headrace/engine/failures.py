@@ -1,0 +1,52 @@
+"""What a failed job says, as an error of ours.
+
+A task's own :class:`HeadraceError` comes back through Spark as text with the pickled error in it;
+Spark's evaluation errors (a division by zero, a cast that does not fit) come with a condition.
+"""
+
+from __future__ import annotations
+
+import re
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.errors import Code, HeadraceError
+
+_OURS = re.compile(r"HeadraceError: error\[(?P<code>\w+)\]: (?P<text>.+?)(?:\n\n|\n\tat|\Z)", re.DOTALL)
+_CONDITION = re.compile(r"\[(?P<condition>[A-Z][A-Z_.0-9]+)\] (?P<message>[^\n]+)")
+_CANCELLED = ("cancelled", "was cancelled", "Job aborted because SparkContext was shut down")
+_EVALUATION = (
+    "ARITHMETIC_OVERFLOW",
+    "BINARY_ARITHMETIC_OVERFLOW",
+    "CAST_INVALID_INPUT",
+    "CAST_OVERFLOW",
+    "DIVIDE_BY_ZERO",
+    "REMAINDER_BY_ZERO",
+    "INVALID_ARRAY_INDEX",
+    "NUMERIC_VALUE_OUT_OF_RANGE",
+    "MAP_KEY_DOES_NOT_EXIST",
+)
+
+
+def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
+    """Return the cause of a job's failure: ``invalid`` where the data are to blame."""
+    text = str(error)
+    ours = _OURS.search(text)
+    if ours is not None:
+        lines = ours["text"].split("\n")
+        notes = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
+        return HeadraceError(
+            Code(ours["code"]), lines[0].strip(), notes.get("detail"), notes.get("hint")
+        )
+    if any(word in text for word in _CANCELLED):
+        return HeadraceError(Code.UNAVAILABLE, "the step was cancelled")
+    found = _CONDITION.search(text)
+    if found is not None and found["condition"].startswith(_EVALUATION):
+        message = found["message"].split(" SQLSTATE")[0].rstrip(".")
+        return HeadraceError(
+            Code.INVALID,
+            message[:1].lower() + message[1:],
+            hint="Use the try_ form of the function to get NULL instead.",
+        )
+    shown = found["message"] if found is not None else text.split("\n")[0]
+    return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {shown[:500]}")

@@ -1,0 +1,28 @@
+"""The session in which steps run: Spark's optimizer, without what would undo a program.
+
+The queries were optimised when they were planned. Within a program, operators write files, so
+each must run exactly once: rules that push a projection or a filter below an exchange would make
+the two uses of a shared exchange differ, and Spark would run what is below it twice.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from headrace.catalyst.scala import items
+
+
+def bare_session(spark: SparkSession) -> SparkSession:
+    """Return a session of the same application in which no optional optimizer rule runs."""
+    session = spark.newSession()
+    optimizer = session._jsparkSession.sessionState().optimizer()  # noqa: SLF001
+    needed = set(items(optimizer.nonExcludableRules()))
+    rules = {
+        str(rule.ruleName())
+        for batch in items(optimizer.batches())
+        for rule in items(batch.rules())
+    }
+    session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules - needed)))
+    return session
+
+

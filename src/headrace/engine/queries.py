@@ -1,0 +1,204 @@
+"""Evaluating queries by plain Spark batch: over snapshots, and over canonical history.
+
+A *snapshot* query reads what epochs have stored. A *canonical* query knows nothing of what was
+maintained: tables are rebuilt from their logs by Spark SQL, and views are their own text over
+that. Comparing the two is how Headrace checks itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.catalog import Relation, Stream, Table, View
+from headrace.engine.failures import step_failure
+from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader, current_step
+from headrace.errors import HeadraceError
+from headrace.runtime.step import LogShare, RowsShare, Share, Step
+from headrace.sql import quote
+from headrace.types import RelationId, Schema
+from headrace.zset import WEIGHT
+
+_OFFSET = "__offset"
+
+
+@dataclass(frozen=True, slots=True)
+class ContentsTask:
+    """Yield a relation's rows, each as often as its weight says."""
+
+    leaf: LeafTask
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the partition's number as the one row of the input."""
+        for batch in self.leaf(batches):
+            weights = batch.column(len(self.names)).to_numpy()
+            rows = pa.RecordBatch.from_arrays(
+                [batch.column(i) for i in range(len(self.names))], names=list(self.names)
+            )
+            if (weights == 1).all():
+                yield rows
+                continue
+            repeated = np.repeat(np.arange(len(weights)), weights.clip(0))
+            for start in range(0, len(repeated), BATCH_ROWS):
+                yield rows.take(pa.array(repeated[start : start + BATCH_ROWS]))
+
+
+@dataclass(slots=True)
+class Queries:
+    """Runs queries over shares; ``directory`` is the data directory."""
+
+    spark: SparkSession
+    directory: Path
+    partitions: int
+    log: LogReader
+    _snapshots: SparkSession = field(init=False)
+    _canonical: SparkSession = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open sessions of their own: one name may mean two things in them."""
+        self._snapshots = self.spark.newSession()
+        self._canonical = self.spark.newSession()
+
+    def declare(self, relation: Relation) -> None:
+        """Make a relation known, under its name, to both kinds of query."""
+        names = relation.schema.names
+        leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
+        contents = self._frame(self._snapshots, ContentsTask(leaf, names), relation.schema.spark)
+        contents.createOrReplaceTempView(quote(relation.name))
+        stored = self._frame(self._canonical, ContentsTask(leaf, names), relation.schema.spark)
+        stored.createOrReplaceTempView(quote(_stored(relation)))
+        self._declare_canonical(relation)
+
+    def forget(self, relation: Relation) -> None:
+        """Make a relation unknown."""
+        self._snapshots.catalog.dropTempView(relation.name)
+        for name in (relation.name, _stored(relation), _raw(relation)):
+            self._canonical.catalog.dropTempView(name)
+
+    def select(self, query: str, shares: Mapping[RelationId, Share]) -> pa.Table:
+        """Return the answer of a query over the shares, whose types are Spark's."""
+        with self._reading(shares):
+            return self._answer(self._snapshots, query)
+
+    def differences(self, view: View, shares: Mapping[RelationId, Share], most: int) -> pa.Table:
+        """Compare a view's stored contents with its query over canonical history.
+
+        Returns up to ``most`` rows that differ, with ``__weight``: how many more (or fewer, if
+        negative) of them are stored than there should be. ``shares`` has the view's stored rows
+        under its own id, and the logs of all streams and tables below it.
+        """
+        columns = ", ".join(quote(name) for name in view.schema.names)
+        text = (
+            f"SELECT {columns}, sum({WEIGHT}) AS {WEIGHT} FROM ("
+            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(_stored(view))} UNION ALL "
+            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(view.name)}) "
+            f"GROUP BY {columns} HAVING sum({WEIGHT}) <> 0 LIMIT {most}"
+        )
+        with self._reading(shares):
+            return self._answer(self._canonical, text)
+
+    def stored_rows(self, view: View, shares: Mapping[RelationId, Share]) -> int:
+        """Return how many rows are stored of a view."""
+        with self._reading(shares):
+            text = f"SELECT count(*) AS n FROM {quote(_stored(view))}"
+            return int(self._answer(self._canonical, text)["n"][0].as_py())
+
+    # -- canonical history -----------------------------------------------------------------
+
+    def _declare_canonical(self, relation: Relation) -> None:
+        if isinstance(relation, View):
+            names = ", ".join(quote(name) for name in relation.schema.names)
+            self._canonical.sql(
+                f"CREATE OR REPLACE TEMPORARY VIEW {quote(relation.name)} ({names}) "
+                f"AS {relation.query}"
+            )
+            return
+        names = relation.schema.names
+        leaf = LeafTask(relation.id, names, True, self.partitions, self.log)  # noqa: FBT003
+        renamed = StructType(
+            [
+                *(StructField(f"c{i}", c.type) for i, c in enumerate(relation.schema.columns)),
+                StructField(WEIGHT, LongType()),
+                StructField(_OFFSET, LongType()),
+            ]
+        )
+        raw = self._frame(self._canonical, leaf, renamed)
+        raw.createOrReplaceTempView(quote(_raw(relation)))
+        text = _canonical_sql(relation)
+        self._canonical.sql(text).createOrReplaceTempView(quote(relation.name))
+
+    # -- running ---------------------------------------------------------------------------
+
+    def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:
+        nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
+        return session.range(0, self.partitions, 1, self.partitions).mapInArrow(task, nullable)
+
+    def _answer(self, session: SparkSession, query: str) -> pa.Table:
+        frame = session.sql(query)
+        schema = Schema.of_spark(frame.schema).arrow
+        return frame.toArrow().cast(schema)
+
+    def _reading(self, shares: Mapping[RelationId, Share]) -> _Reading:
+        step = Step(f"read-{uuid4().hex}", self.directory, self.partitions, shares, {})
+        return _Reading(self.spark, step)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Makes shares what the tasks of this thread's jobs read, for the length of a block."""
+
+    spark: SparkSession
+    step: Step
+
+    def __enter__(self) -> None:
+        self.step.write()
+        self.spark.sparkContext.setLocalProperty(MANIFEST, str(self.step.manifest))
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.spark.sparkContext.setLocalProperty(MANIFEST, None)
+        shutil.rmtree(self.step.folder, ignore_errors=True)
+        if isinstance(error, (PySparkException, Py4JError)) and not isinstance(
+            error, HeadraceError
+        ):
+            raise step_failure(error) from error
+
+
+def _stored(relation: Relation) -> str:
+    return f"__stored_{relation.id}"
+
+
+def _raw(relation: Relation) -> str:
+    return f"__raw_{relation.id}"
+
+
+def _canonical_sql(relation: Stream | Table) -> str:
+    """Return how a stream or table follows from its log, in Spark SQL alone."""
+    names = relation.schema.names
+    renamed = ", ".join(f"c{i} AS {quote(name)}" for i, name in enumerate(names))
+    raw = quote(_raw(relation))
+    if isinstance(relation, Stream):
+        return f"SELECT {renamed} FROM {raw}"
+    positions = ", ".join(f"c{i}" for i in range(len(names)))
+    if not relation.primary_key:
+        kept = f"SELECT {positions}, sum({WEIGHT}) AS n FROM {raw} GROUP BY {positions}"
+        return (
+            f"SELECT {renamed} FROM (SELECT *, explode(sequence(1L, n)) FROM ({kept}) WHERE n > 0)"
+        )
+    key = ", ".join(f"c{names.index(name)}" for name in relation.primary_key)
+    last = (
+        f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY {_OFFSET} DESC) AS nth "
+        f"FROM {raw}"
+    )
+    return f"SELECT {renamed} FROM ({last}) WHERE nth = 1 AND {WEIGHT} > 0"

@@ -1,0 +1,214 @@
+"""What runs in Spark's Python workers: reading a share, and stepping an operator.
+
+Tasks are built once per circuit and serialised with it. What an epoch reads is told by its step's
+manifest, whose path travels as a local property of the Spark job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from headrace.errors import Code, HeadraceError
+from headrace.operators import StatefulOperator
+from headrace.runtime.step import LogShare, Report, RowsShare, Step
+from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
+from headrace.types import ArrangementId, RelationId
+from headrace.zset import HASH, WEIGHT
+
+MANIFEST = "headrace.step"
+"""The local property that holds the path of the step's manifest."""
+
+BATCH_ROWS = 100_000
+SIDE = "__side"
+"""The column that tells the two inputs of a join apart: 0 is the left one."""
+
+_SCAN_ROWS = 1 << 18
+
+
+class LogReader(Protocol):
+    """Reads changes of a relation's log: picklable, for it travels to the workers."""
+
+    def read(
+        self, directory: Path, share: LogShare, columns: tuple[str, ...], *, offsets: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``."""
+        ...
+
+
+def current_step() -> Step:
+    """Return the step that this task belongs to."""
+    context = TaskContext.get()
+    manifest = context.getLocalProperty(MANIFEST) if context is not None else None
+    if manifest is None:
+        raise HeadraceError(Code.INTERNAL, "a task runs outside of a step")
+    return _read_step(manifest)
+
+
+@lru_cache(maxsize=4)
+def _read_step(manifest: str) -> Step:
+    return Step.read(Path(manifest))
+
+
+@dataclass(frozen=True, slots=True)
+class LeafTask:
+    """Yield a relation's share of the step: this partition's part of it."""
+
+    relation: RelationId
+    columns: tuple[str, ...]
+    offsets: bool
+    partitions: int
+    log: LogReader
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the partition's number as the one row of the input."""
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from self._part(current_step(), index)
+
+    def _part(self, step: Step, index: int) -> Iterator[pa.RecordBatch]:
+        share = step.shares[self.relation]
+        match share:
+            case LogShare():
+                rows = share.rows
+                first = share.first + rows * index // self.partitions
+                end = share.first + rows * (index + 1) // self.partitions
+                part = LogShare(share.segments, type(share.first)(first), type(share.end)(end))
+                found = self.log.read(
+                    step.log_directory, part, self.columns, offsets=self.offsets
+                )
+            case RowsShare():
+                low, high = ranges(self.partitions)[index]
+                low, high = max(low, share.low), min(high, share.high)
+                spine = Spine.open(step.runs_directory, share.layout, share.runs, low, high)
+                found = _columns_of(spine, self.columns)
+        names = [f"c{i}" for i in range(len(self.columns))]
+        names += [WEIGHT, "__offset"] if self.offsets else [WEIGHT]
+        for batch in found:
+            yield batch.rename_columns(names)
+
+
+def _columns_of(spine: Spine, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    for part in spine.scan(_SCAN_ROWS):
+        yield from part.table.select([*columns, WEIGHT]).to_batches(max_chunksize=BATCH_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedTask:
+    """Yield one row of weight 0 for a global aggregate that has to be initialised."""
+
+    operator: str
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Ignore the input."""
+        for _ in batches:
+            pass
+        if self.operator in current_step().initialise:
+            zeros = {field.name: pa.array([0]).cast(field.type) for field in self.schema}
+            yield pa.RecordBatch.from_pydict(zeros, schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTask:
+    """Step one operator in the partition that owns the hashes of the rows at hand.
+
+    ``inputs`` name the columns of each input within the rows that arrive, in the physical order
+    of the operator's layouts; ``output`` names the columns to pass on, in order.
+    """
+
+    name: str
+    operator: StatefulOperator
+    arrangements: tuple[ArrangementId, ...]
+    inputs: tuple[tuple[str, ...], ...]
+    output: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Collect the partition's change, step, write the runs, report, pass the output on."""
+        collected = [batch for batch in batches if batch.num_rows]
+        if not collected:
+            return
+        begun = time.perf_counter()
+        step = current_step()
+        change = pa.Table.from_batches(collected)
+        del collected
+        hashes = change[HASH].to_numpy()
+        partition = int(partition_of(hashes[:1], step.partitions)[0])
+        low, high = ranges(step.partitions)[partition]
+        if hashes.min() < low or hashes.max() > high:
+            raise HeadraceError(Code.INTERNAL, f"{self.name} got rows of another partition")
+        before = tuple(self._spine(step, id_, low, high) for id_ in self.arrangements)
+        taken = self.operator.step(self._split(change), before)
+        runs = {
+            id_: write_run(step.runs_directory, update)
+            for id_, update in zip(self.arrangements, taken.updates, strict=True)
+            if update.rows
+        }
+        _report(step, self._report(partition, runs, change, taken.output, begun))
+        for batch in taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS):
+            yield batch
+
+    def _spine(self, step: Step, id_: ArrangementId, low: int, high: int) -> Spine:
+        arranged = step.arrangements[id_]
+        return Spine.open(step.runs_directory, arranged.layout, arranged.runs, low, high)
+
+    def _split(self, change: pa.Table) -> tuple[pa.Table, ...]:
+        if len(self.inputs) == 1:
+            return (change.select(list(self.inputs[0])),)
+        sides = change[SIDE].to_numpy()
+        return tuple(
+            change.select(list(names)).filter(pa.array(sides == side))
+            for side, names in enumerate(self.inputs)
+        )
+
+    def _report(
+        self,
+        partition: int,
+        runs: dict[ArrangementId, RunFile],
+        change: pa.Table,
+        output: pa.Table,
+        begun: float,
+    ) -> Report:
+        return Report(
+            self.name,
+            partition,
+            runs,
+            change.num_rows,
+            output.num_rows,
+            0,
+            time.perf_counter() - begun,
+        )
+
+
+def _report(step: Step, report: Report) -> None:
+    """Leave a report beside the manifest; a second one for the same work is a defect."""
+    name = f"{report.operator.replace('/', '-')}-{report.partition}.json"
+    try:
+        handle = os.open(step.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError as error:
+        raise HeadraceError(
+            Code.INTERNAL,
+            f"{report.operator} ran twice in partition {report.partition} of one attempt",
+        ) from error
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(report.to_json(), file)
+
+
+def reports_of(step: Step) -> list[Report]:
+    """Return what the tasks of a finished step left."""
+    return [
+        Report.of_json(json.loads(path.read_text(encoding="utf-8")))
+        for path in sorted(step.folder.glob("*.json"))
+        if path != step.manifest
+    ]
+
+

@@ -1,0 +1,78 @@
+"""``CREATE TABLE ... PRIMARY KEY (...)``: of the changes of one key, the last one stands.
+
+Algebra: not linear. For each key changed, with the current row ``old`` and the last change ``new``
+(a row, or nothing where it deletes)::
+
+    Δ = new - old
+
+State: the current row, by primary key.
+Cost per epoch: O(|Δ| log n).
+NULL: a NULL in the key is a value like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.errors import Code, HeadraceError
+from headrace.operators.protocol import StatefulOperator, Step
+from headrace.zset import WEIGHT, Layout, ZSet, row_codes
+from headrace.zset.zset import numbers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.spine import Spine
+    from headrace.zset.equality import Ints
+
+OFFSET = "__offset"
+"""The input column with the position of a change in the log (int64)."""
+
+
+@dataclass(frozen=True)
+class Upsert(StatefulOperator):
+    """Keep the last row of each key.
+
+    ``layout``: the key is the primary key, the identity columns are the whole row, only
+    ``__weight`` adds up. The input has the columns of the layout and ``__offset``; ``__weight`` is
+    +1 to insert or replace, -1 to delete by key, where all columns but the key are ignored. Of the
+    changes of one key the one with the highest offset wins; among equals the last in the table.
+    The output is in the physical order of the layout, consolidated: -1 the old row, +1 the new
+    one, nothing where they are the same or where an absent key is deleted.
+    """
+
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        if self.layout.summed.names != [WEIGHT]:
+            raise HeadraceError(Code.INTERNAL, "a table with a primary key has accumulators")
+
+    @property
+    def layouts(self) -> tuple[Layout]:
+        """The current rows, by primary key."""
+        return (self.layout,)
+
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+        """Return the change of the table, as output and as update."""
+        changes = ZSet.of(self.layout, inputs[0])
+        if (np.abs(changes.weights) != 1).any():
+            raise HeadraceError(Code.INTERNAL, "a change by key neither upserts nor deletes")
+        last = changes.take(_last_by_key(changes, numbers(inputs[0], OFFSET)))
+        probes, old = before[0].lookup(last.hashes, last.keys)
+        if (old.weights != 1).any() or len(np.unique(probes)) != len(probes):
+            raise HeadraceError(Code.INTERNAL, "a primary key has more than one row")
+        new = last.filter(last.weights > 0)
+        change = new.plus(old.negated()).consolidated()
+        return Step(change.table, (change,))
+
+
+def _last_by_key(changes: ZSet, offsets: Ints) -> Ints:
+    """Return the position of the last change of each key, sorted by hash."""
+    keys = row_codes(changes.keys, changes.rows)
+    order = np.lexsort((offsets, keys))
+    keys = keys[order]
+    last = order[np.append(keys[1:] != keys[:-1], np.ones(min(1, len(keys)), np.bool_))]
+    return np.asarray(last[np.argsort(changes.hashes[last], kind="stable")])

@@ -1,0 +1,92 @@
+"""Keeping spines short and the directory small, beside the epochs.
+
+A pass merges what is due, gives up epochs that are older than the history that is kept, and
+deletes the files that no readable epoch sees. It changes no readable contents, so it can run at
+any time; a run that a step in progress reads is not deleted before that step's epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.circuit import rows_of
+from headrace.ledger import ArrangementRecord, Merge, RunKind
+from headrace.runtime.epoch import EpochLoop, new_run
+from headrace.runtime.fill import due_by_partition
+from headrace.runtime.shares import run_file
+from headrace.spine import merge, sync_directory
+from headrace.types import Epoch
+from headrace.zset import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Compacts one database."""
+
+    loop: EpochLoop
+
+    def run(self) -> int:
+        """Do one pass; return how many runs were merged away."""
+        arrangements = self.loop.ledger.arrangements()
+        merged = self._merge(arrangements)
+        self._give_up(arrangements)
+        self.sweep()
+        return merged
+
+    def _merge(self, arrangements: tuple[ArrangementRecord, ...]) -> int:
+        ledger, directory = self.loop.ledger, self.loop.directory / "runs"
+        spines = ledger.spines([record.id for record in arrangements])
+        merges = []
+        for record in arrangements:
+            files = [run_file(run) for run in spines.get(record.id, ())]
+            for group in due_by_partition(files, self.loop.partitions):
+                output = merge(directory, Layout.of_json(dict(record.layout)), group)
+                merges.append(
+                    Merge(
+                        record.id,
+                        tuple(file.name for file in group),
+                        None if output is None else new_run(record.id, output, RunKind.MERGED),
+                    )
+                )
+        if merges:
+            sync_directory(directory)
+            ledger.compact(merges)
+        return sum(len(m.inputs) for m in merges)
+
+    def _give_up(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
+        """Readers need the history of contents; of operator state, only the last epoch."""
+        last = self.loop.ledger.last_epoch()
+        kept = Epoch(max(0, last - self.loop.settings.history_epochs))
+        pin = self.loop.oldest_pin()
+        kept = kept if pin is None else Epoch(min(kept, pin))
+        since = {
+            record.id: kept if record.id == rows_of(record.owner) else last
+            for record in arrangements
+        }
+        later = {r.id: since[r.id] for r in arrangements if since[r.id] > r.since}
+        if later:
+            self.loop.ledger.advance_since(later)
+
+    def sweep(self) -> None:
+        """Delete what is garbage: first the files, then their names, so that none is forgotten."""
+        garbage = self.loop.ledger.garbage()
+        if not garbage:
+            return
+        for folder, names in (("runs", garbage.runs), ("log", garbage.segments)):
+            for name in names:
+                (self.loop.directory / folder / name).unlink(missing_ok=True)
+        self.loop.ledger.forget(garbage)
+
+    def sweep_strays(self) -> int:
+        """Delete files that the ledger does not name: left by attempts that never committed.
+
+        Only safe while nothing else writes: when the database is opened.
+        """
+        known = self.loop.ledger.known_files()
+        strays = 0
+        for folder, names in (("runs", known.runs), ("log", known.segments)):
+            for path in (self.loop.directory / folder).iterdir():
+                if path.name not in names:
+                    path.unlink()
+                    strays += 1
+        return strays

@@ -1,0 +1,314 @@
+"""The life of an epoch: ``poll -> plan -> step -> commit -> publish``.
+
+Polling fixes offset ranges. Planning turns them into stages, as data. Performing a stage is a
+match over the closed union of stages; ``Commit`` is the only one with an effect that matters:
+whatever a failed attempt left behind is named by nobody, and is swept up later.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, assert_never
+from uuid import uuid4
+
+from headrace.catalog import Catalog, Stream, View
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Dirty, EpochCommit, Ledger, NewRun, OffsetRange, Read, RunKind
+from headrace.runtime.ports import StepRunner
+from headrace.runtime.settings import RuntimeSettings
+from headrace.runtime.shares import NOTHING, arranged, log_share
+from headrace.runtime.step import Report, Step
+from headrace.spine import RunFile
+from headrace.types import ArrangementId, Epoch, Offset, RelationId
+
+STOPPED = "stopped"
+"""The cause of a dirty entry of a view whose query fails on its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What one epoch reads: the changes of each relation that has any."""
+
+    previous: Epoch
+    ranges: Mapping[RelationId, OffsetRange]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """Run the job of one connected set of views."""
+
+    step: Step
+    changed: frozenset[RelationId]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Make everything that the attempt did true at once."""
+
+    previous: Epoch
+    attempt: str
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Tell those who wait that there is a new epoch."""
+
+
+Stage = RunStep | Commit | Publish
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What the stages of one attempt have found out so far."""
+
+    reports: list[Report] = field(default_factory=list)
+    jobs: int = 0
+    begun: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(slots=True)
+class EpochLoop:
+    """Advances one database. The lock is held while an epoch is made, and by catalog changes."""
+
+    directory: Path
+    ledger: Ledger
+    runner: StepRunner
+    settings: RuntimeSettings
+    partitions: int
+    catalog: Catalog
+    fault: Callable[[str], None] = field(default=lambda _stage: None)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    published: threading.Condition = field(default_factory=threading.Condition)
+    _pins: list[Epoch] = field(default_factory=list)
+
+    # -- making an epoch -------------------------------------------------------------------
+
+    def advance(self) -> Epoch | None:
+        """Make one epoch of what has arrived; None where nothing has.
+
+        A step that fails is tried again; views whose query keeps failing on the data are stopped,
+        marked dirty with the cause, and left behind, so that the others go on.
+        """
+        with self.lock:
+            poll = self.poll()
+            if not poll.ranges:
+                return None
+            for left in reversed(range(self.settings.attempts)):
+                try:
+                    return self._attempt(poll)
+                except HeadraceError as error:
+                    if error.code is Code.INVALID:
+                        break
+                    if left == 0 or error.code in (Code.CORRUPT, Code.CONFLICT):
+                        raise
+            self._stop_failing_views(poll)
+            return self._attempt(poll)
+
+    def poll(self) -> Poll:
+        """Fix what the next epoch reads: no more than ``epoch_rows`` changes in all."""
+        ends, done = self.ledger.log_ends(), self.ledger.positions()
+        left = self.settings.epoch_rows
+        ranges = {}
+        for id_ in self.maintained():
+            first, end = done.get(id_, Offset(0)), ends.get(id_, Offset(0))
+            taken = Offset(min(end, first + left))
+            if taken > first:
+                ranges[id_] = OffsetRange(first, taken)
+                left -= taken - first
+        return Poll(self.ledger.last_epoch(), ranges)
+
+    def maintained(self) -> frozenset[RelationId]:
+        """Return the relations whose changes epochs read: tables, and streams under views."""
+        stopped = self.stopped()
+        read = {
+            id_ for v in self.catalog.views_in_order() if v.id not in stopped for id_ in v.depends_on
+        }
+        return frozenset(
+            r.id
+            for r in self.catalog
+            if not isinstance(r, View) and (r.id in read or not isinstance(r, Stream))
+        )
+
+    def plan(self, poll: Poll) -> tuple[Stage, ...]:
+        """Return the stages of an epoch. Nothing happens yet."""
+        attempt = uuid4().hex
+        stopped = self.stopped()
+        steps: list[Stage] = []
+        for members in self.catalog.connected_sets():
+            changed = frozenset(members & poll.ranges.keys())
+            if changed:
+                name = f"{attempt}.{len(steps)}"
+                steps.append(RunStep(self._step(name, poll, changed, stopped), changed))
+        reads = tuple(Read(id_, r.first, r.end) for id_, r in poll.ranges.items())
+        return (*steps, Commit(poll.previous, attempt, reads), Publish())
+
+    def _step(
+        self,
+        name: str,
+        poll: Poll,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+    ) -> Step:
+        needs = self.runner.plan_live(changed, without)
+        shares = {
+            id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
+            if id_ in changed
+            else NOTHING
+            for id_ in needs.reads
+        }
+        before = arranged(self.ledger, needs.arrangements, poll.previous)
+        return Step(name, self.directory, self.partitions, shares, before)
+
+    def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
+        """Perform one stage; the commit returns the new epoch."""
+        match stage:
+            case RunStep():
+                self.fault("step")
+                stage.step.write()
+                try:
+                    attempt.reports += self.runner.run_live(
+                        stage.step, stage.changed, self.stopped()
+                    )
+                finally:
+                    shutil.rmtree(stage.step.folder, ignore_errors=True)
+                attempt.jobs += 1
+                self.fault("stepped")
+                return None
+            case Commit():
+                self.fault("commit")
+                return self.ledger.commit(
+                    EpochCommit(
+                        stage.previous,
+                        stage.attempt,
+                        stage.reads,
+                        new_runs(attempt.reports, RunKind.DELTA),
+                        counters=self._counters(stage, attempt),
+                    )
+                )
+            case Publish():
+                self.fault("publish")
+                with self.published:
+                    self.published.notify_all()
+                return None
+            case _:
+                assert_never(stage)
+
+    def _attempt(self, poll: Poll) -> Epoch | None:
+        attempt, epoch = Attempt(), None
+        for stage in self.plan(poll):
+            epoch = self.perform(stage, attempt) or epoch
+        return epoch
+
+    def _counters(self, commit: Commit, attempt: Attempt) -> dict[str, Any]:
+        return {
+            "jobs": attempt.jobs,
+            "changes": sum(r.to_offset - r.from_offset for r in commit.reads),
+            "operators": len(attempt.reports),
+            "rows_in": sum(r.rows_in for r in attempt.reports),
+            "rows_out": sum(r.rows_out for r in attempt.reports),
+            "rows_read": sum(r.rows_read for r in attempt.reports),
+            "bytes_written": sum(f.bytes for r in attempt.reports for f in r.runs.values()),
+            "fallbacks": 0,
+            "seconds": round(time.perf_counter() - attempt.begun, 6),
+        }
+
+    # -- views that fail -------------------------------------------------------------------
+
+    def stopped(self) -> frozenset[RelationId]:
+        """Return the views that are left behind, and those over them."""
+        marked = {entry.view for entry in self.ledger.dirty() if entry.cause == STOPPED}
+        return frozenset(
+            marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)}
+        )
+
+    def _stop_failing_views(self, poll: Poll) -> None:
+        """Find the views that fail on what was polled, each by a trial of its own, and mark them."""
+        found = False
+        for view in self.catalog.views_in_order():
+            if view.id in self.stopped():
+                continue
+            error = self._trial(view, poll)
+            if error is not None:
+                self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
+                found = True
+        if not found:
+            raise HeadraceError(
+                Code.INTERNAL, "an epoch failed on its data, but none of its views does alone"
+            )
+
+    def _trial(self, view: View, poll: Poll) -> HeadraceError | None:
+        """Step a view with just what it is over, and throw the result away."""
+        needed = {view.id, *_ancestors(view, self.catalog)}
+        others = {v.id for v in self.catalog.views_in_order() if v.id not in needed}
+        without = self.stopped() | others
+        changed = frozenset(needed & poll.ranges.keys())
+        if not changed:
+            return None
+        step = self._step(uuid4().hex, poll, changed, frozenset(without))
+        step.write()
+        try:
+            self.runner.run_live(step, changed, frozenset(without))
+        except HeadraceError as error:
+            return error if error.code is Code.INVALID else None
+        finally:
+            shutil.rmtree(step.folder, ignore_errors=True)
+        return None
+
+    # -- waiting and reading ---------------------------------------------------------------
+
+    @contextmanager
+    def pinned(self) -> Iterator[Epoch]:
+        """Hold the last epoch: it stays readable for as long as the block runs."""
+        with self.published:
+            epoch = self.ledger.last_epoch()
+            self._pins.append(epoch)
+        try:
+            yield epoch
+        finally:
+            with self.published:
+                self._pins.remove(epoch)
+
+    def oldest_pin(self) -> Epoch | None:
+        """Return the oldest epoch that somebody is reading."""
+        with self.published:
+            return min(self._pins, default=None)
+
+    def pending(self) -> int:
+        """Return how many changes have arrived that no epoch has read yet."""
+        ends, done = self.ledger.log_ends(), self.ledger.positions()
+        return sum(
+            ends.get(id_, Offset(0)) - done.get(id_, Offset(0)) for id_ in self.maintained()
+        )
+
+
+def new_runs(reports: list[Report], kind: RunKind) -> tuple[NewRun, ...]:
+    """Return the runs that tasks wrote, as the ledger wants them."""
+    return tuple(
+        new_run(id_, file, kind) for report in reports for id_, file in report.runs.items()
+    )
+
+
+def new_run(arrangement: ArrangementId, file: RunFile, kind: RunKind) -> NewRun:
+    """Return a written run as the ledger wants it."""
+    return NewRun(
+        file.name, arrangement, file.rows, file.bytes, file.checksum, file.low, file.high, kind
+    )
+
+
+def _ancestors(view: View, catalog: Catalog) -> set[RelationId]:
+    found: set[RelationId] = set()
+    pending = list(view.depends_on)
+    while pending:
+        id_ = pending.pop()
+        found.add(id_)
+        relation = catalog.by_id[id_]
+        if isinstance(relation, View):
+            pending += [i for i in relation.depends_on if i not in found]
+    return found

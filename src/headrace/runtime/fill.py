@@ -1,0 +1,173 @@
+"""Backfill: the first contents of a new view, from what its inputs have stored.
+
+The view's own circuit reads its inputs' contents as insertions, in parts of bounded size, and
+joins the live epochs at a fixed point: the last epoch, and for a stream that no view reads yet,
+the end of its log. One commit makes the view, its contents and that point true together.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from headrace.catalog import Stream, View
+from headrace.ledger import EpochCommit, NewArrangement, NewObject, Read, RunKind
+from headrace.runtime.epoch import EpochLoop, new_run
+from headrace.runtime.ports import StepPlan
+from headrace.runtime.shares import NOTHING, snapshot
+from headrace.runtime.step import Arranged, LogShare, RowsShare, Share, Step
+from headrace.spine import RunFile, due, merge, partition_of, ranges
+from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.zset import Layout
+
+Progress = Callable[[int, int], None]
+"""Called with the rows done and the rows in all; raising stops the fill, and nothing stays."""
+
+
+@dataclass(slots=True)
+class Fill:
+    """Fills one view that the runner knows and the ledger does not."""
+
+    loop: EpochLoop
+    view: View
+    layouts: Mapping[ArrangementId, Layout]
+    """Those of the stored contents of every relation."""
+    progress: Progress
+
+    def run(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
+        """Fill the view and commit it, in place of ``dropped``; the loop's lock is held."""
+        loop, needs = self.loop, self.loop.runner.plan_fill(self.view.id)
+        previous = loop.ledger.last_epoch()
+        ends, reads = self._fixed_point(needs)
+        inputs = [loop.catalog.by_id[id_] for id_ in sorted(needs.reads)]
+        shares = snapshot(loop.ledger, inputs, self.layouts, previous, ends)
+        files: dict[ArrangementId, list[RunFile]] = defaultdict(list)
+        total, done = sum(share.rows for share in shares.values()), 0
+        self.progress(0, total)
+        pending = needs.globals
+        for id_, part, rows in self._parts(shares):
+            self._step(needs, {id_: part}, files, pending)
+            pending = frozenset()
+            done += rows
+            self.progress(min(done, total), total)
+        if pending:
+            self._step(needs, {}, files, pending)
+        created = NewObject(
+            self.view.id,
+            self.view.name,
+            self.view.kind,
+            self.view.to_json(),
+            self.view.depends_on,
+            tuple(NewArrangement(id_, a.to_json()) for id_, a in needs.arrangements.items()),
+        )
+        runs = tuple(new_run(id_, f, RunKind.MERGED) for id_ in files for f in files[id_])
+        return loop.ledger.commit(
+            EpochCommit(
+                previous,
+                uuid4().hex,
+                reads,
+                runs,
+                (created,),
+                dropped,
+                counters={"filled": self.view.name, "changes": total},
+            )
+        )
+
+    def _fixed_point(
+        self, needs: StepPlan
+    ) -> tuple[dict[RelationId, Offset], tuple[Read, ...]]:
+        """Return up to where each stream is read, and what nobody has read before."""
+        loop = self.loop
+        ends, done = loop.ledger.log_ends(), loop.ledger.positions()
+        live, fixed, reads = loop.maintained(), {}, []
+        for id_ in needs.reads:
+            if isinstance(loop.catalog.by_id[id_], Stream):
+                position = done.get(id_, Offset(0))
+                fixed[id_] = position if id_ in live else ends.get(id_, Offset(0))
+                if fixed[id_] > position:
+                    reads.append(Read(id_, position, fixed[id_]))
+        return fixed, tuple(reads)
+
+    def _parts(
+        self, shares: Mapping[RelationId, Share]
+    ) -> Iterator[tuple[RelationId, Share, int]]:
+        """Cut the inputs into parts of about ``fill_rows`` rows."""
+        most = self.loop.settings.fill_rows
+        for id_, share in shares.items():
+            if share.rows == 0:
+                continue
+            match share:
+                case LogShare():
+                    for first in range(share.first, share.end, most):
+                        end = min(share.end, first + most)
+                        part = replace(share, first=Offset(first), end=Offset(end))
+                        yield id_, _within(part), end - first
+                case RowsShare():
+                    slices = -(-share.rows // most)
+                    for low, high in ranges(slices):
+                        yield id_, replace(share, low=low, high=high), share.rows // slices
+
+    def _step(
+        self,
+        needs: StepPlan,
+        parts: Mapping[RelationId, Share],
+        files: dict[ArrangementId, list[RunFile]],
+        initialise: frozenset[str],
+    ) -> None:
+        loop = self.loop
+        step = Step(
+            uuid4().hex,
+            loop.directory,
+            loop.partitions,
+            {id_: parts.get(id_, NOTHING) for id_ in needs.reads},
+            {id_: Arranged(a, tuple(files[id_])) for id_, a in needs.arrangements.items()},
+            initialise,
+        )
+        loop.fault("fill")
+        step.write()
+        try:
+            reports = loop.runner.run_fill(step, self.view.id)
+        finally:
+            shutil.rmtree(step.folder, ignore_errors=True)
+        for report in reports:
+            for id_, file in report.runs.items():
+                files[id_].append(file)
+        for id_, layout in needs.arrangements.items():
+            files[id_] = self._compacted(step, layout, files[id_])
+
+    def _compacted(self, step: Step, layout: Layout, files: list[RunFile]) -> list[RunFile]:
+        kept = {file.name: file for file in files}
+        for group in due_by_partition(files, self.loop.partitions):
+            merged = merge(step.runs_directory, layout, group)
+            for file in group:
+                del kept[file.name]
+            if merged is not None:
+                kept[merged.name] = merged
+        return list(kept.values())
+
+
+def due_by_partition(files: list[RunFile], partitions: int) -> list[tuple[RunFile, ...]]:
+    """Return the groups of runs to merge; a merged run stays within one partition's range."""
+    import numpy as np  # noqa: PLC0415
+
+    if not files:
+        return []
+    owners = partition_of(np.array([file.low for file in files], np.int64), partitions)
+    return [
+        group
+        for partition in range(partitions)
+        for group in due([f for f, p in zip(files, owners, strict=True) if p == partition])
+    ]
+
+
+def _within(share: LogShare) -> LogShare:
+    """Name only the segments that hold the share."""
+    return replace(
+        share,
+        segments=tuple(
+            s for s in share.segments if s.range.first < share.end and s.range.end > share.first
+        ),
+    )

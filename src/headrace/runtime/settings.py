@@ -1,0 +1,20 @@
+"""What the runtime lets a user choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSettings:
+    """Limits of epochs and of history.
+
+    ``epoch_rows`` is the most changes that one epoch reads; a longer backlog takes more epochs.
+    ``history_epochs`` is how many epochs back a view or table can still be read.
+    ``attempts`` is how often a step is tried before its failure counts.
+    """
+
+    epoch_rows: int = 500_000
+    fill_rows: int = 1_000_000
+    history_epochs: int = 256
+    attempts: int = 3

@@ -1,0 +1,61 @@
+"""What is stored of each relation at an epoch, as shares that a step or a query can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace.catalog import Relation, Stream
+from headrace.circuit import rows_of
+from headrace.ledger import Ledger, Run
+from headrace.runtime.step import Arranged, LogShare, RowsShare, Share
+from headrace.spine import HIGHEST, LOWEST, RunFile
+from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.zset import Layout
+
+NOTHING = LogShare((), Offset(0), Offset(0))
+"""A share without changes."""
+
+
+def log_share(ledger: Ledger, relation: RelationId, first: Offset, end: Offset) -> LogShare:
+    """Return the changes ``[first, end)`` of a relation."""
+    if first >= end:
+        return NOTHING
+    return LogShare(ledger.segments(relation, first, end), first, end)
+
+
+def arranged(
+    ledger: Ledger, layouts: Mapping[ArrangementId, Layout], epoch: Epoch
+) -> dict[ArrangementId, Arranged]:
+    """Return arrangements as they are at an epoch."""
+    spines = ledger.spines(list(layouts), epoch)
+    return {
+        id_: Arranged(layout, tuple(run_file(run) for run in spines.get(id_, ())))
+        for id_, layout in layouts.items()
+    }
+
+
+def snapshot(
+    ledger: Ledger,
+    relations: Iterable[Relation],
+    layouts: Mapping[ArrangementId, Layout],
+    epoch: Epoch,
+    ends: Mapping[RelationId, Offset],
+) -> dict[RelationId, Share]:
+    """Return the contents of relations at an epoch; streams reach to the offsets in ``ends``."""
+    shares: dict[RelationId, Share] = {}
+    stored = []
+    for relation in relations:
+        if isinstance(relation, Stream):
+            end = ends.get(relation.id, Offset(0))
+            shares[relation.id] = log_share(ledger, relation.id, Offset(0), end)
+        else:
+            stored.append(relation.id)
+    wanted = {rows_of(id_): layouts[rows_of(id_)] for id_ in stored}
+    for id_, found in zip(stored, arranged(ledger, wanted, epoch).values(), strict=True):
+        shares[id_] = RowsShare(found.layout, found.runs, LOWEST, HIGHEST)
+    return shares
+
+
+def run_file(run: Run) -> RunFile:
+    """Return what a reader of the file needs to know of a run."""
+    return RunFile(run.name, run.rows, run.bytes, run.checksum, run.low, run.high)

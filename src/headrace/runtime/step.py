@@ -1,0 +1,197 @@
+"""One step as data: what an attempt reads, and what its tasks report.
+
+A step is planned without side effects, written to ``attempts/<attempt>/step.json`` in the data
+directory, and read there by every task. Reports come back as files beside it. Nothing of an
+attempt counts until the ledger names its runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.ledger import Segment, SegmentFile
+from headrace.ledger.records import OffsetRange
+from headrace.spine import RunFile
+from headrace.types import ArrangementId, Offset, RelationId
+from headrace.zset import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class LogShare:
+    """The changes ``[first, end)`` of a relation's log, and the segments that hold them."""
+
+    segments: tuple[Segment, ...]
+    first: Offset
+    end: Offset
+
+    @property
+    def rows(self) -> int:
+        """How many changes there are."""
+        return self.end - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class RowsShare:
+    """The contents of an arrangement with hashes in ``[low, high]``, as insertions."""
+
+    layout: Layout
+    runs: tuple[RunFile, ...]
+    low: int
+    high: int
+
+    @property
+    def rows(self) -> int:
+        """How many physical rows there are at most."""
+        return sum(run.rows for run in self.runs)
+
+
+Share = LogShare | RowsShare
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """An arrangement before the step."""
+
+    layout: Layout
+    runs: tuple[RunFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one attempt at a step reads. ``directory`` is the data directory, seen by all tasks.
+
+    ``initialise`` names the operators that publish a row before any input: global aggregates of
+    views that are being created.
+    """
+
+    attempt: str
+    directory: Path
+    partitions: int
+    shares: Mapping[RelationId, Share]
+    arrangements: Mapping[ArrangementId, Arranged]
+    initialise: frozenset[str] = frozenset()
+
+    @property
+    def folder(self) -> Path:
+        """Where the attempt's own files are, other than runs."""
+        return self.directory / "attempts" / self.attempt
+
+    @property
+    def manifest(self) -> Path:
+        """The file that tasks read."""
+        return self.folder / "step.json"
+
+    @property
+    def runs_directory(self) -> Path:
+        """Where runs are."""
+        return self.directory / "runs"
+
+    @property
+    def log_directory(self) -> Path:
+        """Where segments of the log are."""
+        return self.directory / "log"
+
+    @property
+    def rows(self) -> int:
+        """How many changes the step reads."""
+        return sum(share.rows for share in self.shares.values())
+
+    def write(self) -> None:
+        """Write the manifest. It need not survive a crash: the attempt does not."""
+        self.folder.mkdir(parents=True)
+        self.manifest.write_text(json.dumps(self.to_json()), encoding="utf-8")
+
+    @classmethod
+    def read(cls, manifest: Path) -> Step:
+        """Read what :meth:`write` wrote."""
+        return cls.of_json(json.loads(manifest.read_text(encoding="utf-8")))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {
+            "attempt": self.attempt,
+            "directory": str(self.directory),
+            "partitions": self.partitions,
+            "shares": {str(id_): _share_to_json(share) for id_, share in self.shares.items()},
+            "arrangements": {
+                id_: {"layout": a.layout.to_json(), "runs": [r.to_json() for r in a.runs]}
+                for id_, a in self.arrangements.items()
+            },
+            "initialise": sorted(self.initialise),
+        }
+
+    @classmethod
+    def of_json(cls, value: Any) -> Step:
+        """Return the step that :meth:`to_json` wrote."""
+        return cls(
+            value["attempt"],
+            Path(value["directory"]),
+            value["partitions"],
+            {RelationId(int(id_)): _share_of_json(s) for id_, s in value["shares"].items()},
+            {
+                ArrangementId(id_): Arranged(Layout.of_json(a["layout"]), _runs(a["runs"]))
+                for id_, a in value["arrangements"].items()
+            },
+            frozenset(value["initialise"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one operator did in one partition: the runs it wrote, and what it cost."""
+
+    operator: str
+    partition: int
+    runs: Mapping[ArrangementId, RunFile]
+    rows_in: int
+    rows_out: int
+    rows_read: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, value: Any) -> Report:
+        """Return the report that :meth:`to_json` wrote."""
+        runs = {ArrangementId(i): RunFile.of_json(r) for i, r in value["runs"].items()}
+        return cls(**{**value, "runs": runs})
+
+
+def _runs(values: Any) -> tuple[RunFile, ...]:
+    return tuple(RunFile.of_json(value) for value in values)
+
+
+def _share_to_json(share: Share) -> dict[str, Any]:
+    match share:
+        case LogShare():
+            return {"log": asdict(share)}
+        case RowsShare():
+            return {
+                "layout": share.layout.to_json(),
+                "runs": [run.to_json() for run in share.runs],
+                "low": share.low,
+                "high": share.high,
+            }
+
+
+def _share_of_json(value: Any) -> Share:
+    if "log" not in value:
+        layout = Layout.of_json(value["layout"])
+        return RowsShare(layout, _runs(value["runs"]), value["low"], value["high"])
+    log = value["log"]
+    segments = tuple(
+        Segment(
+            RelationId(s["relation"]),
+            OffsetRange(**s["range"]),
+            SegmentFile(**s["file"]),
+            s["appended_at"],
+        )
+        for s in log["segments"]
+    )
+    return LogShare(segments, log["first"], log["end"])

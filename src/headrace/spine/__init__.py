@@ -1,0 +1,25 @@
+"""Arrangements on disk: sorted immutable runs, the spines that add them up, and compaction."""
+
+from headrace.spine.merge import due, merge
+from headrace.spine.open_runs import forget_runs, open_run
+from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
+from headrace.spine.run import Run
+from headrace.spine.run_file import RunFile, RunWriter, sync_directory, write_run
+from headrace.spine.spine import Spine
+
+__all__ = [
+    "HIGHEST",
+    "LOWEST",
+    "Run",
+    "RunFile",
+    "RunWriter",
+    "Spine",
+    "due",
+    "forget_runs",
+    "merge",
+    "open_run",
+    "partition_of",
+    "ranges",
+    "sync_directory",
+    "write_run",
+]

@@ -1,0 +1,54 @@
+"""Compaction: which runs to merge, and merging them. It never changes what a spine contains.
+
+Size-tiered, as in O'Neil et al., "The log-structured merge-tree" (1996), in the form that rewrites
+least: a run of n rows is in tier ``floor(log_fanout n)``, and a tier that has ``fanout`` runs is
+merged whole. So a spine of n rows has at most ``(fanout - 1) * (1 + log_fanout n)`` runs when
+nothing is due, and a row that survives is rewritten about once per tier.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from headrace.spine.run_file import RunFile, RunWriter
+from headrace.spine.spine import Spine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from headrace.zset import Layout
+
+MERGE_ROWS = 2**18
+"""How many rows a merge holds at a time."""
+
+
+def due(runs: Sequence[RunFile], fanout: int = 8) -> list[tuple[RunFile, ...]]:
+    """Return the groups of runs that should be merged now, each into one; the smallest first.
+
+    The groups are disjoint. Merging may make another group due.
+    """
+    tiers: dict[int, list[RunFile]] = defaultdict(list)
+    for run in runs:
+        tiers[_tier(run.rows, fanout)].append(run)
+    return [tuple(tiers[tier]) for tier in sorted(tiers) if len(tiers[tier]) >= fanout]
+
+
+def merge(directory: Path, layout: Layout, runs: Sequence[RunFile]) -> RunFile | None:
+    """Write the sum of runs as one run, in flat memory; None where everything cancels."""
+    spine = Spine.open(directory, layout, runs)
+    with RunWriter(directory, layout) as writer:
+        empty = True
+        for part in spine.scan(MERGE_ROWS):
+            writer.append(part)
+            empty = False
+        return None if empty else writer.finish()
+
+
+def _tier(rows: int, fanout: int) -> int:
+    tier = 0
+    while rows >= fanout:
+        rows //= fanout
+        tier += 1
+    return tier

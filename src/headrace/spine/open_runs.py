@@ -1,0 +1,112 @@
+"""Opening run files: mapped, checked once per process, kept open while they are in use."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import Code, HeadraceError
+from headrace.spine.run import Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.spine.run_file import RunFile
+    from headrace.zset import Layout
+
+OPEN_RUNS = 1024
+"""How many runs one process keeps open; the least recently used is let go first."""
+
+VERIFIED_RUNS = 65_536
+"""How many checksums one process remembers to have verified."""
+
+
+@dataclass(slots=True)
+class _Process:
+    """What this process has opened and verified, least recently used first."""
+
+    runs: OrderedDict[Path, tuple[RunFile, Run]] = field(default_factory=OrderedDict)
+    verified: OrderedDict[tuple[Path, str], None] = field(default_factory=OrderedDict)
+    lock: Lock = field(default_factory=Lock)
+
+
+_process = _Process()
+
+
+def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
+    """Map a run file and check it; later calls in this process return the open run.
+
+    A run that is let go stays valid for those who hold it, also after its file is removed.
+    Raises ``corrupt`` where the file is missing, has other bytes than were written, or does not
+    have the columns of ``layout``.
+    """
+    path = directory / file.name
+    with _process.lock:
+        known = _process.runs.get(path)
+        if known is not None and known[0] == file and known[1].layout == layout:
+            _process.runs.move_to_end(path)
+            return known[1]
+        verified = (path, file.checksum) in _process.verified
+    run = _opened(path, file, layout, verified=verified)
+    with _process.lock:
+        _process.runs[path] = (file, run)
+        _process.verified[path, file.checksum] = None
+        while len(_process.runs) > OPEN_RUNS:
+            _process.runs.popitem(last=False)
+        while len(_process.verified) > VERIFIED_RUNS:
+            _process.verified.popitem(last=False)
+    return run
+
+
+def forget_runs() -> None:
+    """Let go of all open runs of this process, and of what is known of their checksums."""
+    with _process.lock:
+        _process.runs.clear()
+        _process.verified.clear()
+
+
+def _opened(path: Path, file: RunFile, layout: Layout, *, verified: bool) -> Run:
+    try:
+        mapped = pa.memory_map(str(path))
+    except FileNotFoundError as error:
+        raise _corrupt(file, "is missing") from error
+    except OSError as error:
+        raise _corrupt(file, "cannot be read", str(error)) from error
+    if mapped.size() != file.bytes:
+        raise _corrupt(file, f"has {mapped.size()} bytes instead of {file.bytes}")
+    buffer = mapped.read_buffer()
+    if not verified and xxhash.xxh3_64(buffer).hexdigest() != file.checksum:
+        raise _corrupt(file, "does not match its checksum")
+    try:
+        reader = pa.ipc.open_file(buffer)
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    except pa.ArrowException as error:
+        raise _corrupt(file, "is not an Arrow file", str(error)) from error
+    if not reader.schema.equals(layout.schema):
+        raise _corrupt(
+            file,
+            "does not have the columns of its arrangement",
+            f"It has {_columns(reader.schema)}; expected are {_columns(layout.schema)}.",
+        )
+    run = Run.of_batches(layout, batches)
+    if run.rows != file.rows:
+        raise _corrupt(file, f"has {run.rows} rows instead of {file.rows}")
+    return run
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in schema)
+
+
+def _corrupt(file: RunFile, what: str, detail: str | None = None) -> HeadraceError:
+    return HeadraceError(
+        Code.CORRUPT,
+        f'run file "{file.name}" {what}',
+        detail=detail,
+        hint="Restore the file from a backup, or drop and rebuild the view that owns it.",
+    )

@@ -1,0 +1,140 @@
+"""Runs in memory: sorted rows that are searched by hash and taken by position.
+
+The batches of a run usually are views of a mapped file, so every access touches only the pages
+that hold what it asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.zset import HASH, Layout, ZSet
+from headrace.zset.equality import Ints
+from headrace.zset.zset import take
+
+Pairs = tuple[Ints, Ints]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Consolidated rows in batches; batch ``i`` starts at row ``offsets[i]``.
+
+    ``lows`` and ``highs`` are the first and the last hash of each batch. No batch is empty, but a
+    run may have no batch.
+    """
+
+    layout: Layout
+    batches: tuple[pa.RecordBatch, ...]
+    hashes: tuple[Ints, ...]
+    offsets: Ints
+    lows: Ints
+    highs: Ints
+
+    @classmethod
+    def of_batches(cls, layout: Layout, batches: list[pa.RecordBatch]) -> Run:
+        """Return the run with these batches, which must be consolidated as a whole."""
+        kept = tuple(batch for batch in batches if batch.num_rows)
+        hashes = tuple(batch.column(HASH).to_numpy() for batch in kept)
+        offsets = np.zeros(len(kept) + 1, np.int64)
+        np.cumsum([len(own) for own in hashes], out=offsets[1:])
+        lows = np.array([own[0] for own in hashes], np.int64)
+        highs = np.array([own[-1] for own in hashes], np.int64)
+        return cls(layout, kept, hashes, offsets, lows, highs)
+
+    @classmethod
+    def of(cls, rows: ZSet) -> Run:
+        """Return a consolidated Z-set as a run that has no file."""
+        return cls.of_batches(rows.layout, rows.table.to_batches())
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return int(self.offsets[-1])
+
+    def matches(self, hashes: Ints) -> Pairs:
+        """Return all pairs of a position in ``hashes`` and a row of the run with equal hashes.
+
+        O(d log n + pairs) for d hashes. Pairs ascend by hash; sorted hashes are found faster.
+        """
+        if bool((hashes[1:] < hashes[:-1]).any()):
+            order = np.argsort(hashes, kind="stable")
+            probes, rows = self.matches(hashes[order])
+            return order[probes], rows
+        starts = np.searchsorted(hashes, self.lows)
+        stops = np.searchsorted(hashes, self.highs, "right")
+        found = []
+        for index in np.flatnonzero(starts < stops):
+            start, stop = starts[index], stops[index]
+            probes, rows = _matches(self.hashes[index], hashes[start:stop])
+            if len(probes):
+                found.append((probes + start, rows + self.offsets[index]))
+        if len(found) == 1:
+            return found[0]
+        none = np.zeros(0, np.int64)
+        return (
+            np.concatenate([none, *(probes for probes, _ in found)]),
+            np.concatenate([none, *(rows for _, rows in found)]),
+        )
+
+    def take(self, rows: Ints) -> pa.Table:
+        """Return the rows at the given positions, in the order of the positions."""
+        if len(rows) == 0 or not self.batches:
+            return self.layout.schema.empty_table()
+        if bool((rows[1:] < rows[:-1]).any()):
+            order = np.argsort(rows, kind="stable")
+            return take(self.take(rows[order]), np.argsort(order))
+        bounds = np.searchsorted(rows, self.offsets)
+        taken = []
+        for index in np.flatnonzero(bounds[:-1] < bounds[1:]):
+            within = rows[bounds[index] : bounds[index + 1]] - self.offsets[index]
+            taken.append(self.batches[index].take(pa.array(within)))
+        return pa.Table.from_batches(taken, self.layout.schema)
+
+    def position(self, hash_: int, side: Literal["left", "right"]) -> int:
+        """Return how many rows have a hash below ``hash_`` (left), or at most it (right)."""
+        index = int(np.searchsorted(self.highs, hash_, side))
+        if index == len(self.batches):
+            return self.rows
+        return int(self.offsets[index] + np.searchsorted(self.hashes[index], hash_, side))
+
+    def hash_at(self, row: int) -> int:
+        """Return the hash of the row at a position."""
+        index = int(np.searchsorted(self.offsets, row, "right")) - 1
+        return int(self.hashes[index][row - self.offsets[index]])
+
+    def slice(self, start: int, stop: int) -> ZSet:
+        """Return the rows at the positions ``[start, stop)``, without a copy."""
+        parts = []
+        first = max(0, int(np.searchsorted(self.offsets, start, "right")) - 1)
+        for index in range(first, len(self.batches)):
+            offset = int(self.offsets[index])
+            if offset >= stop:
+                break
+            begin = max(start - offset, 0)
+            parts.append(self.batches[index].slice(begin, stop - offset - begin))
+        return ZSet(self.layout, pa.Table.from_batches(parts, self.layout.schema))
+
+    def between(self, low: int, high: int) -> ZSet:
+        """Return the rows with hashes in ``[low, high]``, without a copy."""
+        start = self.position(low, "left")
+        return self.slice(start, max(start, self.position(high, "right")))
+
+
+def _matches(own: Ints, probes: Ints) -> Pairs:
+    """Return all pairs of positions with equal hashes of two sorted arrays; ``own`` has some."""
+    last = len(own) - 1
+    left = np.searchsorted(own, probes)
+    probe = np.flatnonzero(own[np.minimum(left, last)] == probes)
+    left = left[probe]
+    # Most keys have one row, so the end is searched only where the next row matches as well.
+    several = (left < last) & (own[np.minimum(left + 1, last)] == probes[probe])
+    if not several.any():
+        return probe, left
+    counts = np.ones(len(probe), np.int64)
+    counts[several] = np.searchsorted(own, probes[probe[several]], "right") - left[several]
+    shift = left - (np.cumsum(counts) - counts)
+    return np.repeat(probe, counts), np.repeat(shift, counts) + np.arange(counts.sum())

@@ -1,0 +1,172 @@
+"""Writing runs: immutable, uniquely named, checksummed Arrow files of consolidated rows.
+
+A run file is durable once :meth:`RunWriter.finish` has returned *and* its directory is synced; it
+exists for anybody else only once the ledger names it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import Code, HeadraceError
+from headrace.zset.zset import in_one_piece
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from headrace.zset import Layout, ZSet
+
+BATCH_ROWS = 2**20
+"""The most rows of one record batch of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """What the ledger keeps of a run. ``low`` > ``high`` only where there are no rows.
+
+    ``name`` is unique for ever; ``checksum`` is the XXH3 (64 bits, in hexadecimal) of all bytes;
+    ``low`` and ``high`` are the least and the greatest hash.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    checksum: str
+    low: int
+    high: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> RunFile:
+        """Return the run file that :meth:`to_json` wrote."""
+        return cls(**value)
+
+
+class RunWriter:
+    """Write one run from consolidated parts in ascending order of hash.
+
+    A context manager: leaving it without :meth:`finish`, as an error does, removes the file.
+    Holds up to ``BATCH_ROWS`` rows besides the part at hand.
+    """
+
+    def __init__(self, directory: Path, layout: Layout) -> None:
+        self._layout = layout
+        self._path = directory / f"run-{uuid4().hex}.arrow"
+        self._file = _ChecksummedFile(self._path)
+        self._sink = pa.PythonFile(self._file, mode="w")
+        self._writer = pa.ipc.new_file(self._sink, layout.schema)
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._rows = 0
+        self._low, self._high = 0, -1
+        self._finished = False
+
+    def append(self, part: ZSet) -> None:
+        """Add consolidated rows whose hashes are all above those appended before."""
+        if part.rows == 0:
+            return
+        hashes = part.hashes
+        low, high = int(hashes[0]), int(hashes[-1])
+        if self._rows and low <= self._high:
+            raise HeadraceError(Code.INTERNAL, "the parts of a run are out of order")
+        self._low = low if self._rows == 0 else self._low
+        self._high = high
+        self._rows += part.rows
+        self._pending.append(part.table)
+        self._pending_rows += part.rows
+        if self._pending_rows >= BATCH_ROWS:
+            self._flush()
+
+    def finish(self) -> RunFile:
+        """Make the file durable, except for its directory entry, and return what it holds."""
+        self._flush()
+        self._writer.close()
+        self._sink.flush()
+        self._file.sync()
+        self._finished = True
+        return RunFile(
+            self._path.name,
+            self._rows,
+            self._file.bytes,
+            self._file.digest.hexdigest(),
+            self._low,
+            self._high,
+        )
+
+    def _flush(self) -> None:
+        if self._pending_rows:
+            table = in_one_piece(pa.concat_tables(self._pending))
+            self._writer.write_table(table, max_chunksize=BATCH_ROWS)
+        self._pending.clear()
+        self._pending_rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._finished:
+            # The footer may fail to be written, say on a full disk: the file goes anyway.
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._path.unlink(missing_ok=True)
+        self._file.close()
+
+
+def write_run(directory: Path, rows: ZSet) -> RunFile:
+    """Write a consolidated Z-set as one run; see :class:`RunWriter`."""
+    with RunWriter(directory, rows.layout) as writer:
+        writer.append(rows)
+        return writer.finish()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names of the files in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _ChecksummedFile(io.RawIOBase):
+    """A new file that knows the checksum and the number of the bytes written to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb")
+        self.digest = xxhash.xxh3_64()
+        self.bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with memoryview(data) as view:
+            self.digest.update(view)
+            self.bytes += view.nbytes
+            return self._file.write(view)
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -1,0 +1,178 @@
+"""Spines: arrangements as sums of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.spine.open_runs import open_run
+from headrace.spine.ranges import HIGHEST, LOWEST
+from headrace.spine.run import Run
+from headrace.zset import HASH, Layout, ZSet, same_rows
+from headrace.zset.zset import column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.spine.run_file import RunFile
+    from headrace.zset.equality import Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spine:
+    """The sum of runs of one layout, restricted to the hashes in ``[low, high]``.
+
+    The order of the runs does not matter. A spine without runs is empty.
+    """
+
+    layout: Layout
+    runs: tuple[Run, ...] = ()
+    low: int = LOWEST
+    high: int = HIGHEST
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        layout: Layout,
+        files: Sequence[RunFile],
+        low: int = LOWEST,
+        high: int = HIGHEST,
+    ) -> Spine:
+        """Open those run files that reach into the range; see :func:`open_run` for errors."""
+        near = [file for file in files if file.rows and file.low <= high and file.high >= low]
+        return cls(layout, tuple(open_run(directory, file, layout) for file in near), low, high)
+
+    @property
+    def rows_upper_bound(self) -> int:
+        """The number of physical rows in the range: at least the number of rows of the sum."""
+        return sum(
+            max(0, run.position(self.high, "right") - run.position(self.low, "left"))
+            for run in self.runs
+        )
+
+    def plus(self, change: ZSet) -> Spine:
+        """Return the spine after a consolidated change, which stays in memory."""
+        if change.rows == 0:
+            return self
+        return Spine(self.layout, (*self.runs, Run.of(change)), self.low, self.high)
+
+    def lookup(self, hashes: Ints, keys: Sequence[pa.Array]) -> tuple[Ints, ZSet]:
+        """Return the rows that have the given keys, each with the position of its key.
+
+        ``keys`` are aligned with ``hashes``, in the order and of the types of ``layout.key``. NULL
+        finds NULL. A key that is asked for twice is answered twice. For each key and row there is
+        one pair with the row's total; rows whose sums are all zero are left out. Pairs ascend by
+        hash. O(d log n) for d keys in each of the runs, plus the rows found.
+        """
+        return self._find(hashes, self.layout.key, keys)
+
+    def rows_of(self, rows: ZSet) -> tuple[Ints, ZSet]:
+        """Return those of the given rows that are here, as :meth:`lookup` does by key."""
+        return self._find(rows.hashes, tuple(self.layout.columns.names), rows.identity)
+
+    def weights_of(self, rows: ZSet) -> Ints:
+        """Return the weight that each of the given rows has here; 0 where it is absent."""
+        weights = np.zeros(rows.rows, np.int64)
+        probes, found = self.rows_of(rows)
+        weights[probes] = found.weights
+        return weights
+
+    def scan(self, batch_rows: int) -> Iterator[ZSet]:
+        """Yield the contents, consolidated, in parts of ascending hash; no part is empty.
+
+        Equal hashes are never split. Each part is made of at most ``batch_rows`` physical rows,
+        or of all those with one hash where they are more.
+        """
+        cursors = [run.position(self.low, "left") for run in self.runs]
+        ends = [run.position(self.high, "right") for run in self.runs]
+        while any(cursor < end for cursor, end in zip(cursors, ends, strict=True)):
+            stops = self._stops(cursors, ends, batch_rows)
+            parts = [
+                run.slice(cursor, stop)
+                for run, cursor, stop in zip(self.runs, cursors, stops, strict=True)
+                if cursor < stop
+            ]
+            cursors = stops
+            part = parts[0]
+            if len(parts) > 1:
+                part = ZSet.sum_of(self.layout, parts).consolidated()
+            if part.rows:
+                yield part
+
+    def _stops(self, cursors: list[int], ends: list[int], batch_rows: int) -> list[int]:
+        """Return where the next part ends in each run: after the greatest hash that fits."""
+        live = [i for i in range(len(cursors)) if cursors[i] < ends[i]]
+        if sum(ends[i] - cursors[i] for i in live) <= batch_rows:
+            return ends
+
+        def stops_after(hash_: int) -> list[int]:
+            stops = list(cursors)
+            for i in live:
+                stops[i] = min(ends[i], self.runs[i].position(hash_, "right"))
+            return stops
+
+        fits = min(self.runs[i].hash_at(cursors[i]) for i in live)
+        exceeds = self.high
+        while exceeds - fits > 1:
+            middle = (fits + exceeds) // 2
+            if sum(stops_after(middle)) - sum(cursors) <= batch_rows:
+                fits = middle
+            else:
+                exceeds = middle
+        return stops_after(fits)
+
+    def _find(
+        self, hashes: Ints, names: tuple[str, ...], wanted: Sequence[pa.Array]
+    ) -> tuple[Ints, ZSet]:
+        order, hashes = _ascending(hashes)
+        start = np.searchsorted(hashes, self.low)
+        stop = np.searchsorted(hashes, self.high, "right")
+        found = []
+        for run in self.runs if start < stop else ():
+            probes, rows = run.matches(hashes[start:stop])
+            if len(probes) == 0:
+                continue
+            probes = probes + start
+            positions = pa.array(probes if order is None else order[probes])
+            part = ZSet(self.layout, run.take(rows))
+            equal = same_rows(
+                [column(part.table, name) for name in names],
+                [values.take(positions) for values in wanted],
+                len(probes),
+            )
+            if not equal.all():
+                probes, part = probes[equal], part.filter(equal)
+            found.append((probes, part))
+        probes, total = self._total(found)
+        total = _with_hashes(total, hashes[probes])
+        return (probes if order is None else order[probes]), total
+
+    def _total(self, found: list[tuple[Ints, ZSet]]) -> tuple[Ints, ZSet]:
+        """Add up what the runs answered, per probe and row."""
+        if not found:
+            return np.zeros(0, np.int64), ZSet.empty(self.layout)
+        if len(found) == 1:
+            return found[0]
+        # The position of the probe stands in for the hash: it groups rows by probe.
+        parts = [_with_hashes(part, probes) for probes, part in found]
+        total = ZSet.sum_of(self.layout, parts).consolidated()
+        return total.hashes, total
+
+
+def _ascending(hashes: Ints) -> tuple[Ints | None, Ints]:
+    """Return the hashes in ascending order, with the order unless it is theirs already."""
+    if bool((hashes[1:] >= hashes[:-1]).all()):
+        return None, hashes
+    order = np.argsort(hashes, kind="stable")
+    return order, hashes[order]
+
+
+def _with_hashes(rows: ZSet, hashes: Ints) -> ZSet:
+    index = rows.table.schema.get_field_index(HASH)
+    field = rows.table.schema.field(index)
+    return ZSet(rows.layout, rows.table.set_column(index, field, pa.array(hashes, pa.int64())))

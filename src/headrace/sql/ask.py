@@ -1,0 +1,113 @@
+"""Statements that ask about, drop or set things: no query of their own stands in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.sql.fragments import at_query, take_as_of, take_query
+from headrace.sql.lexer import Kind
+from headrace.sql.options import take_assignment
+from headrace.sql.refusals import refuse_setting
+from headrace.sql.statements import (
+    Describe,
+    Drop,
+    Flush,
+    Listing,
+    ObjectKind,
+    SetOption,
+    Show,
+    Subscribe,
+    Verify,
+)
+
+if TYPE_CHECKING:
+    from headrace.sql.cursor import Cursor
+
+_KINDS = tuple(kind.value.upper() for kind in ObjectKind)
+_LISTINGS = tuple(listing.value.upper() for listing in Listing)
+
+
+def take_drop(cursor: Cursor) -> Drop:
+    """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
+    first = cursor.token
+    cursor.expect("DROP")
+    for kind in ObjectKind:
+        if cursor.accept(*kind.value.upper().split()):
+            break
+    else:
+        raise cursor.expected_word(*_KINDS)
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.name(f"the {kind}'s name")
+    cascade = cursor.accept("CASCADE")
+    if not cascade:
+        cursor.accept("RESTRICT")  # the default, in words
+    cursor.expect_end(*(() if cascade else ("CASCADE",)))
+    return Drop(kind, name, cursor.span(first), if_exists, cascade)
+
+
+def take_show(cursor: Cursor) -> Show:
+    """Take ``SHOW listing``, or ``LIST listing`` as ksqlDB has it."""
+    first = cursor.advance()
+    for listing in Listing:
+        if cursor.accept(*listing.value.upper().split()):
+            break
+    else:
+        raise cursor.expected_word(*_LISTINGS)
+    relation = None
+    if listing is Listing.REJECTS and cursor.accept("FOR"):
+        relation = cursor.name("a stream's or table's name")
+    cursor.expect_end(*(("FOR",) if listing is Listing.REJECTS and relation is None else ()))
+    return Show(listing, cursor.span(first), relation)
+
+
+def take_describe(cursor: Cursor) -> Describe:
+    """Take ``DESCRIBE [EXTENDED] name``."""
+    first = cursor.advance()
+    extended = cursor.at("EXTENDED") and cursor.peek(1).kind is not Kind.END
+    if extended:
+        cursor.advance()
+    name = cursor.name("a stream's, table's or view's name")
+    cursor.expect_end()
+    return Describe(name, cursor.span(first), extended)
+
+
+def take_set(cursor: Cursor) -> SetOption:
+    """Take ``SET key = value`` or ``SET key TO value``; never a setting of Spark."""
+    first = cursor.token
+    cursor.expect("SET")
+    key = cursor.token
+    option = take_assignment(cursor, to=True)
+    refuse_setting(option.key, cursor.span(key))
+    cursor.expect_end()
+    return SetOption(option.key, option.value, cursor.span(first))
+
+
+def take_verify(cursor: Cursor) -> Verify:
+    """Take ``VERIFY [name]``."""
+    first = cursor.token
+    cursor.expect("VERIFY")
+    name = None if cursor.at_end() else cursor.name("a view's name")
+    cursor.expect_end()
+    return Verify(cursor.span(first), name)
+
+
+def take_flush(cursor: Cursor) -> Flush:
+    """Take ``FLUSH``."""
+    first = cursor.token
+    cursor.expect("FLUSH")
+    cursor.expect_end()
+    return Flush(cursor.span(first))
+
+
+def take_subscribe(cursor: Cursor) -> Subscribe:
+    """Take ``SUBSCRIBE [TO] query`` or ``SUBSCRIBE [TO] name [AS OF ...]``."""
+    first = cursor.token
+    cursor.expect("SUBSCRIBE")
+    cursor.accept("TO")
+    if at_query(cursor):
+        query = take_query(cursor)
+        return Subscribe(query, cursor.span(first), query.as_of)
+    name = cursor.name("a name or a query")
+    as_of = take_as_of(cursor)
+    cursor.expect_end(*(() if as_of else ("AS OF",)))
+    return Subscribe(name, cursor.span(first), as_of)

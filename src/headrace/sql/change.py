@@ -1,0 +1,125 @@
+"""Statements that change rows: ``INSERT``, ``UPDATE``, ``DELETE``, ``TRUNCATE`` and ``COPY``."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.fragments import QUERY_WORDS, take_expression, take_query
+from headrace.sql.lexer import Kind
+from headrace.sql.options import take_options
+from headrace.sql.refusals import UPSERT
+from headrace.sql.statements import Assignment, Copy, Delete, Insert, Truncate, Update
+
+if TYPE_CHECKING:
+    from headrace.sql.cursor import Cursor
+
+_VALUES_CLAUSES: dict[tuple[str, str], tuple[str, str]] = {
+    ("ON", "CONFLICT"): ("ON CONFLICT", UPSERT),
+    ("ON", "DUPLICATE"): ("ON DUPLICATE KEY", UPSERT),
+}
+
+
+def take_insert(cursor: Cursor) -> Insert:
+    """Take ``INSERT INTO name [(columns)] query``, where the query may be ``VALUES ...``."""
+    first = cursor.token
+    cursor.expect("INSERT", "INTO")
+    if cursor.at("TABLE") and cursor.peek(1).kind is not Kind.SYMBOL:
+        cursor.advance()
+    target = cursor.name("a stream's or table's name")
+    columns = cursor.identifiers("a column's name") if _at_columns(cursor) else ()
+    _refuse_upsert(cursor)
+    if cursor.token.word not in QUERY_WORDS and not cursor.at_symbol("("):
+        raise cursor.expected(*(() if columns else ('"("',)), "VALUES", "SELECT")
+    query = take_query(cursor)
+    return Insert(target, query, cursor.span(first), columns)
+
+
+def take_update(cursor: Cursor) -> Update:
+    """Take ``UPDATE name SET column = expression, ... [WHERE expression]``."""
+    first = cursor.token
+    cursor.expect("UPDATE")
+    target = cursor.name("a table's name")
+    cursor.expect("SET")
+    assignments: dict[str, Assignment] = {}
+    while True:
+        column, token = cursor.identifier("a column's name")
+        cursor.refuse_twice("column", column, assignments, token)
+        cursor.expect_symbol("=")
+        expression = take_expression(cursor, ",", "WHERE")
+        assignments[column.lower()] = Assignment(column, expression, cursor.span(token))
+        if not cursor.accept_symbol(","):
+            break
+    where = take_expression(cursor) if cursor.accept("WHERE") else None
+    return Update(target, tuple(assignments.values()), cursor.span(first), where)
+
+
+def take_delete(cursor: Cursor) -> Delete:
+    """Take ``DELETE FROM name [WHERE expression]``."""
+    first = cursor.token
+    cursor.expect("DELETE", "FROM")
+    target = cursor.name("a table's name")
+    where = take_expression(cursor) if cursor.accept("WHERE") else None
+    cursor.expect_end("WHERE")
+    return Delete(target, cursor.span(first), where)
+
+
+def take_truncate(cursor: Cursor) -> Truncate:
+    """Take ``TRUNCATE [TABLE] name``."""
+    first = cursor.token
+    cursor.expect("TRUNCATE")
+    cursor.accept("TABLE")
+    target = cursor.name("a table's name")
+    cursor.expect_end()
+    return Truncate(target, cursor.span(first))
+
+
+def take_copy(cursor: Cursor) -> Copy:
+    """Take ``COPY name [(columns)] FROM 'path' [WITH (key = value, ...)]``."""
+    first = cursor.token
+    cursor.expect("COPY")
+    target = cursor.name("a stream's or table's name")
+    columns = cursor.identifiers("a column's name") if cursor.at_symbol("(") else ()
+    if cursor.at("TO"):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "COPY ... TO is not supported",
+            hint="Read with SELECT, or INSERT INTO a table of a connector.",
+            span=cursor.span(cursor.token, cursor.token),
+        )
+    if not cursor.accept("FROM"):
+        raise cursor.expected(*(() if columns else ('"("',)), "FROM")
+    place = cursor.token
+    path = cursor.string("a path between quotes")
+    path_span = cursor.span(place)
+    options = take_options(cursor)
+    cursor.expect_end(*(() if options else ("WITH",)))
+    return Copy(target, path, path_span, cursor.span(first), columns, options)
+
+
+def _at_columns(cursor: Cursor) -> bool:
+    """Say whether the parenthesis here opens a list of columns, and not a query."""
+    if not cursor.at_symbol("("):
+        return False
+    inside, after = cursor.peek(1), cursor.peek(2)
+    return not (inside.text == "(" or (inside.word in QUERY_WORDS and after.text not in {",", ")"}))
+
+
+def _refuse_upsert(cursor: Cursor) -> None:
+    """Raise at ``ON CONFLICT`` and the like after ``VALUES``: it would be lost in the query."""
+    if not cursor.at("VALUES"):
+        return
+    rest = cursor.tokens[cursor.index :]
+    for here, following in pairwise(rest):
+        found = _VALUES_CLAUSES.get((here.word, following.word))
+        if here.word == "RETURNING":
+            found = ("RETURNING", "Read the rows with SELECT: a session reads its own writes.")
+        if found is not None:
+            thing, hint = found
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"{thing} is not supported",
+                hint=hint,
+                span=cursor.span(here, here),
+            )

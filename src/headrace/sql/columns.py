@@ -1,0 +1,195 @@
+"""The columns, keys and watermark of ``CREATE STREAM`` and ``CREATE TABLE``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.sql.column_types import take_type
+from headrace.sql.fragments import take_expression
+from headrace.sql.lexer import Kind, Token
+from headrace.sql.statements import ColumnDefinition, ObjectKind, Watermark
+
+if TYPE_CHECKING:
+    from headrace.errors import Span
+    from headrace.sql.cursor import Cursor
+
+_VIEW_INSTEAD = "Declare the columns that arrive, and compute others in a view."
+_UNSUPPORTED: dict[str, str] = {
+    "AS": _VIEW_INSTEAD,
+    "GENERATED": _VIEW_INSTEAD,
+    "DEFAULT": "Give the value in each INSERT, or use coalesce in a view.",
+    "CHECK": "Filter in a view; events that do not fit the columns' types are kept as rejects.",
+    "REFERENCES": "Join the two relations in a view.",
+    "FOREIGN": "Join the two relations in a view.",
+    "UNIQUE": "Use PRIMARY KEY.",
+    "METADATA": "Declare a column of the payload instead.",
+    "HEADERS": "Declare a column of the payload instead.",
+    "HEADER": "Declare a column of the payload instead.",
+    "COLLATE": "Compare with lower(...) or collate(...) in a view.",
+    "AUTO_INCREMENT": "Give each row its own key.",
+    "IDENTITY": "Give each row its own key.",
+}
+"""Clauses of a column or table that are refused, each with what to use instead."""
+
+
+@dataclass(slots=True)
+class Columns:
+    """What stands between the parentheses, gathered as it is read."""
+
+    cursor: Cursor
+    kind: ObjectKind
+    definitions: dict[str, ColumnDefinition] = field(default_factory=dict)
+    primary_key: tuple[str, ...] = ()
+    message_key: tuple[str, ...] = ()
+    watermark: Watermark | None = None
+    named: list[tuple[str, Span]] = field(default_factory=list)
+    """Columns that a key or watermark names, to be looked up when all are known."""
+
+    def take(self) -> None:
+        """Take ``(column, ..., [PRIMARY KEY (...)], [WATERMARK FOR ...])``.
+
+        Raises:
+            HeadraceError: ``invalid`` where it is malformed, a column is declared twice, or a key
+                names none of them; ``unsupported`` for other dialects' constraints.
+        """
+        first = self.cursor.token
+        self.cursor.listed(self._entry)
+        if not self.definitions:
+            raise HeadraceError(
+                Code.INVALID, f"the {self.kind} has no columns", span=self.cursor.span(first)
+            )
+        for name, span in self.named:
+            self._known(name, span)
+        self.primary_key = tuple(self.definitions[n.lower()].name for n in self.primary_key)
+        if self.watermark is not None:
+            self._known(self.watermark.column, self.watermark.span)
+
+    def _known(self, name: str, span: Span) -> None:
+        if name.lower() in self.definitions:
+            return
+        near = nearest(name, [column.name for column in self.definitions.values()])
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{name}" does not exist',
+            hint=f'Did you mean "{near}"?' if near else None,
+            span=span,
+        )
+
+    def _entry(self) -> None:
+        cursor = self.cursor
+        if cursor.at("WATERMARK", "FOR"):
+            self._watermark()
+        elif cursor.at("CONSTRAINT") and cursor.peek(2).word in {"PRIMARY", *_UNSUPPORTED}:
+            cursor.advance()
+            cursor.identifier("a constraint's name")
+            self._table_constraint()
+        elif cursor.at("PRIMARY", "KEY") or self._at_constraint():
+            self._table_constraint()
+        else:
+            self._column()
+
+    def _at_constraint(self) -> bool:
+        after = self.cursor.peek(1)
+        return self.cursor.at_any("UNIQUE", "CHECK", "FOREIGN") and (
+            after.text == "(" or after.word == "KEY"
+        )
+
+    def _table_constraint(self) -> None:
+        cursor = self.cursor
+        self._refuse_clause()
+        first = cursor.token
+        cursor.expect("PRIMARY", "KEY")
+        self._set_primary_key(first)
+        names: dict[str, str] = {}
+
+        def one() -> None:
+            name, token = cursor.identifier("a column's name")
+            cursor.refuse_twice("column", name, names, token)
+            names[name.lower()] = name
+            self.named.append((name, cursor.span(token)))
+
+        cursor.listed(one)
+        self.primary_key = tuple(names.values())
+        cursor.accept("NOT", "ENFORCED")
+
+    def _set_primary_key(self, first: Token) -> None:
+        if self.primary_key:
+            raise HeadraceError(
+                Code.INVALID,
+                "PRIMARY KEY is given twice",
+                hint="For a key of several columns, write PRIMARY KEY (a, b) after the columns.",
+                span=self.cursor.span(first),
+            )
+
+    def _watermark(self) -> None:
+        cursor = self.cursor
+        first = cursor.token
+        cursor.expect("WATERMARK", "FOR")
+        column, token = cursor.identifier("a column's name")
+        self.named.append((column, cursor.span(token)))
+        cursor.expect("AS")
+        expression = take_expression(cursor, ",", ")")
+        if self.watermark is not None:
+            raise HeadraceError(Code.INVALID, "WATERMARK is given twice", span=cursor.span(first))
+        self.watermark = Watermark(column, expression, cursor.span(first))
+
+    def _column(self) -> None:
+        cursor = self.cursor
+        first = cursor.token
+        name, _ = cursor.identifier("a column's name")
+        cursor.refuse_twice("column", name, list(self.definitions), first)
+        if cursor.at("AS"):
+            raise self._unsupported("computed column", _VIEW_INSTEAD)
+        kind = take_type(cursor)
+        not_null, comment = False, None
+        while not (cursor.at_end() or cursor.token.text in {",", ")"}):
+            word = cursor.token
+            if cursor.accept("NOT", "NULL"):
+                not_null = True
+            elif cursor.accept("NULL"):
+                pass
+            elif cursor.accept("PRIMARY", "KEY"):
+                self._set_primary_key(word)
+                self.primary_key = (name,)
+                cursor.accept("NOT", "ENFORCED")
+            elif cursor.accept("KEY"):
+                self._set_message_key(name, word)
+            elif cursor.accept("COMMENT"):
+                comment = cursor.string("a comment between quotes")
+            else:
+                self._refuse_clause()
+                raise cursor.expected(*self._after_type(), '","', '")"')
+        self.definitions[name.lower()] = ColumnDefinition(
+            name, kind, cursor.span(first), not_null, comment
+        )
+
+    def _after_type(self) -> tuple[str, ...]:
+        key = ("KEY",) if self.kind is ObjectKind.STREAM else ()
+        return ("NOT NULL", "PRIMARY KEY", *key, "COMMENT")
+
+    def _set_message_key(self, name: str, token: Token) -> None:
+        if self.kind is not ObjectKind.STREAM:
+            raise HeadraceError(
+                Code.INVALID,
+                "KEY marks the message key of a stream, not a column of a table",
+                hint="Use PRIMARY KEY in a table.",
+                span=self.cursor.span(token),
+            )
+        self.message_key = (*self.message_key, name)
+
+    def _refuse_clause(self) -> None:
+        word = self.cursor.token.word
+        if word in _UNSUPPORTED and self.cursor.token.kind is Kind.WORD:
+            thing = "FOREIGN KEY" if word == "FOREIGN" else word
+            raise self._unsupported(f"{thing} in a column list", _UNSUPPORTED[word])
+
+    def _unsupported(self, thing: str, hint: str) -> HeadraceError:
+        token = self.cursor.token
+        return HeadraceError(
+            Code.UNSUPPORTED,
+            f"{thing} is not supported",
+            hint=hint,
+            span=self.cursor.span(token, token),
+        )

@@ -1,0 +1,162 @@
+"""``CREATE``: streams, tables, views and materialized views."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.columns import Columns
+from headrace.sql.fragments import take_query
+from headrace.sql.options import take_options
+from headrace.sql.statements import (
+    CreateMaterializedView,
+    CreateStream,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    Name,
+    ObjectKind,
+    Query,
+)
+
+if TYPE_CHECKING:
+    from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
+    from headrace.sql.statements import Statement
+
+_CLAUSES: dict[str, str] = {
+    "USING": "Use WITH (connector = ..., format = ...).",
+    "PARTITIONED": "State is spread over partitions by itself: leave the clause out.",
+    "PARTITION": "State is spread over partitions by itself: leave the clause out.",
+    "CLUSTER": "Arrangements are kept by the keys that are asked for: leave the clause out.",
+    "CLUSTERED": "Arrangements are kept by the keys that are asked for: leave the clause out.",
+    "DISTRIBUTED": "State is spread over partitions by itself: leave the clause out.",
+    "LOCATION": "Use WITH (connector = ..., ...): names and statements are never paths.",
+    "TBLPROPERTIES": "Use WITH (key = value, ...).",
+    "COMMENT": "Use COMMENT '...' after a column, or an SQL comment.",
+    "LIKE": "Write the columns out, or create a view of the other relation.",
+    "REFRESH": "Use WITH (refresh_interval_minutes = ...).",
+    "SCHEDULE": "Use WITH (refresh_interval_minutes = ...).",
+    "TARGET_LAG": "Use WITH (refresh_interval_minutes = ...).",
+}
+"""Clauses of other systems that are refused, each with what to use instead."""
+
+
+def take_create(cursor: Cursor) -> Statement:
+    """Take a ``CREATE`` statement to its end."""
+    first = cursor.token
+    cursor.expect("CREATE")
+    or_replace = cursor.accept("OR", "REPLACE")
+    kind = _kind(cursor)
+    at_if = cursor.token
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if or_replace and if_not_exists:
+        raise HeadraceError(
+            Code.INVALID,
+            "OR REPLACE and IF NOT EXISTS exclude each other",
+            hint="Keep OR REPLACE to have the new definition, IF NOT EXISTS to keep the old one.",
+            span=cursor.span(at_if),
+        )
+    name = cursor.name(f"the {kind}'s name")
+    if kind in {ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW}:
+        return _view(cursor, kind, name, first, (or_replace, if_not_exists))
+    return _relation(cursor, kind, name, first, (or_replace, if_not_exists))
+
+
+def _kind(cursor: Cursor) -> ObjectKind:
+    if cursor.accept("MATERIALIZED"):
+        cursor.expect("VIEW")
+        return ObjectKind.MATERIALIZED_VIEW
+    for kind in (ObjectKind.STREAM, ObjectKind.TABLE, ObjectKind.VIEW):
+        if cursor.accept(kind.value.upper()):
+            return kind
+    raise cursor.expected_word("STREAM", "TABLE", "VIEW", "MATERIALIZED VIEW")
+
+
+def _view(
+    cursor: Cursor, kind: ObjectKind, name: Name, first: Token, modes: tuple[bool, bool]
+) -> Statement:
+    columns: tuple[str, ...] = ()
+    if cursor.at_symbol("("):
+        columns = cursor.identifiers("a column's name")
+    if kind is ObjectKind.VIEW:
+        query = _defining_query(cursor, () if columns else ('"("',))
+        return CreateView(name, query, cursor.span(first), columns, *modes)
+    options = take_options(cursor)
+    choices = () if options else (("WITH",) if columns else ('"("', "WITH"))
+    query = _defining_query(cursor, choices)
+    return CreateMaterializedView(name, query, cursor.span(first), columns, options, *modes)
+
+
+def _relation(
+    cursor: Cursor, kind: ObjectKind, name: Name, first: Token, modes: tuple[bool, bool]
+) -> Statement:
+    if not cursor.at_symbol("("):
+        options = take_options(cursor)
+        query = _defining_query(cursor, () if options else ('"("', "WITH"))
+        return CreateTableAs(kind, name, query, cursor.span(first), options, *modes)
+    columns = Columns(cursor, kind)
+    columns.take()
+    options = take_options(cursor)
+    if cursor.at("AS"):
+        raise HeadraceError(
+            Code.INVALID,
+            "columns are declared, and a query is given",
+            hint="Leave the columns out: the query names and types them.",
+            span=cursor.span(cursor.token, cursor.token),
+        )
+    if not cursor.at_end():
+        _refuse_clause(cursor)
+    cursor.expect_end(*(() if options else ("WITH",)))
+    definitions = tuple(columns.definitions.values())
+    or_replace, if_not_exists = modes
+    if kind is ObjectKind.TABLE:
+        return CreateTable(
+            name,
+            definitions,
+            cursor.span(first),
+            columns.primary_key,
+            columns.watermark,
+            options,
+            or_replace,
+            if_not_exists,
+        )
+    return CreateStream(
+        name,
+        definitions,
+        cursor.span(first),
+        columns.primary_key,
+        columns.message_key,
+        columns.watermark,
+        options,
+        or_replace,
+        if_not_exists,
+    )
+
+
+def _defining_query(cursor: Cursor, choices: tuple[str, ...]) -> Query:
+    """Take ``AS query``; a view is always of now, so it has no ``AS OF``."""
+    if not cursor.at("AS"):
+        _refuse_clause(cursor)
+        raise cursor.expected(*choices, "AS")
+    cursor.advance()
+    query = take_query(cursor)
+    if query.as_of is not None:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "AS OF in a view is not supported",
+            hint="Leave it out, and read the view AS OF an epoch or timestamp.",
+            span=query.as_of.span,
+        )
+    return query
+
+
+def _refuse_clause(cursor: Cursor) -> None:
+    token = cursor.token
+    if token.word in _CLAUSES:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"{token.word} is not supported",
+            hint=_CLAUSES[token.word],
+            span=cursor.span(token, token),
+        )

@@ -1,0 +1,216 @@
+"""A place among the tokens of one statement, and the errors that say what was expected there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.sql.keywords import NOT_NAMES
+from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value, tokens
+from headrace.sql.statements import Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Sequence
+
+_IDENTIFIERS = frozenset({Kind.WORD, Kind.BACKQUOTED, Kind.DQUOTED})
+_STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
+_SHOWN = 40
+RESERVED_PREFIX = "__"
+
+
+class Cursor:
+    """Reads a statement token by token.
+
+    ``at`` looks, ``accept`` takes if it is there, ``expect`` takes or raises. Words are given in
+    upper case; several words must follow each other.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.tokens = list(tokens(source.text, source.start, source.end, source.file))
+        last = self.tokens[-1].end if self.tokens else source.start
+        self.tokens.append(Token(Kind.END, "", last, last))
+        self.index = 0
+
+    @property
+    def token(self) -> Token:
+        """The token to be read next; at the end, the ``END`` token for ever."""
+        return self.tokens[self.index]
+
+    @property
+    def previous(self) -> Token:
+        """The token read last."""
+        return self.tokens[max(0, self.index - 1)]
+
+    def peek(self, ahead: int) -> Token:
+        """Return the token ``ahead`` of the next one."""
+        return self.tokens[min(self.index + ahead, len(self.tokens) - 1)]
+
+    def advance(self) -> Token:
+        """Take the next token, whatever it is."""
+        token = self.token
+        self.index = min(self.index + 1, len(self.tokens) - 1)
+        return token
+
+    def span(self, first: Token, last: Token | None = None) -> Span:
+        """Return the place from one token to another, by default to the one read last."""
+        end = (last or self.previous).end
+        return Span(self.source.text, first.start, max(first.end, end), self.source.file)
+
+    def at(self, *words: str) -> bool:
+        """Say whether these words come next."""
+        return all(self.peek(i).word == word for i, word in enumerate(words))
+
+    def at_any(self, *words: str) -> bool:
+        """Say whether one of these words comes next."""
+        return self.token.word in words
+
+    def at_symbol(self, symbol: str) -> bool:
+        """Say whether this symbol comes next."""
+        return self.token.kind is Kind.SYMBOL and self.token.text == symbol
+
+    def at_end(self) -> bool:
+        """Say whether the statement ends here."""
+        return self.token.kind is Kind.END
+
+    def accept(self, *words: str) -> bool:
+        """Take these words if they come next."""
+        found = self.at(*words)
+        if found:
+            self.index += len(words)
+        return found
+
+    def accept_symbol(self, symbol: str) -> bool:
+        """Take this symbol if it comes next."""
+        found = self.at_symbol(symbol)
+        if found:
+            self.index += 1
+        return found
+
+    def expect(self, *words: str) -> None:
+        """Take these words, or raise at the first one that is missing."""
+        for word in words:
+            if not self.accept(word):
+                raise self.expected(word)
+
+    def expect_symbol(self, symbol: str, *others: str) -> None:
+        """Take this symbol, or raise, naming it and what else could have stood there."""
+        if not self.accept_symbol(symbol):
+            raise self.expected(f'"{symbol}"', *others)
+
+    def expect_end(self, *others: str) -> None:
+        """Raise unless the statement ends here, naming what else could have followed."""
+        if not self.at_end():
+            raise self.expected(*others, "the end of the statement")
+
+    def expected(self, *what: str, hint: str | None = None) -> HeadraceError:
+        """Return the error that something else stands at the next token than what was expected."""
+        return HeadraceError(
+            Code.INVALID,
+            f"expected {one_of(what)}, found {_shown(self.token)}",
+            hint=hint,
+            span=self.span(self.token, self.token),
+        )
+
+    def expected_word(self, *words: str) -> HeadraceError:
+        """Return the error that none of these words stands here, with the nearest as a hint."""
+        near = nearest(self.token.word, words) if self.token.word else None
+        return self.expected(*words, hint=f"Did you mean {near}?" if near else None)
+
+    def text(self, first: Token, last: Token) -> str:
+        """Return the text from one token to another as written."""
+        return self.source.text[first.start : last.end]
+
+    # -- names and values -----------------------------------------------------
+
+    def identifier(self, what: str) -> tuple[str, Token]:
+        """Take one identifier, as written, with its token.
+
+        Raises:
+            HeadraceError: ``invalid`` where it is missing, empty or reserved.
+        """
+        token = self.token
+        if token.kind not in _IDENTIFIERS:
+            hint = None
+            if token.kind is Kind.STRING:
+                hint = "Single quotes make a string: put a name between backticks, or unquoted."
+            raise self.expected(what, hint=hint)
+        self.advance()
+        name = identifier_value(token)
+        if not name.strip():
+            raise HeadraceError(Code.INVALID, "a name is empty", span=self.span(token))
+        if name.startswith(RESERVED_PREFIX):
+            raise HeadraceError(
+                Code.INVALID,
+                f'name "{name}" is reserved',
+                hint=f"Names that begin with {RESERVED_PREFIX} are Headrace's own: choose another.",
+                span=self.span(token),
+            )
+        return name, token
+
+    def name(self, what: str = "a name") -> Name:
+        """Take the possibly qualified name of a relation; unquoted parts become lower case."""
+        first = self.token
+        parts: list[str] = []
+        while True:
+            if self.token.word in NOT_NAMES:
+                word = self.token.text
+                raise self.expected(what, hint=f'If "{word}" is the name, write it as `{word}`.')
+            part, token = self.identifier(what)
+            if "." in part:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'name "{part}" contains a dot',
+                    hint="Quote each part of a qualified name on its own: `a`.`b`.",
+                    span=self.span(token),
+                )
+            parts.append(part.lower() if token.kind is Kind.WORD else part)
+            if not self.accept_symbol("."):
+                return Name(tuple(parts), self.span(first))
+
+    def string(self, what: str) -> str:
+        """Take a string between single or double quotes, and return its value."""
+        if self.token.kind not in _STRINGS:
+            raise self.expected(what)
+        return string_value(self.advance())
+
+    def listed(self, item: Callable[[], None]) -> None:
+        """Read ``(item, item, ...)``, calling ``item`` at each."""
+        self.expect_symbol("(")
+        item()
+        while self.accept_symbol(","):
+            item()
+        self.expect_symbol(")", '","')
+
+    def identifiers(self, what: str) -> tuple[str, ...]:
+        """Take ``(name, name, ...)``: column names as written, each at most once."""
+        names: dict[str, str] = {}
+
+        def one() -> None:
+            name, token = self.identifier(what)
+            self.refuse_twice("column", name, names, token)
+            names[name.lower()] = name
+
+        self.listed(one)
+        return tuple(names.values())
+
+    def refuse_twice(self, what: str, name: str, known: Container[str], token: Token) -> None:
+        """Raise if the name, in lower case, is among those known already."""
+        if name.lower() in known:
+            raise HeadraceError(
+                Code.INVALID, f'{what} "{name}" is given twice', span=self.span(token)
+            )
+
+
+def one_of(what: Sequence[str]) -> str:
+    """Return ``a``, ``a or b``, ``a, b or c``."""
+    return " or ".join(filter(None, (", ".join(what[:-1]), what[-1])))
+
+
+def _shown(token: Token) -> str:
+    if token.kind is Kind.END:
+        return "the end of the statement"
+    if token.kind is Kind.STRING:
+        return "a string"  # it may be a secret
+    text = token.text if len(token.text) <= _SHOWN else token.text[:_SHOWN] + "..."
+    return text if token.kind is Kind.DQUOTED else f'"{text}"'

@@ -1,0 +1,238 @@
+"""Queries and expressions inside a statement: where they begin and end, not what they mean.
+
+The text between is Spark's to parse. What is cut off the end of a query is Headrace's own:
+``EMIT CHANGES`` and ``AS OF EPOCH n | TIMESTAMP '...'``, in either order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.lexer import Kind, Token, string_value
+from headrace.sql.refusals import refuse_in_query
+from headrace.sql.statements import AsOf, AsOfEpoch, AsOfTimestamp, Fragment, Query
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from headrace.sql.cursor import Cursor
+
+QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
+"""The words a query may begin with; it may also begin with a parenthesis."""
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_AS_OF_LENGTH = 4
+# Spark's own time travel of one relation: `t TIMESTAMP AS OF ...`, `FOR SYSTEM_TIME AS OF ...`.
+_TRAVELS = frozenset({"VERSION", "TIMESTAMP", "SYSTEM_TIME", "SYSTEM_VERSION"})
+# What would make an expression more than an expression, if it stood outside all brackets.
+_NOT_IN_EXPRESSIONS = frozenset(
+    {"WHERE", "FROM", "HAVING", "UNION", "INTERSECT", "EXCEPT", "RETURNING", "SELECT"}
+)
+_CLAUSE_HINTS = {
+    "FROM": "Use a subquery in parentheses to read from another relation.",
+    "RETURNING": "RETURNING is not supported: read the rows with SELECT.",
+    "LIMIT": "LIMIT is not supported here: choose the rows by their key with WHERE.",
+}
+_NOT_HERE = frozenset({",", ")", "]", "}"})
+_NOT_BEFORE_BY = frozenset({"ORDER", "GROUP", "SORT", "CLUSTER", "DISTRIBUTE", "PARTITION"})
+_LARGEST_EPOCH = 2**63 - 1
+
+
+def at_query(cursor: Cursor) -> bool:
+    """Say whether a query begins at the next token."""
+    return cursor.token.word in QUERY_WORDS or cursor.at_symbol("(")
+
+
+def take_query(cursor: Cursor) -> Query:
+    """Take all that is left of the statement as a query.
+
+    Raises:
+        HeadraceError: ``invalid`` where no query begins here, where a bracket has no partner, or
+            where ``EMIT CHANGES`` is not at the end; ``unsupported`` for what only Hive would run.
+    """
+    if not at_query(cursor):
+        raise cursor.expected("a query")
+    first, start = cursor.token, cursor.index
+    body = cursor.tokens[start:-1]
+    _check_brackets(cursor, body)
+    refuse_in_query(cursor, body)
+    emit_changes, as_of = False, None
+    while True:
+        if not emit_changes and _ends_in_emit_changes(body):
+            emit_changes, body = True, body[:-2]
+        elif as_of is None and (found := _as_of(cursor, body)) is not None:
+            as_of, body = found, body[:-_AS_OF_LENGTH]
+        else:
+            break
+    if not body:  # pragma: no cover - a query word comes first, so something is left
+        raise cursor.expected("a query")
+    _refuse_emit(cursor, body)
+    cursor.index = len(cursor.tokens) - 1
+    return Query(cursor.text(first, body[-1]), cursor.span(first, body[-1]), emit_changes, as_of)
+
+
+def take_as_of(cursor: Cursor) -> AsOf | None:
+    """Take ``AS OF EPOCH n`` or ``AS OF TIMESTAMP '...'`` if it comes next."""
+    if not cursor.at("AS", "OF"):
+        return None
+    body = [cursor.peek(i) for i in range(_AS_OF_LENGTH)]
+    found = _as_of(cursor, body)
+    if found is None:
+        cursor.expect("AS", "OF")
+        if not (cursor.accept("EPOCH") or cursor.accept("TIMESTAMP")):
+            raise cursor.expected("EPOCH", "TIMESTAMP")
+        raise cursor.expected(
+            "an epoch's number" if body[2].word == "EPOCH" else "a timestamp between quotes"
+        )
+    cursor.index += _AS_OF_LENGTH
+    return found
+
+
+def take_expression(cursor: Cursor, *stops: str) -> Fragment:
+    """Take an expression up to one of ``stops``, each a word or a symbol, or to the end.
+
+    Only what stands outside all brackets and outside ``CASE ... END`` counts.
+
+    Raises:
+        HeadraceError: ``invalid`` where there is no expression, a bracket or CASE has no partner,
+            or a clause follows that cannot be part of an expression.
+    """
+    first, start = cursor.token, cursor.index
+    cases: list[Token] = []
+    while not cursor.at_end():
+        token = cursor.token
+        if token.text in _CLOSING and token.kind is Kind.SYMBOL:
+            _skip_brackets(cursor)
+            continue
+        if token.word == "CASE":
+            cases.append(token)
+        elif token.word == "END" and cases:
+            cases.pop()
+        elif not cases and (token.word or token.text) in stops:
+            break
+        elif token.text in _NOT_HERE or _is_clause(cursor, start):
+            hint = _CLAUSE_HINTS.get(token.word)
+            following = [stop if stop.isalpha() else f'"{stop}"' for stop in stops]
+            raise cursor.expected("an operator", *following, "the end of the statement", hint=hint)
+        cursor.advance()
+    if cases:
+        raise HeadraceError(
+            Code.INVALID,
+            "CASE without END",
+            hint="Write CASE WHEN ... THEN ... ELSE ... END; quote `case` if it is a column.",
+            span=cursor.span(cases[-1], cases[-1]),
+        )
+    if cursor.index == start:
+        raise cursor.expected("an expression")
+    return Fragment(cursor.text(first, cursor.previous), cursor.span(first))
+
+
+def _is_clause(cursor: Cursor, start: int) -> bool:
+    """Say whether a clause of a query begins here, after the expression that began at start."""
+    word = cursor.token.word
+    if not word or cursor.index == start:
+        return False
+    before = cursor.previous
+    if before.kind is Kind.SYMBOL and before.text not in _NOT_HERE:
+        return False  # an operand is missing: this word is a column
+    if word == "FROM":
+        return before.word != "DISTINCT"  # IS DISTINCT FROM
+    if word in _NOT_BEFORE_BY:
+        return cursor.peek(1).word == "BY"
+    if word == "LIMIT":
+        return cursor.peek(1).kind is Kind.NUMBER
+    return word in _NOT_IN_EXPRESSIONS
+
+
+def _skip_brackets(cursor: Cursor) -> None:
+    """Go past the bracket that opens here to the token after its partner."""
+    rest = cursor.tokens[cursor.index : -1]
+    depth = 0
+    for ahead, token in enumerate(rest):
+        if token.kind is Kind.SYMBOL:
+            depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
+        if depth == 0:
+            _check_brackets(cursor, rest[: ahead + 1])
+            cursor.index += ahead + 1
+            return
+    _check_brackets(cursor, rest)
+
+
+def _check_brackets(cursor: Cursor, body: list[Token]) -> None:
+    """Raise at a bracket that has no partner."""
+    opened: list[Token] = []
+    for token in body:
+        if token.kind is not Kind.SYMBOL:
+            continue
+        if token.text in _CLOSING:
+            opened.append(token)
+        elif token.text in _CLOSING.values():
+            if not opened or _CLOSING[opened[-1].text] != token.text:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'"{token.text}" closes nothing',
+                    hint=(
+                        f'The bracket open here is "{opened[-1].text}".'
+                        if opened
+                        else "No bracket is open here."
+                    ),
+                    span=cursor.span(token, token),
+                )
+            opened.pop()
+    if opened:
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{opened[-1].text}" is not closed',
+            hint=f'Close it with "{_CLOSING[opened[-1].text]}".',
+            span=cursor.span(opened[-1], opened[-1]),
+        )
+
+
+def _ends_in_emit_changes(body: list[Token]) -> bool:
+    return len(body) > 2 and [t.word for t in body[-2:]] == ["EMIT", "CHANGES"]  # noqa: PLR2004
+
+
+def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:
+    """Return the AS OF that the tokens end in, unless it is Spark's own, of one relation."""
+    if len(body) < _AS_OF_LENGTH or [t.word for t in body[-4:-2]] != ["AS", "OF"]:
+        return None
+    if len(body) > _AS_OF_LENGTH and body[-5].word in _TRAVELS:
+        return None
+    unit, value = body[-2:]
+    span = cursor.span(body[-4], value)
+    if unit.word == "EPOCH" and value.kind is Kind.NUMBER:
+        if not value.text.isdecimal() or int(value.text) > _LARGEST_EPOCH:
+            raise HeadraceError(
+                Code.INVALID,
+                f'"{value.text}" is not an epoch',
+                hint="An epoch is a whole number: SHOW EPOCHS lists those that can be read.",
+                span=cursor.span(value, value),
+            )
+        return AsOfEpoch(Epoch(int(value.text)), span)
+    if unit.word == "TIMESTAMP" and value.kind in {Kind.STRING, Kind.DQUOTED}:
+        return AsOfTimestamp(string_value(value), span)
+    return None
+
+
+def _refuse_emit(cursor: Cursor, body: list[Token]) -> None:
+    """Raise where EMIT stands before the end, or asks for something other than changes."""
+    depth = 0
+    for here, following in zip(body, [*body[1:], cursor.tokens[-1]], strict=True):
+        if here.kind is Kind.SYMBOL:
+            depth += (here.text in "([{") - (here.text in ")]}")
+        if depth or here.word != "EMIT":
+            continue
+        if following.word == "CHANGES":
+            raise HeadraceError(
+                Code.INVALID,
+                "EMIT CHANGES must end the statement",
+                hint="Move EMIT CHANGES after all other clauses; a reader may stop when it likes.",
+                span=cursor.span(here, following),
+            )
+        if following.word == "FINAL":
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "EMIT FINAL is not supported",
+                hint="Use EMIT CHANGES, and keep the rows of windows that have ended.",
+                span=cursor.span(here, following),
+            )

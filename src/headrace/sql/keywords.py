@@ -1,0 +1,53 @@
+"""Words of the statement language: for completion, for quoting, and for refusing odd names."""
+
+from __future__ import annotations
+
+KEYWORDS: tuple[str, ...] = tuple(
+    """
+    ALL AND ANTI AS ASC BETWEEN BY CASCADE CASE CAST CHANGES COPY CREATE CROSS CUBE CURRENT_DATE
+    CURRENT_TIMESTAMP DELETE DESC DESCRIBE DIRTY DISTINCT DROP ELSE EMIT END ENFORCED EPOCH EPOCHS
+    EXCEPT EXISTS EXPLAIN EXTENDED FALSE FILTER FLUSH FOR FRESHNESS FROM FULL GROUP HAVING HOP IF IN
+    INNER INSERT INTERSECT INTERVAL INTO IS JOIN KEY LATERAL LEFT LIKE LIMIT MATERIALIZED NOT NULL
+    OF ON OPTIONS OR ORDER OUTER OVER PARTITION PRIMARY REJECTS REPLACE RIGHT ROLLUP SELECT SEMI SET
+    SHOW STREAM STREAMS SUBSCRIBE TABLE TABLES THEN TIMESTAMP TO TRUE TRUNCATE TUMBLE UNION UPDATE
+    USING VALUES VERIFY VIEW VIEWS WATERMARK WHEN WHERE WINDOW WITH
+    """.split()  # noqa: SIM905 - one word per line would be a screen of its own
+)
+"""Keywords for completion, in upper case and in order."""
+
+STATEMENTS: tuple[str, ...] = (
+    "COPY",
+    "CREATE",
+    "DELETE",
+    "DESCRIBE",
+    "DROP",
+    "EXPLAIN",
+    "FLUSH",
+    "FROM",
+    "INSERT",
+    "SELECT",
+    "SET",
+    "SHOW",
+    "SUBSCRIBE",
+    "TABLE",
+    "TRUNCATE",
+    "UPDATE",
+    "VALUES",
+    "VERIFY",
+    "WITH",
+)
+"""The words that a statement may begin with."""
+
+NOT_NAMES = frozenset(
+    """
+    AND AS BY CASE CREATE CROSS DELETE DISTINCT DROP ELSE END EXCEPT EXISTS FOR FROM FULL GROUP
+    HAVING IF IN INNER INSERT INTERSECT INTO IS JOIN LEFT LIKE LIMIT NOT NULL OFFSET ON OR ORDER
+    OUTER RIGHT SELECT SET TABLE THEN UNION UPDATE USING VALUES WHEN WHERE WITH
+    """.split()  # noqa: SIM905 - as above
+)
+"""Words that name a relation only between quotes: unquoted, they mean that a name is missing."""
+
+
+def quote(identifier: str) -> str:
+    """Return the identifier between backticks, as Spark SQL reads it back unchanged."""
+    return f"`{identifier.replace('`', '``')}`"

@@ -1,0 +1,242 @@
+"""Tokens of SQL text with their places, and scripts split into statements.
+
+The rules are those of Spark's own lexer, so that a query is cut out of a statement exactly where
+Spark would end it: backslash escapes in strings, nested bracketed comments, a comment continued by
+a backslash at the end of its line. On top of that, typographic quotes make strings,
+as documents and web pages show them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.errors import Code, HeadraceError, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Kind(Enum):
+    """What a token is by its form alone."""
+
+    WORD = auto()
+    """A keyword or an unquoted identifier: the parser decides by position."""
+    BACKQUOTED = auto()
+    """An identifier between backticks."""
+    DQUOTED = auto()
+    """Between double quotes: a string in Spark, an identifier where only that can stand."""
+    STRING = auto()
+    NUMBER = auto()
+    SYMBOL = auto()
+    """An operator or a punctuation mark; also any character that SQL does not know."""
+    END = auto()
+    """After the last token, with no width."""
+
+
+class Token(NamedTuple):
+    """A token and its place ``[start, end)`` in the whole text.
+
+    A tuple, since a bulk INSERT has a million of them.
+    """
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """The word in upper case, as keywords are compared; empty for any other token."""
+        return self.text.upper() if self.kind is Kind.WORD else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One statement of a script: the stretch ``[start, end)`` of the script's whole text.
+
+    It spans the first token to the last, without the semicolon. ``terminated`` says whether a
+    semicolon follows, which is how a shell knows that a statement is complete.
+    """
+
+    text: str
+    start: int
+    end: int
+    file: str | None = None
+    terminated: bool = True
+
+    @property
+    def sql(self) -> str:
+        """The statement as written."""
+        return self.text[self.start : self.end]
+
+    @property
+    def span(self) -> Span:
+        """The place of the whole statement."""
+        return Span(self.text, self.start, self.end, self.file)
+
+
+# Possessive quantifiers: an unterminated string fails at once instead of backtracking.
+_TOKEN = re.compile(
+    r"""
+      (?P<space>   [\s\ufeff\u200b]++ | --(?:\\\r?\n|[^\r\n])*+ )
+    | (?P<comment> /\* )
+    | (?P<string>  [rR]'[^']*+' | '(?:[^'\\]++|\\.|'')*+' | [\u2018\u2019][^\u2019]*+\u2019 )
+    | (?P<dquoted> [rR]"[^"]*+" | "(?:[^"\\]++|\\.|"")*+" | [\u201c\u201d][^\u201d]*+\u201d )
+    | (?P<backquoted> `(?:[^`]++|``)*+` )
+    | (?P<number>  (?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?
+                   (?:[bB][dD]|[lLsSyYfFdD])?(?!\w) )
+    | (?P<word>    \w++ )
+    | (?P<unclosed> ['"`\u2018\u2019\u201c\u201d] )
+    | (?P<symbol>  <=> | <> | <= | >= | != | == | \|\| | \|> | -> | => | :: | . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+
+_KINDS = {
+    "string": Kind.STRING,
+    "dquoted": Kind.DQUOTED,
+    "backquoted": Kind.BACKQUOTED,
+    "number": Kind.NUMBER,
+    "word": Kind.WORD,
+    "symbol": Kind.SYMBOL,
+}
+
+_SINGLE = "\u2018\u2019"
+_DOUBLE = "\u201c\u201d"
+_TYPOGRAPHIC = "It opens with a typographic quote: close it with {}, or write {}."
+_UNCLOSED = {
+    "'": ("string", "Close it with '. Inside a string, write '' for a quote."),
+    '"': ("quoted text", 'Close it with ". Inside, write "" for a double quote.'),
+    "`": ("quoted identifier", "Close it with `. Inside, write `` for a backtick."),
+    **dict.fromkeys(_SINGLE, ("string", _TYPOGRAPHIC.format(_SINGLE[1], "'...'"))),
+    **dict.fromkeys(_DOUBLE, ("quoted text", _TYPOGRAPHIC.format(_DOUBLE[1], '"..."'))),
+}
+
+
+def tokens(
+    text: str, start: int = 0, end: int | None = None, file: str | None = None
+) -> Iterator[Token]:
+    """Yield the tokens of ``text[start:end]`` without comments and without an ``END`` token.
+
+    Raises:
+        HeadraceError: ``invalid`` where a string, quoted identifier or comment is not closed.
+    """
+    stop = len(text) if end is None else end
+    at = start
+    while at < stop:
+        found = _TOKEN.match(text, at, stop)
+        if found is None or found.lastgroup is None:  # pragma: no cover - the last rule takes all
+            break
+        group = found.lastgroup
+        if group == "comment":
+            at = _comment_end(text, at, stop, file)
+            continue
+        if group == "unclosed":
+            what, hint = _UNCLOSED[found[0]]
+            raise HeadraceError(
+                Code.INVALID,
+                f"unterminated {what}",
+                hint=hint,
+                span=Span(text, at, _line_end(text, at, stop), file),
+            )
+        if group != "space":
+            yield Token(_KINDS[group], found[0], at, found.end())
+        at = found.end()
+
+
+def split(text: str, file: str | None = None) -> list[Source]:
+    """Split a script at its semicolons, leaving out pieces that are empty or only comments.
+
+    A semicolon inside parentheses also ends a statement, so that a forgotten parenthesis is
+    reported in the statement that lacks it.
+
+    Raises:
+        HeadraceError: ``invalid`` where a string, quoted identifier or comment is not closed.
+    """
+    pieces: list[Source] = []
+    first: Token | None = None
+    last: Token | None = None
+    for token in tokens(text, file=file):
+        if token.text == ";":
+            if first is not None and last is not None:
+                pieces.append(Source(text, first.start, last.end, file))
+            first = last = None
+            continue
+        first = first or token
+        last = token
+    if first is not None and last is not None:
+        pieces.append(Source(text, first.start, last.end, file, terminated=False))
+    return pieces
+
+
+def string_value(token: Token) -> str:
+    r"""Return the value of a ``STRING`` or ``DQUOTED`` token, its escapes resolved as Spark does.
+
+    ``''`` is a quote, ``\n`` and the like, ``\101`` (octal) and ``\u00e9`` are characters, ``\%``
+    and ``\_`` keep their backslash (they matter to LIKE), and ``r'...'`` has no escapes.
+    """
+    text = token.text
+    if text[0] in "rR":
+        return text[2:-1]
+    body = text[1:-1]
+    if text[0] in _SINGLE + _DOUBLE:
+        return body
+    value = _ESCAPE_IN[text[0]].sub(_unescaped, body)
+    if any("\ud800" <= c <= "\udfff" for c in value):
+        # Java's strings are UTF-16: two escapes may make one character.
+        value = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def identifier_value(token: Token) -> str:
+    """Return the name that a ``WORD``, ``BACKQUOTED`` or ``DQUOTED`` token stands for."""
+    if token.kind is Kind.BACKQUOTED:
+        return token.text[1:-1].replace("``", "`")
+    if token.kind is Kind.DQUOTED:
+        return token.text[1:-1].replace('""', '"')
+    return token.text
+
+
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+_ESCAPE = r"\\(?P<octal>[01][0-7]{2})|\\u(?P<u>[0-9a-fA-F]{4})|\\U(?P<U>[0-9a-fA-F]{8})|\\(?P<c>.)"
+_ESCAPE_IN = {quote: re.compile(_ESCAPE + "|" + quote * 2, re.DOTALL) for quote in "'\""}
+_LAST_CHARACTER = 0x10FFFF
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    if escape["octal"]:
+        return chr(int(escape["octal"], 8))
+    code = escape["u"] or escape["U"]
+    if code:
+        number = int(code, 16)
+        return chr(number) if number <= _LAST_CHARACTER else "\ufffd"
+    character = escape["c"]
+    if character is None:  # a doubled quote
+        return escape[0][0]
+    if character in "%_":
+        return escape[0]
+    return _ESCAPES.get(character, character)
+
+
+def _comment_end(text: str, start: int, stop: int, file: str | None) -> int:
+    """Return where the bracketed comment that opens at ``start`` ends; comments nest."""
+    depth = 0
+    for edge in _COMMENT_EDGE.finditer(text, start, stop):
+        depth += 1 if edge[0] == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    raise HeadraceError(
+        Code.INVALID,
+        "unterminated comment",
+        hint="Close it with */. Comments nest: each /* needs its own */.",
+        span=Span(text, start, _line_end(text, start, stop), file),
+    )
+
+
+def _line_end(text: str, start: int, stop: int) -> int:
+    newline = text.find("\n", start, stop)
+    return stop if newline < 0 else newline

@@ -1,0 +1,84 @@
+"""``WITH (key = value, ...)``: options as four dialects write them, and ``SET key = value``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.lexer import Kind, string_value
+from headrace.sql.statements import Option
+
+if TYPE_CHECKING:
+    from headrace.sql.cursor import Cursor
+
+_JOINERS = frozenset({".", "-"})
+
+
+def take_options(cursor: Cursor, *introductions: str) -> tuple[Option, ...]:
+    """Take ``WITH (...)``, or ``OPTIONS (...)`` if so introduced; nothing if neither is next."""
+    if not any(cursor.accept(word) for word in introductions or ("WITH", "OPTIONS")):
+        return ()
+    options: dict[str, Option] = {}
+
+    def one() -> None:
+        option = take_assignment(cursor)
+        if option.key in options:
+            raise HeadraceError(
+                Code.INVALID, f'option "{option.key}" is given twice', span=option.span
+            )
+        options[option.key] = option
+
+    cursor.listed(one)
+    return tuple(options.values())
+
+
+def take_assignment(cursor: Cursor, *, to: bool = False) -> Option:
+    """Take ``key = value``, or also ``key TO value``."""
+    first = cursor.token
+    key = _key(cursor)
+    if not (to and cursor.accept("TO")):
+        cursor.expect_symbol("=")
+    return Option(key, _value(cursor), cursor.span(first))
+
+
+def _key(cursor: Cursor) -> str:
+    """Take a key: quoted as it is, unquoted (dotted too) in lower case."""
+    token = cursor.token
+    if token.kind in {Kind.STRING, Kind.DQUOTED, Kind.BACKQUOTED}:
+        key = token.text[1:-1] if token.kind is Kind.BACKQUOTED else string_value(token)
+        if not key.strip():
+            raise HeadraceError(Code.INVALID, "an option's key is empty", span=cursor.span(token))
+        cursor.advance()
+        return key
+    return _joined_words(cursor, "an option's key").lower()
+
+
+def _value(cursor: Cursor) -> str:
+    """Take a value: a string, a number, a boolean or words, as text."""
+    token = cursor.token
+    if token.kind in {Kind.STRING, Kind.DQUOTED}:
+        return string_value(cursor.advance())
+    if token.kind is Kind.NUMBER:
+        return cursor.advance().text
+    sign = token.text
+    if token.kind is Kind.SYMBOL and sign in "+-" and cursor.peek(1).kind is Kind.NUMBER:
+        cursor.advance()
+        return sign.replace("+", "") + cursor.advance().text
+    word = _joined_words(cursor, "a string", "a number", "true", "false", "a word")
+    return word.lower() if word.lower() in {"true", "false"} else word
+
+
+def _joined_words(cursor: Cursor, *what: str) -> str:
+    """Take words joined by dots and hyphens without space, such as ``debezium-json``."""
+    if cursor.token.kind is not Kind.WORD:
+        raise cursor.expected(*what)
+    first = last = cursor.advance()
+    while (
+        cursor.token.text in _JOINERS
+        and cursor.token.start == last.end
+        and cursor.peek(1).kind is Kind.WORD
+        and cursor.peek(1).start == cursor.token.end
+    ):
+        cursor.advance()
+        last = cursor.advance()
+    return cursor.text(first, last)

@@ -1,0 +1,131 @@
+"""From text to statements: which statement begins here, and nothing more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.sql.ask import (
+    take_describe,
+    take_drop,
+    take_flush,
+    take_set,
+    take_show,
+    take_subscribe,
+    take_verify,
+)
+from headrace.sql.change import take_copy, take_delete, take_insert, take_truncate, take_update
+from headrace.sql.create import take_create
+from headrace.sql.cursor import Cursor
+from headrace.sql.fragments import at_query, take_query
+from headrace.sql.keywords import STATEMENTS
+from headrace.sql.lexer import Source, split
+from headrace.sql.refusals import FIRST_WORDS, refuse_statement
+from headrace.sql.statements import (
+    CreateMaterializedView,
+    CreateTableAs,
+    Explain,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.sql.statements import Explainable, Statement
+
+
+def parse(text: str, file: str | None = None) -> list[Statement]:
+    """Return the statements of a script, in order; comments and empty statements are left out.
+
+    Args:
+        text: one statement, or several separated by semicolons.
+        file: where the text comes from, as errors show it.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported``, with its place, at the first statement that
+            cannot be read. Nothing is returned then, so nothing of the script has to be undone.
+    """
+    return [parse_statement(source) for source in split(text, file)]
+
+
+def parse_statement(source: Source) -> Statement:
+    """Return the one statement of a piece that :func:`headrace.sql.split` returned.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported``, with its place in the whole script.
+    """
+    cursor = Cursor(source)
+    refuse_statement(cursor)
+    return _take_statement(cursor)
+
+
+def _take_statement(cursor: Cursor) -> Statement:
+    if at_query(cursor):
+        return take_query(cursor)
+    take = _STATEMENTS.get(cursor.token.word)
+    if take is None:
+        raise _unknown(cursor)
+    return take(cursor)
+
+
+def _take_explain(cursor: Cursor) -> Explain:
+    """Take ``EXPLAIN query``, ``EXPLAIN CREATE MATERIALIZED VIEW ...`` or ``EXPLAIN VIEW name``."""
+    first = cursor.token
+    cursor.expect("EXPLAIN")
+    target: Explainable
+    if cursor.accept("VIEW") or cursor.accept("MATERIALIZED", "VIEW"):
+        target = cursor.name("a view's name")
+        cursor.expect_end()
+    elif at_query(cursor):
+        target = take_query(cursor)
+    elif cursor.at("CREATE"):
+        created = _explained_create(cursor)
+        target = created
+    else:
+        raise cursor.expected("a query", "VIEW", "CREATE MATERIALIZED VIEW")
+    return Explain(target, cursor.span(first))
+
+
+def _explained_create(cursor: Cursor) -> CreateMaterializedView | CreateTableAs:
+    start = cursor.token
+    refuse_statement(cursor)
+    created = take_create(cursor)
+    if isinstance(created, CreateMaterializedView | CreateTableAs):
+        return created
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        "EXPLAIN of this statement is not supported",
+        hint="Use EXPLAIN with a query, VIEW name, or CREATE MATERIALIZED VIEW.",
+        span=cursor.span(start, start),
+    )
+
+
+def _unknown(cursor: Cursor) -> HeadraceError:
+    word = cursor.token.word
+    near = nearest(word, STATEMENTS) or nearest(word, FIRST_WORDS) if word else None
+    return cursor.expected(
+        "a statement",
+        hint=f"Did you mean {near}?"
+        if near
+        else "Statements begin with SELECT, CREATE, INSERT, SHOW, EXPLAIN and the like.",
+    )
+
+
+_STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
+    "COPY": take_copy,
+    "CREATE": take_create,
+    "DELETE": take_delete,
+    "DESC": take_describe,
+    "DESCRIBE": take_describe,
+    "DROP": take_drop,
+    "EXPLAIN": _take_explain,
+    "FLUSH": take_flush,
+    "INSERT": take_insert,
+    "LIST": take_show,
+    "SET": take_set,
+    "SHOW": take_show,
+    "SUBSCRIBE": take_subscribe,
+    "TRUNCATE": take_truncate,
+    "UPDATE": take_update,
+    "VERIFY": take_verify,
+}
+"""Each first word with what reads the rest; queries begin with ``fragments.QUERY_WORDS``."""

@@ -1,0 +1,285 @@
+"""What is refused at the level of statements, in one list, each with what to use instead.
+
+Much of this would run on Spark by default, outside every law that Headrace keeps: it changes files,
+the session or the process. Whatever else slips through a query's text is caught by the allow-list
+of planned nodes and functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.lexer import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.errors import Span
+    from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Words that begin a statement, with how to call it and what to use instead."""
+
+    words: tuple[str, ...]
+    thing: str
+    hint: str
+    code: Code = Code.UNSUPPORTED
+
+    def error(self, span: Span) -> HeadraceError:
+        """Return the error, at its place."""
+        return HeadraceError(self.code, f"{self.thing} is not supported", hint=self.hint, span=span)
+
+
+_FUNCTIONS = "Use Spark's built-in functions, or a user fold declared in Python."
+_SOURCES = "Use CREATE STREAM or CREATE TABLE, WITH (connector = ...)."
+_SINKS = "Use CREATE TABLE name (...) WITH (connector = ...), then INSERT INTO it from a view."
+_SCHEMAS = (
+    "Qualify the name of each relation instead, such as gold.orders: nothing need be created."
+)
+_INDEXES = "A view is kept by its keys: create a view grouped or joined by the columns you look up."
+_REPLACE = "Use CREATE OR REPLACE, which rebuilds beside the old version and then swaps."
+_REFRESH = "Views are kept fresh as their inputs change: FLUSH waits for all that has arrived."
+_ATOMIC = "Every statement is atomic: one INSERT of many rows is one transaction."
+_ACCOUNTS = "Access is configured where Headrace is started, not by statements."
+_FILES = "Declare a connector or COPY from a configured root: statements load no code and no file."
+UPSERT = "INSERT into a table with a PRIMARY KEY replaces the row of the same key."
+_CACHE = "A materialized view is kept ready to read: create one of this query."
+_STATISTICS = "DESCRIBE EXTENDED shows the sizes that Headrace keeps by itself."
+_TEMPORARY = (
+    "Leave the word out: a view costs nothing until it is materialized, and can be dropped."
+)
+_PLAIN_EXPLAIN = "Use EXPLAIN alone: it shows every rung from the Spark plan to the circuit."
+_SHOW_LIST = "Use SHOW STREAMS, TABLES or VIEWS; DESCRIBE shows one relation."
+_SCRIPTS = "Send single statements: control flow belongs in Python."
+
+
+def _refused(words: str, hint: str, thing: str | None = None) -> Refusal:
+    return Refusal(tuple(words.split()), thing or words, hint)
+
+
+REFUSALS: tuple[Refusal, ...] = (
+    _refused("ADD", _FILES),
+    _refused("ADD ARCHIVE", _FILES),
+    _refused("ADD FILE", _FILES),
+    _refused("ADD FILES", _FILES),
+    _refused("ADD JAR", _FILES),
+    _refused("ADD JARS", _FILES),
+    _refused("ALTER", _REPLACE),
+    _refused("ALTER MATERIALIZED VIEW", _REPLACE),
+    _refused("ALTER STREAM", _REPLACE),
+    _refused("ALTER SYSTEM", "Use SET for settings of the session."),
+    _refused("ALTER TABLE", _REPLACE),
+    _refused("ALTER VIEW", _REPLACE),
+    _refused("ANALYZE", _STATISTICS),
+    _refused("ANALYZE TABLE", _STATISTICS),
+    _refused("ASSERT", "Use VERIFY to compare views with an independent recompute."),
+    _refused("BEGIN", _ATOMIC),
+    _refused("CACHE", _CACHE),
+    _refused("CACHE TABLE", _CACHE),
+    _refused("CALL", "Use the statements of Headrace: procedures are not called from SQL."),
+    _refused("CLEAR CACHE", "Nothing is cached: a view's state is its contents."),
+    _refused("COMMENT", "Use COMMENT '...' after a column when it is declared."),
+    _refused("COMMIT", _ATOMIC),
+    _refused("COPY INTO", "Use COPY name FROM 'path' WITH (format = ...)."),
+    _refused("CREATE AGGREGATE", _FUNCTIONS, "CREATE FUNCTION"),
+    _refused("CREATE CATALOG", _SCHEMAS),
+    _refused("CREATE CONNECTION", _SOURCES),
+    _refused("CREATE CONNECTOR", _SOURCES),
+    _refused("CREATE DATABASE", _SCHEMAS),
+    _refused("CREATE DYNAMIC TABLE", "Use CREATE MATERIALIZED VIEW."),
+    _refused("CREATE EXTERNAL", _SOURCES, "CREATE EXTERNAL TABLE"),
+    _refused("CREATE FUNCTION", _FUNCTIONS),
+    _refused("CREATE INDEX", _INDEXES),
+    _refused("CREATE PROCEDURE", _SCRIPTS),
+    _refused("CREATE ROLE", _ACCOUNTS),
+    _refused("CREATE SCHEMA", _SCHEMAS),
+    _refused("CREATE SECRET", "Secrets are configured where Headrace is started."),
+    _refused("CREATE SINK", _SINKS),
+    _refused("CREATE SOURCE", _SOURCES),
+    _refused("CREATE STREAMING", "Use CREATE STREAM or CREATE TABLE.", "CREATE STREAMING TABLE"),
+    _refused("CREATE TASK", "Views are kept fresh as their inputs change: no task is needed."),
+    _refused("CREATE TRIGGER", "Use a view, or SUBSCRIBE to one."),
+    _refused("CREATE TYPE", "Write the type, such as STRUCT<...>, at each column."),
+    _refused("CREATE UNIQUE INDEX", "Use PRIMARY KEY on the table."),
+    _refused("CREATE USER", _ACCOUNTS),
+    _refused("DECLARE", _SCRIPTS),
+    _refused("DESCRIBE CATALOG", _SHOW_LIST),
+    _refused("DESCRIBE DATABASE", _SHOW_LIST),
+    _refused("DESCRIBE FUNCTION", "Spark's own documentation describes its functions."),
+    _refused("DESCRIBE QUERY", "Use EXPLAIN, which shows a query's columns too."),
+    _refused("DESCRIBE SCHEMA", _SHOW_LIST),
+    _refused("DROP CATALOG", _SCHEMAS),
+    _refused("DROP CONNECTOR", "Drop the stream or table that the connector feeds."),
+    _refused("DROP DATABASE", _SCHEMAS),
+    _refused("DROP FUNCTION", _FUNCTIONS),
+    _refused("DROP INDEX", _INDEXES),
+    _refused("DROP ROLE", _ACCOUNTS),
+    _refused("DROP SCHEMA", _SCHEMAS),
+    _refused("DROP SINK", "Drop the table that stands for the sink."),
+    _refused("DROP SOURCE", "Drop the stream or table that stands for the source."),
+    _refused("DROP TEMPORARY", _FUNCTIONS),
+    _refused("DROP USER", _ACCOUNTS),
+    _refused("EXECUTE", _SCRIPTS),
+    _refused("EXPLAIN ANALYZE", _PLAIN_EXPLAIN),
+    _refused("EXPLAIN CODEGEN", _PLAIN_EXPLAIN),
+    _refused("EXPLAIN COST", _PLAIN_EXPLAIN),
+    _refused("EXPLAIN EXTENDED", _PLAIN_EXPLAIN),
+    _refused("EXPLAIN FORMATTED", _PLAIN_EXPLAIN),
+    _refused("EXPLAIN LOGICAL", _PLAIN_EXPLAIN),
+    _refused("EXPLAIN PLAN", _PLAIN_EXPLAIN),
+    _refused("EXPORT", "Read the view and write its rows, or INSERT INTO a table of a connector."),
+    _refused("GRANT", _ACCOUNTS),
+    _refused("IMPORT", "Use COPY name FROM 'path' WITH (format = ...)."),
+    _refused("INSERT OVERWRITE", "Use TRUNCATE, then INSERT INTO; or keep a view of the query."),
+    _refused("LOAD", "Use COPY name FROM 'path' WITH (format = ...)."),
+    _refused("LOAD DATA", "Use COPY name FROM 'path' WITH (format = ...)."),
+    _refused("LOCK", _ATOMIC),
+    _refused("MAP", "Use SELECT: queries start no other program.", "MAP ... USING"),
+    _refused("MERGE", UPSERT),
+    _refused("MERGE INTO", UPSERT),
+    _refused("MSCK", _REFRESH),
+    _refused("OPTIMIZE", "Compaction runs by itself."),
+    _refused("PAUSE", "Stop the process instead: it resumes from the last committed epoch."),
+    _refused("PREPARE", _SCRIPTS),
+    _refused("PRINT", "Use SELECT * FROM name EMIT CHANGES."),
+    _refused("REDUCE", "Use SELECT: queries start no other program.", "REDUCE ... USING"),
+    _refused("REFRESH", _REFRESH),
+    _refused("REFRESH MATERIALIZED VIEW", _REFRESH),
+    _refused("REFRESH TABLE", _REFRESH),
+    _refused("REINDEX", "Arrangements are kept in order by themselves."),
+    _refused("RENAME", _REPLACE),
+    _refused("REPAIR", _REFRESH),
+    _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
+    _refused("RESET", "Use SET key = value."),
+    _refused("RESUME", "Start the process: it resumes from the last committed epoch."),
+    _refused("REVOKE", _ACCOUNTS),
+    _refused("ROLLBACK", _ATOMIC),
+    _refused("RUN", _SCRIPTS),
+    _refused("SAVEPOINT", _ATOMIC),
+    _refused("SET CATALOG", _SCHEMAS),
+    _refused("SET ROLE", _ACCOUNTS),
+    _refused("SET TIME ZONE", "Timestamps are kept and shown in UTC."),
+    _refused("SET TRANSACTION", _ATOMIC),
+    _refused("SHOW CATALOGS", _SHOW_LIST),
+    _refused("SHOW COLUMNS", "Use DESCRIBE name."),
+    _refused("SHOW CONNECTORS", _SHOW_LIST),
+    _refused("SHOW CREATE", "Use DESCRIBE EXTENDED name.", "SHOW CREATE TABLE"),
+    _refused("SHOW DATABASES", _SHOW_LIST),
+    _refused("SHOW FUNCTIONS", "Spark's own documentation lists its functions."),
+    _refused("SHOW INDEXES", "Use EXPLAIN VIEW name, which shows its arrangements."),
+    _refused("SHOW PARTITIONS", "Use DESCRIBE EXTENDED name."),
+    _refused("SHOW QUERIES", "Use SHOW VIEWS: each view is a query that runs always."),
+    _refused("SHOW SCHEMAS", _SHOW_LIST),
+    _refused("SHOW SINKS", "Use SHOW TABLES."),
+    _refused("SHOW SOURCES", "Use SHOW STREAMS or SHOW TABLES."),
+    _refused("SHOW TBLPROPERTIES", "Use DESCRIBE EXTENDED name."),
+    _refused("SHOW TOPICS", "Use SHOW STREAMS."),
+    _refused("START", _ATOMIC),
+    _refused("START TRANSACTION", _ATOMIC),
+    _refused("TERMINATE", "Use DROP to stop keeping a view."),
+    _refused("UNCACHE", _CACHE),
+    _refused("UNLOAD", "Read the view, or INSERT INTO a table of a connector."),
+    _refused("UNSET", "Use SET key = value."),
+    _refused("UPSERT", UPSERT),
+    _refused("USE", _SCHEMAS),
+    _refused("VACUUM", "Files that no readable epoch names are collected by themselves."),
+)
+"""Every statement that is refused by its first words, in the order of the alphabet."""
+
+_BY_WORDS = {refusal.words: refusal for refusal in REFUSALS}
+_LONGEST = max(len(refusal.words) for refusal in REFUSALS)
+_TEMPORARIES = frozenset({"TEMPORARY", "TEMP", "GLOBAL"})
+_PROGRAM = Refusal(
+    ("TRANSFORM",), "TRANSFORM ... USING", "Use SELECT: queries start no other program."
+)
+_SPARK_SETTING = Refusal(
+    ("SET", "SPARK"),
+    "SET of a Spark setting",
+    "Spark's settings are given where Headrace is started.",
+)
+FIRST_WORDS = tuple(sorted({refusal.words[0] for refusal in REFUSALS}))
+"""The words that begin a refused statement."""
+
+
+def refuse_statement(cursor: Cursor) -> None:
+    """Raise if the statement is one that is refused by its first words.
+
+    ``OR REPLACE`` and ``IF NOT EXISTS`` do not hide a refused object.
+    """
+    taken: list[Token] = []
+    for ahead in range(_LONGEST + 2):
+        token = cursor.peek(ahead)
+        if token.kind is not Kind.WORD:
+            break
+        taken.append(token)
+    words = [token.word for token in taken]
+    if words[:1] == ["DESC"]:
+        words[0] = "DESCRIBE"
+    if words[:3] == ["CREATE", "OR", "REPLACE"]:
+        del words[1:3], taken[1:3]
+    if words[:1] == ["CREATE"] and len(words) > 1 and words[1] in _TEMPORARIES:
+        _refuse_temporary(cursor, words, taken)
+    for length in range(min(_LONGEST, len(words)), 0, -1):
+        refusal = _BY_WORDS.get(tuple(words[:length]))
+        if refusal is not None and not _is_name(words, length, cursor.peek(length)):
+            raise refusal.error(cursor.span(taken[0], taken[length - 1]))
+
+
+def refuse_setting(key: str, span: Span) -> None:
+    """Raise if a setting is Spark's: it could load code, open files or change results."""
+    if key.lower().startswith(("spark.", "hive.", "hadoop.", "fs.")):
+        raise _SPARK_SETTING.error(span)
+
+
+def refuse_in_query(cursor: Cursor, body: Sequence[Token]) -> None:
+    """Raise where a query starts another program or inserts on the way."""
+    for index, token in enumerate(body):
+        if token.kind is not Kind.WORD:
+            continue
+        words = tuple(following.word for following in body[index : index + 2])
+        if words == ("SELECT", "TRANSFORM") and _uses_program(body, index + 2):
+            raise _PROGRAM.error(cursor.span(body[index + 1], body[index + 1]))
+        if words in {("INSERT", "INTO"), ("INSERT", "OVERWRITE")}:
+            raise Refusal(
+                words, "INSERT within a query", "Use INSERT INTO name SELECT ..., one at a time."
+            ).error(cursor.span(token, body[index + 1]))
+
+
+def _refuse_temporary(cursor: Cursor, words: list[str], taken: list[Token]) -> None:
+    rest = [word for word in words[1:] if word not in _TEMPORARIES]
+    if "FUNCTION" in rest[:1]:
+        thing, hint = "CREATE FUNCTION", _FUNCTIONS
+    else:
+        thing, hint = f"CREATE TEMPORARY {rest[0] if rest else 'VIEW'}", _TEMPORARY
+    last = next((i for i, word in enumerate(words) if i and word not in _TEMPORARIES), 1)
+    raise Refusal((), thing, hint).error(cursor.span(taken[0], taken[last]))
+
+
+def _is_name(words: list[str], length: int, following: Token) -> bool:
+    """Say whether the word is a name here, as in ``DESCRIBE query`` or ``SET role = 'x'``."""
+    if length == 1:
+        return False
+    match words[0]:
+        case "DESCRIBE":
+            return following.kind is Kind.END
+        case "SET":
+            return following.text == "="
+        case _:
+            return False
+
+
+def _uses_program(body: Sequence[Token], index: int) -> bool:
+    """Say whether the parentheses that open at the index are followed by USING or ROW FORMAT."""
+    depth = 0
+    for place, token in enumerate(body[index:], index):
+        if token.kind is Kind.SYMBOL:
+            depth += (token.text == "(") - (token.text == ")")
+        if depth == 0:
+            after = [following.word for following in body[place + 1 : place + 3]]
+            return after[:1] in (["USING"], ["RECORDWRITER"]) or after == ["ROW", "FORMAT"]
+    return False

@@ -1,0 +1,7 @@
+"""The algebra on Arrow tables: rows with weights, when two rows are one, and exact sums."""
+
+from headrace.zset.equality import row_codes, same, same_rows
+from headrace.zset.layout import HASH, WEIGHT, Layout
+from headrace.zset.zset import ZSet
+
+__all__ = ["HASH", "WEIGHT", "Layout", "ZSet", "row_codes", "same", "same_rows"]

@@ -1,0 +1,179 @@
+"""Which rows are the same row: exact, and vectorised for every Arrow type that Spark produces.
+
+Two values are the same where SQL's ``IS NOT DISTINCT FROM`` would say so, with one difference:
+floats are the same when their bits are. So NULL is NULL, NaN is NaN, and -0.0 is not 0.0.
+Structs compare by field, lists by length and element, maps as lists of their entries in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_WORDS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+_NUMPY = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+_CODE_BYTES = 8
+
+
+def same(left: pa.Array, right: pa.Array) -> Bools:
+    """Say for each position whether the two arrays, equal in type and length, agree there."""
+    if len(left) == 0 or pa.types.is_null(left.type):
+        return np.ones(len(left), np.bool_)
+    width = _bit_width(left.type)
+    if width:
+        agree = _words(left, width) == _words(right, width)
+        agree = agree if agree.ndim == 1 else agree.all(axis=1)
+    elif _is_text(left.type):
+        agree = pc.fill_null(pc.equal(left, right), fill_value=False).to_numpy(zero_copy_only=False)
+    else:
+        both, _ = _codes(pa.concat_arrays([left, right]))
+        return np.asarray(both[: len(left)] == both[len(left) :])
+    if left.null_count == 0 and right.null_count == 0:
+        return np.asarray(agree)
+    here, there = _valid(left), _valid(right)
+    return np.asarray(np.where(here & there, agree, here == there))
+
+
+def same_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Bools:
+    """Say for each of ``rows`` positions whether all columns agree; no columns always agree."""
+    agree = np.ones(rows, np.bool_)
+    for a, b in zip(left, right, strict=True):
+        agree &= same(a, b)
+    return agree
+
+
+def row_codes(columns: Sequence[pa.Array], rows: int) -> Ints:
+    """Number the rows so that two of them have one number exactly where they are the same row."""
+    return block_codes(np.zeros(rows, np.int64), columns)
+
+
+def block_codes(blocks: Ints, columns: Sequence[pa.Array]) -> Ints:
+    """Number the rows of ascending blocks as :func:`row_codes` does, apart from block to block.
+
+    All numbers of a block are below those of the next one. ``blocks`` ascends from 0.
+    """
+    codes, bound = blocks, int(blocks[-1]) + 1 if len(blocks) else 1
+    for column in columns:
+        codes, bound = _paired(codes, bound, *_codes(column))
+    return codes
+
+
+def _paired(first: Ints, first_bound: int, second: Ints, second_bound: int) -> tuple[Ints, int]:
+    """Number the pairs of two numberings; ``bound`` is above every number."""
+    if second_bound == 1:
+        return first, first_bound
+    if first_bound == 1:
+        return second, second_bound
+    if first_bound * second_bound >= 2**63:
+        # Both are dense after this, so at most (rows + 1)**2 pairs remain, which fit. Numbers go
+        # by first appearance, so those of ascending blocks still ascend.
+        first, first_bound = _dense(pa.array(first))
+        second, second_bound = _dense(pa.array(second))
+    return first * second_bound + second, first_bound * second_bound
+
+
+def _dense(array: pa.Array) -> tuple[Ints, int]:
+    """Number the values by their first appearance, from 1; NULL is 0."""
+    encoded = pc.dictionary_encode(array)
+    indices = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    return indices.astype(np.int64) + 1, len(encoded.dictionary) + 1
+
+
+def _codes(array: pa.Array) -> tuple[Ints, int]:  # noqa: PLR0911  (one per kind of type)
+    """Number the values: 0 for NULL, else less than the bound that is returned with the numbers."""
+    kind = array.type
+    if len(array) == 0 or pa.types.is_null(kind):
+        return np.zeros(len(array), np.int64), 1
+    if pa.types.is_dictionary(kind):
+        return _codes(array.dictionary_decode())
+    if isinstance(array, pa.ExtensionArray):
+        return _codes(array.storage)
+    if pa.types.is_struct(kind):
+        return _struct_codes(array)
+    if pa.types.is_map(kind):
+        entries = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        return _list_codes(array.cast(pa.large_list(entries)))
+    if pa.types.is_nested(kind):
+        return _list_codes(array)
+    if _is_text(kind) or pa.types.is_fixed_size_binary(kind):
+        return _dense(array)
+    return _dense(_as_words(array))
+
+
+def _struct_codes(array: pa.StructArray) -> tuple[Ints, int]:
+    codes, bound = np.zeros(len(array), np.int64), 1
+    for child in array.flatten():
+        codes, bound = _paired(codes, bound, *_codes(child))
+    if array.null_count == 0:
+        return codes + 1, bound + 1
+    return np.where(_valid(array), codes + 1, 0), bound + 1
+
+
+def _list_codes(array: pa.Array) -> tuple[Ints, int]:
+    """Number lists through the bytes of the numbers of their elements."""
+    elements, _ = _codes(array.flatten())
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    texts = pa.Array.from_buffers(
+        pa.large_binary(),
+        len(array),
+        [None, pa.py_buffer(offsets * _CODE_BYTES), pa.py_buffer(np.ascontiguousarray(elements))],
+    )
+    codes, bound = _dense(texts)
+    return (codes if array.null_count == 0 else np.where(_valid(array), codes, 0)), bound
+
+
+def _bit_width(kind: pa.DataType) -> int:
+    """Return the width of a fixed-width value, or 0 for any other type; a bool counts as a byte."""
+    if pa.types.is_boolean(kind):
+        return 8
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
+        return int(kind.bit_width)
+    return 0
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _as_words(array: pa.Array) -> pa.Array:
+    """Read the bits of a fixed-width array as integers or as 16 bytes, without a copy."""
+    if pa.types.is_boolean(array.type):
+        return array.cast(pa.int8())
+    width = _bit_width(array.type)
+    word = _WORDS[width] if width in _WORDS else pa.binary(width // 8)
+    return pa.Array.from_buffers(
+        word, len(array), array.buffers(), null_count=array.null_count, offset=array.offset
+    )
+
+
+def _words(array: pa.Array, width: int) -> npt.NDArray[np.signedinteger]:
+    """Return the bits of a fixed-width array, wide values as rows.
+
+    What stands under a NULL is unspecified.
+    """
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    data = np.frombuffer(array.buffers()[1], _NUMPY[min(width, 64)])
+    data = data if width <= 64 else data.reshape(-1, width // 64)  # noqa: PLR2004
+    return data[array.offset : array.offset + len(array)]
+
+
+def _valid(array: pa.Array) -> Bools:
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))

@@ -1,0 +1,231 @@
+"""Z-sets on Arrow tables: bags of rows in which a row may also be missing.
+
+A Z-set is *consolidated* when it is sorted by ``__hash`` (ascending, signed), no two of its rows
+are the same row, and no row has sums that are all zero. The order among equal hashes is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.zset.equality import Bools, Ints, block_codes, same_rows
+from headrace.zset.layout import HASH, WEIGHT, Layout
+from headrace.zset.sums import is_zero, overflowed, segment_sums
+
+_MIXABLE = 3
+"""From this many rows on, a block can hold equal rows that are not neighbours."""
+
+_ORDERED = 64
+"""Ascending stretches from this length on make a merging sort faster than a vectorised one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ZSet:
+    """Rows with weights: ``table`` has exactly the physical schema of ``layout``.
+
+    Not consolidated unless the maker of the value says so. Compare two with :meth:`equals`.
+    """
+
+    layout: Layout
+    table: pa.Table
+
+    @classmethod
+    def empty(cls, layout: Layout) -> ZSet:
+        """Return the Z-set without rows."""
+        return cls(layout, layout.schema.empty_table())
+
+    @classmethod
+    def of(cls, layout: Layout, table: pa.Table | pa.RecordBatch) -> ZSet:
+        """Select, order and cast the columns of a table that has all those of the layout."""
+        schema = layout.schema
+        if table.schema.equals(schema) and isinstance(table, pa.Table):
+            return cls(layout, table)
+        columns = []
+        for field in schema:
+            column = table.column(field.name)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        return cls(layout, pa.Table.from_arrays(columns, schema=schema))
+
+    @classmethod
+    def sum_of(cls, layout: Layout, parts: list[ZSet]) -> ZSet:
+        """Return the sum of Z-sets of one layout; not consolidated."""
+        if not parts:
+            return cls.empty(layout)
+        return cls(layout, pa.concat_tables([part.table for part in parts]))
+
+    @property
+    def rows(self) -> int:
+        """The number of physical rows."""
+        return int(self.table.num_rows)
+
+    @property
+    def hashes(self) -> Ints:
+        """The hashes, row by row."""
+        return numbers(self.table, HASH)
+
+    @property
+    def weights(self) -> Ints:
+        """The weights, row by row."""
+        return numbers(self.table, WEIGHT)
+
+    @property
+    def keys(self) -> list[pa.Array]:
+        """The key columns, each in one piece."""
+        return [column(self.table, name) for name in self.layout.key]
+
+    @property
+    def identity(self) -> list[pa.Array]:
+        """The identity columns, each in one piece."""
+        return [column(self.table, name) for name in self.layout.columns.names]
+
+    def plus(self, other: ZSet) -> ZSet:
+        """Return the sum of two Z-sets of one layout; not consolidated."""
+        return ZSet.sum_of(self.layout, [self, other])
+
+    def negated(self) -> ZSet:
+        """Return the Z-set whose sum with this one is empty; order and rows stay."""
+        table = self.table
+        for name in self.layout.summed.names:
+            index = table.schema.get_field_index(name)
+            try:
+                negative = pc.negate_checked(table.column(index))
+            except pa.ArrowInvalid as error:
+                raise overflowed(str(table.schema.field(index).type)) from error
+            table = table.set_column(index, table.schema.field(index), negative)
+        return ZSet(self.layout, table)
+
+    def filter(self, kept: Bools) -> ZSet:
+        """Return the rows where the mask is true, in order."""
+        return self if kept.all() else self.take(np.flatnonzero(kept))
+
+    def take(self, rows: Ints) -> ZSet:
+        """Return the rows at the given positions, in the order of the positions."""
+        return ZSet(self.layout, take(self.table, rows))
+
+    def between(self, low: int, high: int) -> ZSet:
+        """Return the rows with hashes in ``[low, high]``, without a copy; hashes must be sorted."""
+        start, stop = np.searchsorted(self.hashes, low), np.searchsorted(self.hashes, high, "right")
+        return ZSet(self.layout, self.table.slice(start, max(0, stop - start)))
+
+    def equals(self, other: ZSet) -> bool:
+        """Say whether both are the same bag of rows, whatever their physical form."""
+        return self.plus(other.negated()).consolidated().rows == 0
+
+    def consolidated(self) -> ZSet:
+        """Return the same bag consolidated. Raises ``invalid`` where a sum overflows.
+
+        O(n log n) for n rows, O(n) where the rows come sorted. Hashes only propose which rows are
+        equal; all identity columns are compared. The result has one chunk, so the text of a column
+        must stay below 2 GiB.
+        """
+        hashes = self.hashes
+        if bool((hashes[1:] > hashes[:-1]).all()):
+            return self.filter(_any_sum(self.table, self.layout))
+        whole = ZSet(self.layout, in_one_piece(self.table))
+        order = _order(hashes)
+        order, first = _grouped(hashes[order], order, whole.identity)
+        starts = np.flatnonzero(first)
+        sums = [
+            segment_sums(column(whole.table, name).take(pa.array(order)), starts)
+            for name in self.layout.summed.names
+        ]
+        kept = _nonzero(sums, len(starts))
+        heads = order[starts]
+        if not kept.all():
+            heads, positions = heads[kept], pa.array(np.flatnonzero(kept))
+            sums = [total.take(positions) for total in sums]
+        heads = pa.array(heads)
+        columns = [
+            column(whole.table, name).take(heads) for name in (HASH, *self.layout.columns.names)
+        ]
+        return ZSet(self.layout, pa.Table.from_arrays(columns + sums, schema=self.table.schema))
+
+
+def in_one_piece(table: pa.Table) -> pa.Table:
+    """Return a table whose columns have one chunk each."""
+    columns = [one_piece(chunked) for chunked in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def column(table: pa.Table, name: str) -> pa.Array:
+    """Return a column in one piece; without a copy where it has only one chunk."""
+    return one_piece(table.column(name))
+
+
+def one_piece(chunked: pa.ChunkedArray) -> pa.Array:
+    """Return a chunked array in one piece; without a copy where it has only one chunk."""
+    if chunked.num_chunks == 1:
+        return chunked.chunk(0)
+    if chunked.num_chunks == 0:
+        return pa.array([], chunked.type)
+    return pa.concat_arrays(chunked.chunks)
+
+
+def numbers(table: pa.Table, name: str) -> Ints:
+    """Return an int64 column without NULL as numbers; without a copy where it has one chunk."""
+    return np.asarray(column(table, name).to_numpy())
+
+
+def take(table: pa.Table, rows: Ints) -> pa.Table:
+    """Return rows by position, from a table with any chunks, in one chunk."""
+    positions = pa.array(rows, pa.int64())
+    columns = [one_piece(chunked).take(positions) for chunked in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _grouped(hashes: Ints, order: Ints, identity: list[pa.Array]) -> tuple[Ints, Bools]:
+    """Refine an order by hash so that equal rows are neighbours, and mark each first one.
+
+    ``hashes`` are in that order already. Comparing neighbours settles every block of equal hashes
+    in which all rows are equal or that has two rows; the rest is numbered by whole rows.
+    """
+    fresh = np.ones(len(hashes), np.bool_)
+    np.not_equal(hashes[1:], hashes[:-1], out=fresh[1:])
+    second = np.flatnonzero(~fresh)
+    left, right = pa.array(order[second - 1]), pa.array(order[second])
+    equal = same_rows(
+        [values.take(left) for values in identity],
+        [values.take(right) for values in identity],
+        len(second),
+    )
+    first = fresh.copy()
+    first[second[~equal]] = True
+    block = np.cumsum(fresh) - 1
+    sizes = np.bincount(block)
+    differs = np.zeros(len(sizes), np.bool_)
+    differs[block[second[~equal]]] = True
+    mixed = np.flatnonzero((differs & (sizes >= _MIXABLE))[block])
+    if len(mixed) == 0:
+        return order, first
+    rows = order[mixed]
+    taken = pa.array(rows)
+    blocks = np.cumsum(fresh[mixed]) - 1
+    codes = block_codes(blocks, [values.take(taken) for values in identity])
+    within = _order(codes)
+    codes = codes[within]
+    order = order.copy()
+    order[mixed] = rows[within]
+    first[mixed[1:]] = codes[1:] != codes[:-1]
+    return order, first
+
+
+def _order(values: Ints) -> Ints:
+    """Return an order by value; the kind of sort depends on how ordered the values are."""
+    descents = int(np.count_nonzero(values[1:] < values[:-1]))
+    few = descents * _ORDERED < len(values)
+    return np.argsort(values, kind="stable" if few else None)
+
+
+def _any_sum(table: pa.Table, layout: Layout) -> Bools:
+    return _nonzero([column(table, name) for name in layout.summed.names], table.num_rows)
+
+
+def _nonzero(sums: list[pa.Array], rows: int) -> Bools:
+    kept = np.zeros(rows, np.bool_)
+    for total in sums:
+        kept |= ~is_zero(total)
+    return kept

@@ -1,0 +1,93 @@
+"""Compaction: which runs are due, and that a spine stays small for little work."""
+
+from __future__ import annotations
+
+import math
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.spine import RunFile, due, merge, write_run
+from headrace.zset import WEIGHT, Layout
+from text_tables import zset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+USERS = Layout(("user",), pa.schema([("user", pa.string())]), pa.schema([(WEIGHT, pa.int64())]))
+
+
+def run(name: object, rows: int) -> RunFile:
+    return RunFile(str(name), rows, rows * 10, "", 0, 1)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 500), max_size=300),
+    fanout=st.sampled_from([2, 4, 8]),
+)
+def test_a_spine_has_logarithmically_many_runs_and_rewrites_a_row_as_often(
+    sizes: list[int], fanout: int
+) -> None:
+    runs: list[RunFile] = []
+    total = rewritten = 0
+    for number, rows in enumerate(sizes):
+        runs.append(run(number, rows))
+        total += rows
+        while groups := due(runs, fanout):
+            merged = [file for group in groups for file in group]
+            assert len(merged) == len(set(merged))
+            runs = [file for file in runs if file not in merged]
+            runs += [run(f"{number}-{g[0].name}", sum(f.rows for f in g)) for g in groups]
+            rewritten += sum(file.rows for file in merged)
+        tiers = 1 + math.log(total, fanout) + 1e-9
+        assert len(runs) <= (fanout - 1) * tiers
+        assert rewritten <= total * tiers
+    assert sum(file.rows for file in runs) == total
+
+
+def test_nothing_is_due_below_the_fanout() -> None:
+    assert due([run(i, 100) for i in range(7)]) == []
+
+
+def test_runs_of_one_size_are_due_together() -> None:
+    runs = [run(i, 100) for i in range(8)]
+    assert due([*runs, run("large", 10_000)]) == [tuple(runs)]
+
+
+def test_a_large_run_is_left_alone_by_small_ones() -> None:
+    runs = [run("large", 10**7), *(run(i, 10) for i in range(8))]
+    assert due(runs) == [tuple(runs[1:])]
+
+
+def test_runs_without_rows_are_merged_like_the_smallest() -> None:
+    runs = [run(i, 0) for i in range(8)]
+    assert due(runs) == [tuple(runs)]
+
+
+def test_a_merge_in_which_everything_cancels_leaves_no_file(tmp_path: Path) -> None:
+    users = zset(USERS, "weight | user \n +1 | ann \n +2 | bob")
+    files = [write_run(tmp_path, rows) for rows in (users, users.negated())]
+    assert merge(tmp_path, USERS, files) is None
+    assert {path.name for path in tmp_path.iterdir()} == {file.name for file in files}
+
+
+def test_a_merge_of_nothing_is_nothing(tmp_path: Path) -> None:
+    assert merge(tmp_path, USERS, []) is None
+
+
+def test_a_merge_holds_only_some_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("headrace.spine.merge"), "MERGE_ROWS", 10)
+    parts = [
+        zset(USERS, "weight | user \n" + "\n".join(f"+1 | user{i}" for i in range(n, n + 60)))
+        for n in (0, 30)
+    ]
+    merged = merge(tmp_path, USERS, [write_run(tmp_path, part) for part in parts])
+    assert merged is not None
+    assert merged.rows == 90

@@ -1,0 +1,82 @@
+"""Runs: search and access by position, over several batches."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.spine import Run
+from headrace.zset import HASH, WEIGHT, Layout
+from reference import numbers
+
+LAYOUT = Layout(("k",), pa.schema([("k", pa.string())]), pa.schema([(WEIGHT, pa.int64())]))
+SMALL = st.integers(-4, 4)
+
+
+def run_of(hashes: list[int], cuts: list[int]) -> Run:
+    """A run whose rows are called by their position, cut into batches, empty ones included."""
+    table = pa.table(
+        {HASH: hashes, "k": [str(i) for i in range(len(hashes))], WEIGHT: [1] * len(hashes)},
+        schema=LAYOUT.schema,
+    )
+    bounds = [0, *sorted(min(cut, len(hashes)) for cut in cuts), len(hashes)]
+    batches = [
+        table.slice(start, stop - start).combine_chunks().to_batches()
+        for start, stop in itertools.pairwise(bounds)
+    ]
+    return Run.of_batches(LAYOUT, [batch for part in batches for batch in part])
+
+
+runs = st.builds(
+    run_of, st.lists(SMALL, max_size=15).map(sorted), st.lists(st.integers(0, 15), max_size=4)
+)
+
+
+@given(run=runs, probes=st.lists(st.integers(-6, 6), max_size=10))
+def test_all_pairs_of_equal_hashes_are_found_and_no_other(run: Run, probes: list[int]) -> None:
+    own = [hash_ for part in run.hashes for hash_ in part.tolist()]
+    probe, row = run.matches(numbers(*probes))
+    found = list(zip(probe.tolist(), row.tolist(), strict=True))
+    expected = [(i, j) for i, a in enumerate(probes) for j, b in enumerate(own) if a == b]
+    assert sorted(found) == expected
+    hashes = [own[j] for j in row.tolist()]
+    assert hashes == sorted(hashes)
+
+
+@given(run=runs, data=st.data())
+def test_rows_are_taken_by_position_in_any_order_and_more_than_once(
+    run: Run, data: st.DataObject
+) -> None:
+    positions = st.integers(0, max(0, run.rows - 1))
+    rows = data.draw(st.lists(positions, max_size=12)) if run.rows else []
+    assert run.take(numbers(*rows))["k"].to_pylist() == [str(row) for row in rows]
+
+
+@given(run=runs, low=st.integers(-6, 6), high=st.integers(-6, 6))
+def test_a_range_has_the_rows_between_both_ends(run: Run, low: int, high: int) -> None:
+    own = [hash_ for part in run.hashes for hash_ in part.tolist()]
+    assert run.between(low, high).hashes.tolist() == [h for h in own if low <= h <= high]
+
+
+@given(run=runs)
+def test_the_hash_at_a_position_is_that_of_its_row(run: Run) -> None:
+    own = [hash_ for part in run.hashes for hash_ in part.tolist()]
+    assert [run.hash_at(row) for row in range(run.rows)] == own
+
+
+@pytest.mark.parametrize("hash_", [-(2**63), 2**63 - 1])
+def test_extreme_hashes_are_found(hash_: int) -> None:
+    run = run_of([-(2**63), 2**63 - 1], [1])
+    probe, row = run.matches(numbers(hash_))
+    assert (probe.tolist(), row.tolist()) == ([0], [0 if hash_ < 0 else 1])
+
+
+def test_a_run_without_rows_has_no_matches() -> None:
+    probe, row = run_of([], []).matches(numbers(1, 2))
+    assert len(probe) == len(row) == 0
+    assert probe.dtype == row.dtype == np.int64

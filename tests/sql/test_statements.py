@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from statement_text import one, plain, spans
+
+from headrace.errors import HeadraceError
+from headrace.sql import CreateTable, Query, parse, parse_statement, split
+
+STATEMENTS: list[tuple[str, dict[str, Any]]] = [
+    # -- queries
+    ("SELECT 1", {"is": "Query", "text": "SELECT 1"}),
+    ("(SELECT 1) UNION (SELECT 2)", {"is": "Query", "text": "(SELECT 1) UNION (SELECT 2)"}),
+    ("VALUES (1), (2)", {"is": "Query", "text": "VALUES (1), (2)"}),
+    ("TABLE t", {"is": "Query", "text": "TABLE t"}),
+    ("FROM t SELECT a", {"is": "Query", "text": "FROM t SELECT a"}),
+    ("with x as (select 1) select *", {"is": "Query", "text": "with x as (select 1) select *"}),
+    (
+        "SELECT a -- why\n FROM t /* end */ emit /* ! */ changes -- now",
+        {"is": "Query", "text": "SELECT a -- why\n FROM t", "emit_changes": True},
+    ),
+    (
+        "SELECT * FROM t AS OF EPOCH 42",
+        {"is": "Query", "text": "SELECT * FROM t", "as_of": {"is": "AsOfEpoch", "epoch": 42}},
+    ),
+    (
+        "SELECT * FROM t AS OF TIMESTAMP '2026-01-01 00:00'",
+        {
+            "is": "Query",
+            "text": "SELECT * FROM t",
+            "as_of": {"is": "AsOfTimestamp", "timestamp": "2026-01-01 00:00"},
+        },
+    ),
+    (
+        "SELECT * FROM t EMIT CHANGES AS OF EPOCH 7",
+        {
+            "is": "Query",
+            "text": "SELECT * FROM t",
+            "emit_changes": True,
+            "as_of": {"is": "AsOfEpoch", "epoch": 7},
+        },
+    ),
+    (
+        "SELECT * FROM t AS OF EPOCH 7 EMIT CHANGES",
+        {
+            "is": "Query",
+            "text": "SELECT * FROM t",
+            "emit_changes": True,
+            "as_of": {"is": "AsOfEpoch", "epoch": 7},
+        },
+    ),
+    (
+        "SELECT * FROM e JOIN p FOR SYSTEM_TIME AS OF TIMESTAMP '2026-01-01'",
+        {
+            "is": "Query",
+            "text": "SELECT * FROM e JOIN p FOR SYSTEM_TIME AS OF TIMESTAMP '2026-01-01'",
+        },
+    ),
+    (
+        "SELECT 'EMIT CHANGES', emit FROM t WHERE x = (SELECT emit changes)",
+        {
+            "is": "Query",
+            "text": "SELECT 'EMIT CHANGES', emit FROM t WHERE x = (SELECT emit changes)",
+        },
+    ),
+    (
+        "SELECT transform(xs, x -> x + 1) AS y FROM a JOIN b USING (id)",
+        {
+            "is": "Query",
+            "text": "SELECT transform(xs, x -> x + 1) AS y FROM a JOIN b USING (id)",
+        },
+    ),
+    # -- create
+    (
+        (
+            "create or replace stream s (id bigint, v string not null comment 'it''s',"
+            " primary key (ID) not enforced)"
+        ),
+        {
+            "is": "CreateStream",
+            "name": "s",
+            "columns": (
+                {"is": "ColumnDefinition", "name": "id", "type": "BIGINT"},
+                {
+                    "is": "ColumnDefinition",
+                    "name": "v",
+                    "type": "STRING",
+                    "not_null": True,
+                    "comment": "it's",
+                },
+            ),
+            "primary_key": ("id",),
+            "or_replace": True,
+        },
+    ),
+    (
+        (
+            'CREATE TABLE IF NOT EXISTS Gold."Users" (userId INT PRIMARY KEY, `key` STRING NULL,'
+            " primary STRING, timestamp TIMESTAMP)"
+        ),
+        {
+            "is": "CreateTable",
+            "name": "gold.Users",
+            "columns": (
+                {"is": "ColumnDefinition", "name": "userId", "type": "INT"},
+                {"is": "ColumnDefinition", "name": "key", "type": "STRING"},
+                {"is": "ColumnDefinition", "name": "primary", "type": "STRING"},
+                {"is": "ColumnDefinition", "name": "timestamp", "type": "TIMESTAMP"},
+            ),
+            "primary_key": ("userId",),
+            "if_not_exists": True,
+        },
+    ),
+    (
+        "CREATE TABLE t (a INT, b INT, CONSTRAINT pk PRIMARY KEY (a, b))",
+        {
+            "is": "CreateTable",
+            "name": "t",
+            "columns": (
+                {"is": "ColumnDefinition", "name": "a", "type": "INT"},
+                {"is": "ColumnDefinition", "name": "b", "type": "INT"},
+            ),
+            "primary_key": ("a", "b"),
+        },
+    ),
+    (
+        (
+            "CREATE STREAM s WITH (Kafka_Topic = 'x', 'Value.Format' = JSON, a.b-c = d.e-f,"
+            " n = -1, m = +2, r = 0.5, yes = TRUE) AS SELECT 1 EMIT CHANGES"
+        ),
+        {
+            "is": "CreateTableAs",
+            "kind": "stream",
+            "name": "s",
+            "query": {"is": "Query", "text": "SELECT 1", "emit_changes": True},
+            "options": (
+                ("kafka_topic", "x"),
+                ("Value.Format", "JSON"),
+                ("a.b-c", "d.e-f"),
+                ("n", "-1"),
+                ("m", "2"),
+                ("r", "0.5"),
+                ("yes", "true"),
+            ),
+        },
+    ),
+    (
+        "CREATE OR REPLACE MATERIALIZED VIEW v (A, b) WITH (refresh = '1 hour') AS (SELECT 1, 2)",
+        {
+            "is": "CreateMaterializedView",
+            "name": "v",
+            "query": {"is": "Query", "text": "(SELECT 1, 2)"},
+            "columns": ("A", "b"),
+            "options": (("refresh", "1 hour"),),
+            "or_replace": True,
+        },
+    ),
+    (
+        "CREATE MATERIALIZED VIEW IF NOT EXISTS v AS WITH x AS (SELECT 1) SELECT * FROM x",
+        {
+            "is": "CreateMaterializedView",
+            "name": "v",
+            "query": {"is": "Query", "text": "WITH x AS (SELECT 1) SELECT * FROM x"},
+            "if_not_exists": True,
+        },
+    ),
+    (
+        "CREATE VIEW v (a) AS SELECT 1",
+        {
+            "is": "CreateView",
+            "name": "v",
+            "query": {"is": "Query", "text": "SELECT 1"},
+            "columns": ("a",),
+        },
+    ),
+    # -- rows
+    (
+        "INSERT INTO t SELECT * FROM s",
+        {"is": "Insert", "target": "t", "query": {"is": "Query", "text": "SELECT * FROM s"}},
+    ),
+    (
+        "INSERT INTO TABLE t (SELECT 1)",
+        {"is": "Insert", "target": "t", "query": {"is": "Query", "text": "(SELECT 1)"}},
+    ),
+    (
+        "INSERT INTO t (from, `values`) VALUES (1, 'a;b')",
+        {
+            "is": "Insert",
+            "target": "t",
+            "columns": ("from", "values"),
+            "query": {"is": "Query", "text": "VALUES (1, 'a;b')"},
+        },
+    ),
+    (
+        (
+            "UPDATE g.t SET a = CASE WHEN x THEN 1 ELSE f(1, (2)) END, b = xs[1, 2], c = 'WHERE, x'"
+            " /* c */ WHERE a IS DISTINCT FROM b AND z IN (SELECT y FROM w WHERE q) -- end"
+        ),
+        {
+            "is": "Update",
+            "target": "g.t",
+            "assignments": (
+                {
+                    "is": "Assignment",
+                    "column": "a",
+                    "expression": "CASE WHEN x THEN 1 ELSE f(1, (2)) END",
+                },
+                {"is": "Assignment", "column": "b", "expression": "xs[1, 2]"},
+                {"is": "Assignment", "column": "c", "expression": "'WHERE, x'"},
+            ),
+            "where": "a IS DISTINCT FROM b AND z IN (SELECT y FROM w WHERE q)",
+        },
+    ),
+    (
+        "UPDATE t SET limit = limit + 1 WHERE t.from = 2 OR end > having",
+        {
+            "is": "Update",
+            "target": "t",
+            "assignments": ({"is": "Assignment", "column": "limit", "expression": "limit + 1"},),
+            "where": "t.from = 2 OR end > having",
+        },
+    ),
+    ("DELETE FROM t", {"is": "Delete", "target": "t"}),
+    ("DELETE FROM t WHERE a = 1", {"is": "Delete", "target": "t", "where": "a = 1"}),
+    ("TRUNCATE t", {"is": "Truncate", "target": "t"}),
+    ("TRUNCATE TABLE t", {"is": "Truncate", "target": "t"}),
+    ("COPY t FROM 'a/b.csv'", {"is": "Copy", "target": "t", "path": "a/b.csv"}),
+    (
+        "COPY t (a, b) FROM 'x' WITH (format = csv, header = true)",
+        {
+            "is": "Copy",
+            "target": "t",
+            "path": "x",
+            "columns": ("a", "b"),
+            "options": (("format", "csv"), ("header", "true")),
+        },
+    ),
+    # -- the rest
+    ("FLUSH", {"is": "Flush"}),
+    ("DROP STREAM s", {"is": "Drop", "kind": "stream", "name": "s"}),
+    (
+        "DROP MATERIALIZED VIEW IF EXISTS a.b CASCADE",
+        {
+            "is": "Drop",
+            "kind": "materialized view",
+            "name": "a.b",
+            "if_exists": True,
+            "cascade": True,
+        },
+    ),
+    ("DROP TABLE t RESTRICT", {"is": "Drop", "kind": "table", "name": "t"}),
+    ("DROP VIEW v", {"is": "Drop", "kind": "view", "name": "v"}),
+    ("SHOW STREAMS", {"is": "Show", "listing": "streams"}),
+    ("LIST STREAMS", {"is": "Show", "listing": "streams"}),
+    ("SHOW TABLES", {"is": "Show", "listing": "tables"}),
+    ("SHOW VIEWS", {"is": "Show", "listing": "views"}),
+    ("SHOW MATERIALIZED VIEWS", {"is": "Show", "listing": "materialized views"}),
+    ("SHOW REJECTS", {"is": "Show", "listing": "rejects"}),
+    ("SHOW REJECTS FOR s", {"is": "Show", "listing": "rejects", "relation": "s"}),
+    ("SHOW DIRTY", {"is": "Show", "listing": "dirty"}),
+    ("SHOW EPOCHS", {"is": "Show", "listing": "epochs"}),
+    ("SHOW FRESHNESS", {"is": "Show", "listing": "freshness"}),
+    ("DESCRIBE t", {"is": "Describe", "name": "t"}),
+    ("DESC EXTENDED a.t", {"is": "Describe", "name": "a.t", "extended": True}),
+    ("DESCRIBE extended", {"is": "Describe", "name": "extended"}),
+    ("DESCRIBE query", {"is": "Describe", "name": "query"}),
+    ("EXPLAIN SELECT 1", {"is": "Explain", "target": {"is": "Query", "text": "SELECT 1"}}),
+    ("EXPLAIN VIEW v", {"is": "Explain", "target": "v"}),
+    ("EXPLAIN MATERIALIZED VIEW v", {"is": "Explain", "target": "v"}),
+    (
+        "EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT 1",
+        {
+            "is": "Explain",
+            "target": {
+                "is": "CreateMaterializedView",
+                "name": "v",
+                "query": {"is": "Query", "text": "SELECT 1"},
+            },
+        },
+    ),
+    (
+        "EXPLAIN CREATE TABLE v AS SELECT 1",
+        {
+            "is": "Explain",
+            "target": {
+                "is": "CreateTableAs",
+                "kind": "table",
+                "name": "v",
+                "query": {"is": "Query", "text": "SELECT 1"},
+            },
+        },
+    ),
+    ("SET 'k' = 'v'", {"is": "SetOption", "key": "k", "value": "v"}),
+    ("SET Max.Lag = 10", {"is": "SetOption", "key": "max.lag", "value": "10"}),
+    ("SET k TO off", {"is": "SetOption", "key": "k", "value": "off"}),
+    ("SET role = 'x'", {"is": "SetOption", "key": "role", "value": "x"}),
+    ("VERIFY", {"is": "Verify"}),
+    ("VERIFY a.v", {"is": "Verify", "name": "a.v"}),
+    ("SUBSCRIBE v", {"is": "Subscribe", "target": "v"}),
+    (
+        "SUBSCRIBE TO v AS OF EPOCH 3",
+        {"is": "Subscribe", "target": "v", "as_of": {"is": "AsOfEpoch", "epoch": 3}},
+    ),
+    (
+        "SUBSCRIBE TO SELECT * FROM v AS OF EPOCH 3",
+        {
+            "is": "Subscribe",
+            "target": {
+                "is": "Query",
+                "text": "SELECT * FROM v",
+                "as_of": {"is": "AsOfEpoch", "epoch": 3},
+            },
+            "as_of": {"is": "AsOfEpoch", "epoch": 3},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), STATEMENTS, ids=[text for text, _ in STATEMENTS])
+def test_a_statement_is_read(text: str, expected: dict[str, Any]) -> None:
+    assert plain(one(text)) == expected
+
+
+@pytest.mark.parametrize("text", [text for text, _ in STATEMENTS])
+def test_every_span_lies_within_its_statement_and_the_script(text: str) -> None:
+    script = f"-- first\nFLUSH;\n  {text}\n;FLUSH"
+    statement = parse(script, "script.sql")[1]
+    whole = split(script, "script.sql")[1].span
+    assert statement.span.start == whole.start == script.index("\n  ") + 3
+    assert text.startswith(whole.source)
+    if not isinstance(statement, Query):  # its span is that of the text without endings
+        assert statement.span == whole
+    for span in spans(statement):
+        assert (span.text, span.file) == (script, "script.sql")
+        assert whole.start <= span.start < span.end <= whole.end
+
+
+@pytest.mark.parametrize("text", [text for text, _ in STATEMENTS])
+def test_a_statement_survives_pickling(text: str) -> None:
+    statement = one(text)
+    assert pickle.loads(pickle.dumps(statement)) == statement  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize("text", [text for text, _ in STATEMENTS])
+def test_keywords_are_read_in_any_case(text: str) -> None:
+    assert type(one(text.swapcase())) is type(one(text))
+
+
+def test_the_spans_of_parts_show_the_parts() -> None:
+    statement = one("CREATE TABLE g.T (a  DECIMAL -- money\n (10, 2) NOT NULL) WITH (k = 'v')")
+    assert isinstance(statement, CreateTable)
+    (column,) = statement.columns
+    assert statement.name.span.source == "g.T"
+    assert column.span.source == "a  DECIMAL -- money\n (10, 2) NOT NULL"
+    assert column.type.span.source == "DECIMAL -- money\n (10, 2)"
+    assert column.type.text == "DECIMAL(10,2)"
+    assert statement.options[0].span.source == "k = 'v'"
+    update = one("UPDATE t SET a = 1 + 2, b = 3 WHERE c")
+    assert [a.span.source for a in update.assignments] == ["a = 1 + 2", "b = 3"]
+    assert update.where.span.source == "c"
+    query = one("SELECT 1 FROM t AS OF EPOCH 3 EMIT CHANGES")
+    assert query.as_of.span.source == "AS OF EPOCH 3"
+    assert query.span.source == "SELECT 1 FROM t"
+
+
+def test_the_text_of_a_query_is_what_its_span_shows() -> None:
+    script = "SELECT 'a;b' AS x;\n\nSELECT\n  2\nFROM t;"
+    for statement in parse(script):
+        assert isinstance(statement, Query)
+        assert statement.text == statement.span.source
+
+
+def test_a_script_is_read_statement_by_statement() -> None:
+    first, second = split("FLUSH; SELCT")
+    assert parse_statement(first) == parse("FLUSH; SHOW TABLES")[0].__class__(first.span)
+    with pytest.raises(HeadraceError):
+        parse_statement(second)
+
+
+def test_an_option_does_not_show_its_value_in_logs() -> None:
+    statement = one("CREATE TABLE t (a INT) WITH (password = 'hunter2')")
+    assert "hunter2" not in repr(statement)
+    assert "hunter2" not in repr(one("SET password = 'hunter2'"))

@@ -1,0 +1,83 @@
+"""Exact sums: against Python's integers, and refusing where the type is too small."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import Code, HeadraceError
+from headrace.zset.sums import segment_sums
+
+BIG = 2**63
+int64s = st.one_of(st.integers(-5, 5), st.integers(-BIG, BIG - 1), st.sampled_from([-BIG, BIG - 1]))
+digits38 = st.one_of(
+    st.integers(-5, 5),
+    st.integers(-(10**38) + 1, 10**38 - 1),
+    st.sampled_from([2**64, -(2**64), 2**63, 10**38 - 1, 1 - 10**38, 2**32 - 1, -(2**96)]),
+)
+
+
+def groups(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[list[int]]]:
+    return st.lists(st.lists(values, min_size=1, max_size=4), max_size=5)
+
+
+def starts_of(stretches: list[list[int]]) -> np.ndarray:
+    return np.cumsum([0, *map(len, stretches)])[:-1].astype(np.int64)
+
+
+def decimals(values: list[int], precision: int, scale: int = 0) -> pa.Array:
+    with localcontext(prec=50):
+        scaled = [Decimal(value).scaleb(-scale) for value in values]
+    return pa.array(scaled, pa.decimal128(precision, scale))
+
+
+@given(stretches=groups(int64s))
+def test_sums_of_integers_are_exact_or_refused(stretches: list) -> None:
+    expected = [sum(stretch) for stretch in stretches]
+    column = pa.array([n for stretch in stretches for n in stretch], pa.int64())
+    if all(-BIG <= total < BIG for total in expected):
+        assert segment_sums(column, starts_of(stretches)).to_pylist() == expected
+    else:
+        with pytest.raises(HeadraceError, match="bigint overflowed"):
+            segment_sums(column, starts_of(stretches))
+
+
+@given(stretches=groups(digits38))
+def test_sums_of_decimals_are_exact_or_refused(stretches: list) -> None:
+    expected = [sum(stretch) for stretch in stretches]
+    column = decimals([n for stretch in stretches for n in stretch], 38)
+    column = pa.concat_arrays([decimals([7], 38), column]).slice(1)
+    if all(abs(total) < 10**38 for total in expected):
+        sums = segment_sums(column, starts_of(stretches))
+        assert [int(total) for total in sums.to_pylist()] == expected
+        assert sums.type == column.type
+    else:
+        with pytest.raises(HeadraceError, match="overflowed"):
+            segment_sums(column, starts_of(stretches))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_decimal_sum_may_reach_its_precision_but_not_pass_it(sign: int) -> None:
+    fits = decimals([sign * 9_999_999, sign * 90_000_000], 8, 2)
+    assert segment_sums(fits, np.array([0])).to_pylist() == [Decimal(sign * 99_999_999).scaleb(-2)]
+    passes = decimals([sign * 10_000_000, sign * 90_000_000], 8, 2)
+    with pytest.raises(HeadraceError, match=r"decimal\(8,2\) overflowed") as caught:
+        segment_sums(passes, np.array([0]))
+    assert caught.value.code == Code.INVALID
+    assert caught.value.hint is not None
+
+
+def test_large_values_that_cancel_do_not_overflow_on_the_way() -> None:
+    column = pa.array([BIG - 1, BIG - 1, -(BIG - 1), -(BIG - 1), 5])
+    assert segment_sums(column, np.array([0])).to_pylist() == [5]
+
+
+def test_a_long_stretch_of_large_values_is_exact() -> None:
+    largest = 10**38 - 1
+    column = decimals([largest, -largest] * 500 + [largest], 38)
+    assert int(segment_sums(column, np.array([0]))[0].as_py()) == largest
