@@ -172,6 +172,10 @@ class Transplant:
 
         return self.logical(self.frame(logical).repartitionById(partitions, expr(text)))
 
+    def gather(self, logical: Any) -> Any:
+        """Put all rows into one partition, without an exchange."""
+        return self.scala.logical("Repartition", 1, False, logical)  # noqa: FBT003
+
     def mapped(
         self,
         logical: Any,

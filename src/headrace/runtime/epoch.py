@@ -156,7 +156,9 @@ class EpochLoop:
         changed: frozenset[RelationId],
         without: frozenset[RelationId],
     ) -> Step:
-        needs = self.runner.plan_live(changed, without)
+        rows = sum(poll.ranges[id_].rows for id_ in changed)
+        partitions = 1 if rows <= self.settings.small_rows else self.partitions
+        needs = self.runner.plan_live(changed, without, partitions)
         shares = {
             id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
             if id_ in changed
@@ -164,7 +166,7 @@ class EpochLoop:
             for id_ in needs.reads
         }
         before = arranged(self.ledger, needs.arrangements, poll.previous)
-        return Step(name, self.directory, self.partitions, shares, before)
+        return Step(name, self.directory, partitions, shares, before)
 
     def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
         """Perform one stage; the commit returns the new epoch."""
