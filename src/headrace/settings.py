@@ -104,9 +104,7 @@ def _parsed(variable: str, text: str, kind: type) -> Any:
         return int(text)
     if kind is str:
         return text
-    raise HeadraceError(
-        Code.INVALID, f'{variable} cannot be "{text}"', hint=f"Give {_kind(kind)}."
-    )
+    raise HeadraceError(Code.INVALID, f'{variable} cannot be "{text}"', hint=f"Give {_kind(kind)}.")
 
 
 def _kind(kind: type) -> str:

@@ -204,5 +204,3 @@ class Transplant:
         dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
         session = self.spark._jsparkSession  # noqa: SLF001
         dataset.ofRows(session, logical).queryExecution().toRdd().count()
-
-

@@ -41,9 +41,7 @@ def differentiate(view: RelationId, query: plan.Plan, schema: Schema, key_of: Ke
         columns=schema.arrow,
         summed=pa.schema([_WEIGHT_FIELD]),
     )
-    output = Output(
-        f"{view}/rows", Integrate(layout), (rows_of(view),), key, root
-    )
+    output = Output(f"{view}/rows", Integrate(layout), (rows_of(view),), key, root)
     return Circuit(view, output, unique is not None)
 
 
@@ -134,9 +132,7 @@ def side_layout(
             stored = f"{prefix}k{i}"
             fields.append(pa.field(stored, to_arrow(key.type)))
         names.append(stored)
-    return Layout(
-        key=tuple(names), columns=pa.schema(fields), summed=pa.schema([_WEIGHT_FIELD])
-    )
+    return Layout(key=tuple(names), columns=pa.schema(fields), summed=pa.schema([_WEIGHT_FIELD]))
 
 
 def _own(prefix: str, attributes: tuple[plan.Attribute, ...]) -> list[str]:

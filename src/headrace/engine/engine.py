@@ -6,9 +6,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from py4j.protocol import Py4JError
 
 from headrace.catalog import Relation, Table, View
 from headrace.catalyst.planner import Analysed, Planner
@@ -16,10 +16,10 @@ from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Aggregate, Circuit, differentiate
 from headrace.engine.failures import step_failure
-from headrace.engine.lowering import Lowering, Program, table_layout
+from headrace.engine.lowering import Lowering, Program
 from headrace.engine.optimizer import bare_session
 from headrace.engine.worker import MANIFEST, LogReader, reports_of
-from headrace.errors import Code, HeadraceError, Span
+from headrace.errors import Span
 from headrace.operators import GlobalAggregate
 from headrace.runtime.ports import StepPlan
 from headrace.runtime.step import Report, Step

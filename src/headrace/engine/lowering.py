@@ -24,7 +24,6 @@ from headrace.circuit import (
     Join,
     Kind,
     Node,
-    Output,
     Source,
     Stateless,
     Sum,
@@ -73,8 +72,7 @@ class _Side:
     def columns(self) -> list[tuple[str, DataType, Any]]:
         """Return the arranged columns: name, type, and the expression that computes it."""
         found = {
-            f"{self.prefix}{i}": (a.type, a.handle)
-            for i, a in enumerate(self.node.plan.attributes)
+            f"{self.prefix}{i}": (a.type, a.handle) for i, a in enumerate(self.node.plan.attributes)
         }
         for name, key in zip(self.layout.key, self.keys, strict=True):
             found.setdefault(name, (key.type, key.handle))
@@ -150,9 +148,7 @@ class Lowering:
         keys = [values[schema.names.index(name)] for name in layout.key]
         extra = [columns[OFFSET]] if upserts else []
         named = [self.transplant.alias(self.transplant.hash(keys), HASH)]
-        named += [
-            self.transplant.alias(v, n) for v, n in zip(values, schema.names, strict=True)
-        ]
+        named += [self.transplant.alias(v, n) for v, n in zip(values, schema.names, strict=True)]
         named += [columns[WEIGHT], *extra]
         exchanged = self._exchange(self.transplant.project(named, leaf))
         arrived = (HASH, *schema.names, WEIGHT, *([OFFSET] if upserts else []))
@@ -291,9 +287,7 @@ class Lowering:
                 # Each branch under the ids that the union gives its columns.
                 own = [a.handle for a in child.plan.attributes]
                 named = [
-                    self.transplant.alias(value, a.name, a.handle)
-                    if a.id != b.id
-                    else value
+                    self.transplant.alias(value, a.name, a.handle) if a.id != b.id else value
                     for value, a, b in zip(
                         own, node.plan.attributes, child.plan.attributes, strict=True
                     )
@@ -439,8 +433,7 @@ class Lowering:
         *,
         there: bool,
     ) -> Any:
-        """Name the columns, hash the keys, and send rows to their partition unless they are there.
-        """
+        """Name the columns, hash the keys, and send rows to their partition unless they are there."""
         transplant = self.transplant
         hash_ = frame.hash if there else transplant.hash(keys)
         named = [transplant.alias(hash_, HASH)]

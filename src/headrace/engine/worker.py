@@ -83,9 +83,7 @@ class LeafTask:
                 first = share.first + rows * index // self.partitions
                 end = share.first + rows * (index + 1) // self.partitions
                 part = LogShare(share.segments, type(share.first)(first), type(share.end)(end))
-                found = self.log.read(
-                    step.log_directory, part, self.columns, offsets=self.offsets
-                )
+                found = self.log.read(step.log_directory, part, self.columns, offsets=self.offsets)
             case RowsShare():
                 low, high = ranges(self.partitions)[index]
                 low, high = max(low, share.low), min(high, share.high)
@@ -210,5 +208,3 @@ def reports_of(step: Step) -> list[Report]:
         for path in sorted(step.folder.glob("*.json"))
         if path != step.manifest
     ]
-
-

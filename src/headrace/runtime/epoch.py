@@ -128,7 +128,10 @@ class EpochLoop:
         """Return the relations whose changes epochs read: tables, and streams under views."""
         stopped = self.stopped()
         read = {
-            id_ for v in self.catalog.views_in_order() if v.id not in stopped for id_ in v.depends_on
+            id_
+            for v in self.catalog.views_in_order()
+            if v.id not in stopped
+            for id_ in v.depends_on
         }
         return frozenset(
             r.id
@@ -226,9 +229,7 @@ class EpochLoop:
     def stopped(self) -> frozenset[RelationId]:
         """Return the views that are left behind, and those over them."""
         marked = {entry.view for entry in self.ledger.dirty() if entry.cause == STOPPED}
-        return frozenset(
-            marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)}
-        )
+        return frozenset(marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)})
 
     def _stop_failing_views(self, poll: Poll) -> None:
         """Find the views that fail on what was polled, each by a trial of its own, and mark them."""
@@ -285,9 +286,7 @@ class EpochLoop:
     def pending(self) -> int:
         """Return how many changes have arrived that no epoch has read yet."""
         ends, done = self.ledger.log_ends(), self.ledger.positions()
-        return sum(
-            ends.get(id_, Offset(0)) - done.get(id_, Offset(0)) for id_ in self.maintained()
-        )
+        return sum(ends.get(id_, Offset(0)) - done.get(id_, Offset(0)) for id_ in self.maintained())
 
 
 def new_runs(reports: list[Report], kind: RunKind) -> tuple[NewRun, ...]:

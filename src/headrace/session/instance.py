@@ -140,9 +140,7 @@ class Instance:
             catalog = self.catalog.without(ids)
             gone = [self.catalog.by_id[id_] for id_ in ids]
             epoch = self.ledger.commit(
-                EpochCommit(
-                    self.ledger.last_epoch(), f"drop-{ids[0]}", dropped=tuple(ids)
-                )
+                EpochCommit(self.ledger.last_epoch(), f"drop-{ids[0]}", dropped=tuple(ids))
             )
             self.loop.catalog = catalog
             for relation in gone:
