@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from tests.ledger.conftest import relation, run, segment, step
+from tests.ledger.building import relation, run, segment, step
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
@@ -25,7 +25,7 @@ from headrace.types import Epoch, Offset, RelationId
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.ledger.conftest import Clock
+    from tests.ledger.building import Clock
 
 
 def test_an_epoch_changes_everything_at_once(ledger: Ledger, orders: NewObject) -> None:

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.ledger.conftest import postgres, relation, run, segment
+from tests.ledger.building import postgres, relation, run, segment
 
 from headrace.errors import HeadraceError
 from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, Read, RunKind

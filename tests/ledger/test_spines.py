@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.ledger.conftest import relation, run, segment, step
+from tests.ledger.building import relation, run, segment, step
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, RunKind

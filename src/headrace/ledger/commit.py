@@ -7,7 +7,7 @@ The order of statements inside a transaction is free: none of them is seen befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -18,10 +18,22 @@ from headrace.types import Epoch, RelationId
 
 Stage = Callable[[str], None]
 
+# Statements of every epoch are built once: building them costs more than running them.
+_LAST_EPOCH: Final = sa.select(sa.func.max(schema.epochs.c.epoch))
+_COMMITTED_AT: Final = sa.select(schema.epochs.c.committed_at).where(
+    schema.epochs.c.epoch == sa.bindparam("of")
+)
+_CONSUME: Final = (
+    schema.logs.update()
+    .where(schema.logs.c.relation == sa.bindparam("of"))
+    .values(consumed=sa.bindparam("to"))
+)
+_INSERT: Final = {table: table.insert() for table in schema.metadata.sorted_tables}
+
 
 def last_epoch(connection: sa.Connection) -> Epoch:
     """Return the newest committed epoch."""
-    return Epoch(connection.execute(sa.select(sa.func.max(schema.epochs.c.epoch))).scalar_one())
+    return Epoch(connection.execute(_LAST_EPOCH).scalar_one())
 
 
 def commit_epoch(
@@ -66,17 +78,16 @@ def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) ->
 
 
 def _insert_epoch(connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float) -> None:
-    epochs = schema.epochs.c
-    query = sa.select(epochs.committed_at).where(epochs.epoch == commit.previous)
+    last = connection.execute(_COMMITTED_AT, {"of": commit.previous}).scalar_one()
     row = {
         "epoch": commit.epoch,
         # Clocks step back; commit times do not, so that a time names one epoch.
-        "committed_at": max(now, connection.execute(query).scalar_one()),
+        "committed_at": max(now, last),
         "attempt": commit.attempt,
         "fence": fence,
         "counters": dict(commit.counters),
     }
-    connection.execute(schema.epochs.insert(), row)
+    connection.execute(_INSERT[schema.epochs], row)
 
 
 def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epoch) -> None:
@@ -155,12 +166,7 @@ def _insert_reads(connection: sa.Connection, commit: EpochCommit) -> None:
             for read in moved
         ),
     )
-    change = (
-        schema.logs.update()
-        .where(schema.logs.c.relation == sa.bindparam("of"))
-        .values(consumed=sa.bindparam("to"))
-    )
-    connection.execute(change, [{"of": read.relation, "to": read.to_offset} for read in moved])
+    connection.execute(_CONSUME, [{"of": read.relation, "to": read.to_offset} for read in moved])
 
 
 def _insert_runs(connection: sa.Connection, runs: Iterable[NewRun], epoch: Epoch) -> None:
@@ -213,4 +219,4 @@ def _require_live(connection: sa.Connection, merges: Sequence[Merge]) -> None:
 def _insert(connection: sa.Connection, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
     listed = list(rows)
     if listed:
-        connection.execute(table.insert(), listed)
+        connection.execute(_INSERT[table], listed)

@@ -168,8 +168,8 @@ def _object_lines(data: bytes) -> int:
 
 
 def _block_size(data: bytes) -> int:
-    """Small blocks stay in the cache; one line must fit into a block."""
-    return _PARSE_BYTES if len(data) <= _PARSE_BYTES or _lines_fit(data) else len(data)
+    """Small blocks stay in the cache, and a whole one is allocated; one line must fit into it."""
+    return _PARSE_BYTES if len(data) > _PARSE_BYTES and _lines_fit(data) else len(data)
 
 
 def _lines_fit(data: bytes) -> bool:

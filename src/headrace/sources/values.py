@@ -55,7 +55,7 @@ def type_name(data_type: t.DataType) -> str:
 
 def parse_json(text: str) -> Any:
     """Parse one JSON value, keeping numbers with a fraction exact."""
-    return json.loads(text, parse_int=_whole, parse_float=Decimal, object_pairs_hook=_object)
+    return _DECODER.decode(text)
 
 
 def _whole(text: str) -> int | float:
@@ -140,6 +140,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     marked = Twice(found)
     marked.twice = frozenset(name for name in found if names.count(name) > 1)
     return marked
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=Decimal, object_pairs_hook=_object)
 
 
 def _json(data_type: t.DataType) -> Converter:  # noqa: C901, PLR0911 (one arm per type)

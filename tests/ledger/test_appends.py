@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.ledger.conftest import Clock, segment
+from tests.ledger.building import Clock, segment
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
