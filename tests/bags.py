@@ -33,15 +33,16 @@ class Model:
     key: tuple[str, ...]
     log: list[tuple[int, Row]] = field(default_factory=list)
     position: int = 0
+    deletes: bool = True
     stale: bool = True
     rows: dict[Any, tuple[Row, int]] = field(default_factory=dict)
     _unordered: list[range] = field(default_factory=list)
 
     @classmethod
-    def of(cls, name: str, columns: str, key: str = "") -> Model:
-        """Return an empty model; ``columns`` and ``key`` as in SQL."""
+    def of(cls, name: str, columns: str, key: str = "", *, deletes: bool = True) -> Model:
+        """Return an empty model; ``columns`` and ``key`` as in SQL. Streams have no deletes."""
         names = tuple(part.strip() for part in key.split(",") if part.strip())
-        return cls(name, StructType.fromDDL(columns), names)
+        return cls(name, StructType.fromDDL(columns), names, deletes=deletes)
 
     @property
     def names(self) -> list[str]:

@@ -23,7 +23,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 import headrace
-from bags import Bag, Model, bag_of, difference
+from bags import Bag, Model, bag_of, canonical, difference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,7 +76,7 @@ class Oracle:
     def stream(self, name: str, columns: str) -> None:
         """Create a stream; ``columns`` as in SQL."""
         self.db.sql(f"CREATE STREAM {name} ({columns})")
-        self.models[name] = Model.of(name, columns)
+        self.models[name] = Model.of(name, columns, deletes=False)
 
     def table(self, name: str, columns: str, key: str = "") -> None:
         """Create a table, with ``key`` as its primary key if it has one."""
@@ -117,10 +117,14 @@ class Oracle:
         model = self.models[name]
         given = [(weight, tuple(row)) for weight, row in changes]
         rows = model.arrow([row for _, row in given])
+        if not model.deletes:
+            self.db.insert(name, rows)
+            model.write(given)
+            return
         weights = pa.array([weight for weight, _ in given], pa.int64())
         instance = self.db.instance
-        relation = instance.catalog.resolve(name)
         with instance.appending:
+            relation = instance.catalog.resolve(name)
             instance.append(relation, rows.append_column("__weight", weights))
         model.write(given)
 
@@ -288,15 +292,14 @@ class Oracle:
 
     def _take_changes(self, name: str, epoch: int) -> None:
         """Add up what a subscriber gets; a row changes at most once in an epoch."""
-        schema = self._followed[name]._follower.contents.layout.columns
+        fields = list(self._followed[name]._follower.contents.layout.columns)
         changes = self._followed[name].poll() or []
         log, seen = self._changelogs[name], Counter()
         for change in changes:
             assert change.weight != 0
             assert (change.operation in ("+I", "+U")) == (change.weight > 0)
             assert change.epoch <= epoch
-            row = bag_of(pa.Table.from_pylist([change.row], schema))
-            (identity,) = row
+            identity = tuple(canonical(change.row[f.name], f.type) for f in fields)
             seen[change.epoch, identity] += 1
             log[identity] += change.weight
             if not log[identity]:
