@@ -151,7 +151,8 @@ class OperatorTask:
             for id_, update in zip(self.arrangements, taken.updates, strict=True)
             if update.rows
         }
-        _report(step, self._report(partition, runs, change, taken.output, begun))
+        read = sum(spine.reads.rows for spine in before)
+        _report(step, self._report(partition, runs, change, taken.output, read, begun))
         for batch in taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS):
             yield batch
 
@@ -174,6 +175,7 @@ class OperatorTask:
         runs: dict[ArrangementId, RunFile],
         change: pa.Table,
         output: pa.Table,
+        read: int,
         begun: float,
     ) -> Report:
         return Report(
@@ -182,7 +184,7 @@ class OperatorTask:
             runs,
             change.num_rows,
             output.num_rows,
-            0,
+            read,
             time.perf_counter() - begun,
         )
 
