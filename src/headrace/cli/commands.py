@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.cli.completion import HIDDEN
 from headrace.cli.formats import Format
 from headrace.errors import Code, HeadraceError, nearest
 
@@ -51,10 +50,10 @@ def _describe(name: str, statements: Statements) -> None:
     if name:
         statements.run(f"DESCRIBE {name}")
         return
-    database = statements.database
-    found = [pair for pair in database.relations() if not pair[1].startswith(HIDDEN)]
-    kinds, names = pa.array([k for k, _ in found], pa.string()), [n for _, n in found]
-    statements.printer.rows(pa.table({"kind": kinds, "name": pa.array(names, pa.string())}))
+    found = statements.thread.call(statements.database.relations)
+    kinds, names = [kind for kind, _ in found], [name for _, name in found]
+    arrays = [pa.array(column, pa.string()) for column in (kinds, names)]
+    statements.printer.rows(pa.Table.from_arrays(arrays, names=["kind", "name"]))
 
 
 def _timing(word: str, statements: Statements) -> None:

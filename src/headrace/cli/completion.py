@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\\?\w+$|\\$")
 _WORDS = re.compile(r"\w+")
 _PLAIN = re.compile(r"[A-Za-z_]\w*\Z")
-HIDDEN = "__"
-"""How the names begin of relations that only Headrace itself made."""
 
 
 @dataclass(slots=True)
@@ -37,7 +35,7 @@ class Names:
 
     def refresh(self) -> None:
         """Read the relations anew, since statements may have changed them."""
-        self.relations = sorted(n for n in self.read_relations() if not n.startswith(HIDDEN))
+        self.relations = sorted(self.read_relations())
         self._columns = {}
 
     def columns(self, relation: str) -> Sequence[str]:

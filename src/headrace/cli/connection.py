@@ -10,18 +10,18 @@ from headrace.cli.progress import status
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from headrace.cli.ports import Connect, Database
     from headrace.cli.statement_thread import StatementThread
+    from headrace.database import Database
 
 
 @dataclass(slots=True)
 class Invocation:
     """One call of the command: how it connects, and whether it shows stack traces."""
 
-    connect: Connect
+    connect: Callable[[Path], Database]
     debug: bool = False
 
 
@@ -29,8 +29,7 @@ def connect_to_headrace(directory: Path) -> Database:
     """Open a data directory in this process."""
     import headrace  # noqa: PLC0415  (--help does not wait for Spark's packages)
 
-    database: Database = headrace.connect(directory)
-    return database
+    return headrace.connect(directory)
 
 
 @contextmanager

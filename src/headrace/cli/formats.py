@@ -15,7 +15,7 @@ from headrace.errors import Code, HeadraceError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from headrace.cli.ports import Change
+    from headrace.serving import Change
 
 
 class Format(StrEnum):

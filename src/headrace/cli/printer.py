@@ -25,7 +25,7 @@ from headrace.cli.values import NULL, cell_text, column_values, rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.cli.ports import Change
+    from headrace.serving import Change
 
 _CHUNK = 1000
 _STYLES = {"": "bold", "+I": "green", "+U": "cyan", "-U": "dim", "-D": "red"}

@@ -12,7 +12,7 @@ from rich.progress import Progress as Bars
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from headrace.cli.ports import Progress
+    from headrace.session import Progress
 
 
 def status(text: str, stream: TextIO) -> AbstractContextManager[object]:

@@ -21,7 +21,7 @@ from headrace.cli.completion import Names, SqlCompleter
 from headrace.cli.failures import report
 from headrace.cli.statement_thread import Abandoned, Interrupted
 from headrace.errors import HeadraceError, masked
-from headrace.sql import quote, split
+from headrace.sql import split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,16 +121,10 @@ class Shell:
         return [name for _, name in self._statements.database.relations()]
 
     def _columns(self, relation: str) -> Sequence[str]:
-        text = f"DESCRIBE {quote(relation)}"
-        database = self._statements.database
-
-        def described() -> list[str]:
-            (result,) = database.script(text, file=None, progress=None)
-            return [str(name) for name in result.to_arrow().column(0).to_pylist()]
-
+        database, thread = self._statements.database, self._statements.thread
         try:
-            return self._statements.thread.call(described)
-        except HeadraceError:
+            return thread.call(lambda: [name for name, _ in database.columns(relation)])
+        except HeadraceError:  # dropped meanwhile
             return []
 
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
-from queue import Empty, Queue
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Interrupted
+from headrace.session import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
-    from headrace.cli.ports import Change, Database, Result
     from headrace.cli.printer import Printer
     from headrace.cli.statement_thread import StatementThread
+    from headrace.database import Database
+    from headrace.session import Subscription
 
-_WAITING = 10_000
-"""How many changes are read ahead of what is written."""
-_AT_ONCE = 1000
-_TOGETHER_SECONDS = 0.02
-"""Changes that follow one another faster than this are laid out and written together."""
+_POLL_SECONDS = 0.5
+"""How long one wait for changes is: Ctrl-C is heeded between waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +39,13 @@ class Statements:
             KeyboardInterrupt: Ctrl-C was pressed; the rest of the script has not run.
         """
         bar = ProgressBar(self.err)
-        results: Iterator[Result] | None = None
+        script: Iterator[Result | Subscription] | None = None
 
-        def following() -> tuple[Result, Any] | None:
-            nonlocal results
-            if results is None:
-                results = iter(self.database.script(text, file=file, progress=bar.update))
-            result = next(results, None)
-            if result is None:
-                return None
-            return result, result.to_arrow() if result.kind == "rows" else None
+        def following() -> Result | Subscription | None:
+            nonlocal script
+            if script is None:
+                script = self.database.script(text, file=file, progress=bar.update)
+            return next(script, None)
 
         while True:
             started = monotonic()
@@ -59,64 +53,38 @@ class Statements:
                 with bar:
                     answer = self.thread.call(following, self.database.cancel)
             except Interrupted as interrupted:
-                if interrupted.value is not None and interrupted.value[0].kind != "changes":
-                    self._show(*interrupted.value, monotonic() - started)
+                self._show_finished(interrupted.value, started)
                 raise
             if answer is None:
                 return
-            self._show(*answer, monotonic() - started)
+            if isinstance(answer, Result):
+                self._show(answer, monotonic() - started)
+            else:
+                self._follow(answer)
 
-    def _show(self, result: Result, table: Any, seconds: float) -> None:
-        if result.kind == "changes":
-            self.printer.waiting()
-            with closing(together(result, self.thread)) as batches:
-                for changes in batches:
-                    self.printer.changes(changes)
-        elif table is not None:
-            self.printer.rows(table, epoch=result.epoch, seconds=seconds)
+    def _show_finished(self, answer: Result | Subscription | None, started: float) -> None:
+        """Show what was answered although Ctrl-C was pressed, as it cannot be undone."""
+        if isinstance(answer, Result):
+            self._show(answer, monotonic() - started)
+        elif answer is not None:
+            self.thread.call(answer.close)
+
+    def _show(self, result: Result, seconds: float) -> None:
+        if result.kind == "rows":
+            self.printer.rows(result.to_arrow(), epoch=result.epoch, seconds=seconds)
         elif result.message:
             self.printer.message(result.message, seconds)
 
-
-def together(result: Result, thread: StatementThread) -> Generator[list[Change]]:
-    """Yield the changes of an answer as they come, those that come together in one list.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was pressed; the answer is closed.
-    """
-    queue: Queue[Change | None] = Queue(_WAITING)
-
-    def read() -> None:
+    def _follow(self, subscription: Subscription) -> None:
+        """Show changes as they come, by whole epochs, until Ctrl-C."""
+        self.printer.waiting()
         try:
-            for change in result:
-                queue.put(change)
+            while True:
+                changes = self.thread.call(lambda: subscription.poll(_POLL_SECONDS), _wait)
+                self.printer.changes(changes or [])
         finally:
-            queue.put(None)
-
-    reading = thread.submit(read)
-    ended = False
-    try:
-        while not ended:
-            changes, ended = _next_changes(queue)
-            if changes:
-                yield changes
-    finally:
-        result.close()
-        while not ended:
-            _, ended = _next_changes(queue)
-    thread.outcome(reading)
+            self.thread.call(subscription.close, _wait)
 
 
-def _next_changes(queue: Queue[Change | None]) -> tuple[list[Change], bool]:
-    """Wait for the next changes; say whether they are the last."""
-    changes: list[Change] = []
-    change = queue.get()
-    while change is not None:
-        changes.append(change)
-        if len(changes) == _AT_ONCE:
-            return changes, False
-        try:
-            change = queue.get(timeout=_TOGETHER_SECONDS)
-        except Empty:
-            return changes, False
-    return changes, True
+def _wait() -> None:
+    """Cancel nothing: what runs is short."""
