@@ -1,0 +1,258 @@
+"""The ``headrace`` command: what can be typed, and what it exits with.
+
+Exit codes: 0 done, 1 an error (or a view that differs, for ``verify``), 2 wrong usage,
+130 Ctrl-C, 141 the reader of the output has gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.connection import (
+    Invocation,
+    connect_to_headrace,
+    make_directory,
+    need_directory,
+    opened,
+)
+from headrace.cli.failures import keep_quiet, report
+from headrace.cli.formats import Format
+from headrace.cli.inputs import Input, read_input
+from headrace.cli.progress import ProgressBar
+from headrace.cli.statement_thread import Abandoned, StatementThread
+from headrace.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.cli.printer import Printer
+    from headrace.database import Database
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_STOPPED = "stopped"
+"""The verdict on a view that no epoch maintains any more: it is not known to be right."""
+_DONE, _FAILED, _USAGE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
+
+_EXAMPLES = """\b
+Examples:
+  headrace --data mill sql                        a shell
+  headrace --data mill sql -f setup.sql           a script
+  headrace --data mill sql -c "SHOW VIEWS"        a statement
+  headrace --data mill sql < setup.sql            a script from stdin
+  headrace --data mill sql --format json -c "SELECT * FROM orders"
+  headrace --data mill sql -c "SELECT * FROM totals EMIT CHANGES"
+  headrace --data mill verify                     are all views right?
+
+\b
+Settings such as partitions and driver_memory are read from HEADRACE_PARTITIONS and so on.
+Exit codes: 0 done, 1 an error, 2 wrong usage, 130 Ctrl-C.
+"""
+
+_SQL_EXAMPLES = """\b
+Examples:
+  headrace --data mill sql -f setup.sql -c "SELECT * FROM totals"
+  headrace --data mill sql --format csv -c "SELECT * FROM totals" > totals.csv
+  headrace --data mill sql --format json -c "SUBSCRIBE totals" | jq .row
+
+\b
+Formats:
+  table  aligned, for people; what statements did is said among the results
+  json   an object a line; decimals are strings, instants ISO 8601 in UTC
+  csv    RFC 4180 with a header; NULL is empty, empty text is ""
+"""
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    connect: Callable[[Path], Database] = connect_to_headrace,
+) -> int:
+    """Run the command and return its exit code."""
+    invocation = Invocation(connect)
+    try:
+        code = headrace.main(
+            args=arguments, prog_name="headrace", obj=invocation, standalone_mode=False
+        )
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Abandoned:
+        _leave()
+    except (KeyboardInterrupt, click.Abort):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # What is left in the buffer has nowhere to go, and must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _NO_READER
+    except Exception as error:  # noqa: BLE001  (a stack trace never reaches the user)
+        report(error, sys.stderr, debug=invocation.debug)
+        return _FAILED
+    return int(code or _DONE)
+
+
+def _leave() -> None:
+    """End the process though a statement is running: what it has not committed never was."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(_INTERRUPTED)
+
+
+def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    if value:
+        context.find_object(Invocation).debug = True  # type: ignore[union-attr]
+
+
+def _set_data(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        context.meta["headrace.data"] = value
+
+
+def _common(command: F) -> F:
+    """Add the options that may stand before and after the command's name."""
+    data = click.option(
+        "--data",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        expose_value=False,
+        callback=_set_data,
+        help="The data directory; created if it is missing.",
+    )
+    debug = click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_debug,
+        help="Show stack traces and the notes of libraries.",
+    )
+    return data(debug(command))
+
+
+def _format_option(command: F) -> F:
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice([form.value for form in Format]),
+        default=Format.TABLE.value,
+        show_default=True,
+        help="How results are written.",
+    )(command)
+
+
+def _directory(context: click.Context) -> Path:
+    directory: Path | None = context.meta.get("headrace.data")
+    if directory is None:
+        raise click.UsageError("Missing option '--data DIR', the data directory.", context)
+    return directory
+
+
+def _printer(form: str) -> Printer:
+    from headrace.cli.printer import Printer  # noqa: PLC0415  (--help does not wait for Arrow)
+
+    chosen = Format(form)
+    if chosen is not Format.TABLE and hasattr(sys.stdout, "reconfigure"):
+        # The formats for programs are UTF-8, and their line ends are as written, everywhere.
+        sys.stdout.reconfigure(encoding="utf-8", newline="")
+    return Printer(chosen, sys.stdout, sys.stderr)
+
+
+def _note(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@click.group(
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="headrace", message="headrace %(version)s")
+@_common
+def headrace() -> None:
+    """SQL views over streams and changing tables, kept correct, fresh and cheap to read."""
+
+
+@headrace.command(epilog=_SQL_EXAMPLES)
+@_common
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    metavar="SCRIPT",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    callback=Input.collect_files,
+    expose_value=False,
+    help='Run a script; "-" is stdin. May be repeated.',
+)
+@click.option(
+    "-c",
+    "--command",
+    "commands",
+    metavar="SQL",
+    multiple=True,
+    callback=Input.collect_commands,
+    expose_value=False,
+    help="Run statements. May be repeated.",
+)
+@_format_option
+@click.pass_context
+def sql(context: click.Context, form: str) -> None:
+    """Run SQL statements and show what they answer.
+
+    Statements run one by one; the first that fails ends the script. With neither -f nor -c, a
+    terminal gets a shell, and anything else on stdin is run as a script.
+    """
+    from headrace.cli.statements import Statements  # noqa: PLC0415  (as above)
+
+    directory = _directory(context)
+    invocation = context.ensure_object(Invocation)
+    keep_quiet(debug=invocation.debug)
+    inputs = Input.given(context)
+    shell = not inputs and sys.stdin.isatty()
+    scripts = [read_input(given) for given in inputs or ([] if shell else [Input("-")])]
+    printer = _printer(form)
+    thread = StatementThread(_note)
+    make_directory(directory, sys.stderr)
+    with opened(directory, invocation, thread, sys.stderr) as database:
+        statements = Statements(database, thread, printer, sys.stderr)
+        if shell:
+            from headrace.cli.shell import Shell  # noqa: PLC0415  (scripts do not need it)
+
+            Shell(statements, directory, debug=invocation.debug).run()
+        for text, file in scripts:
+            statements.run(text, file)
+
+
+@headrace.command()
+@_common
+@_format_option
+@click.argument("name", required=False)
+@click.pass_context
+def verify(context: click.Context, form: str, name: str | None) -> int:
+    """Compare views with their queries, run anew over all history.
+
+    Checks the view NAME, or all views. Exits with 1 if one differs.
+    """
+    from headrace.session import Result  # noqa: PLC0415  (as above)
+
+    directory = _directory(context)
+    invocation = context.ensure_object(Invocation)
+    keep_quiet(debug=invocation.debug)
+    printer = _printer(form)
+    need_directory(directory)
+    thread = StatementThread(_note)
+    text = f"VERIFY {quote(name)}" if name else "VERIFY"
+    with opened(directory, invocation, thread, sys.stderr) as database:
+        with ProgressBar(sys.stderr) as bar:
+            answers = thread.call(
+                lambda: list(database.script(text, progress=bar.update)), database.cancel
+            )
+        table = next(answer.to_arrow() for answer in answers if isinstance(answer, Result))
+        printer.rows(table)
+    bad = zip(table["differences"].to_pylist(), table["verdict"].to_pylist(), strict=True)
+    return _FAILED if any(count or verdict == _STOPPED for count, verdict in bad) else _DONE

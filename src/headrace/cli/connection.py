@@ -1,0 +1,87 @@
+"""Opening a data directory for the length of a command."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from headrace.cli.progress import status
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headrace.cli.statement_thread import StatementThread
+    from headrace.database import Database
+
+
+@dataclass(slots=True)
+class Invocation:
+    """One call of the command: how it connects, and whether it shows stack traces."""
+
+    connect: Callable[[Path], Database]
+    debug: bool = False
+
+
+def connect_to_headrace(directory: Path) -> Database:
+    """Open a data directory in this process."""
+    import headrace  # noqa: PLC0415  (--help does not wait for Spark's packages)
+
+    return headrace.connect(directory)
+
+
+@contextmanager
+def opened(
+    directory: Path, invocation: Invocation, thread: StatementThread, err: TextIO
+) -> Iterator[Database]:
+    """Open the data directory while a block runs.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is no directory, ``conflict`` if it is in use.
+    """
+    with status("starting Spark…", err):
+        database = thread.call(lambda: invocation.connect(directory))
+    try:
+        yield database
+    finally:
+        thread.call(database.close, database.cancel)
+
+
+def make_directory(directory: Path, err: TextIO) -> None:
+    """Create the data directory where it is missing, and say so: a typing error shows."""
+    need_no_file(directory)
+    if directory.exists():
+        return
+    try:
+        directory.mkdir(parents=True)
+    except OSError as error:
+        raise HeadraceError(
+            Code.INVALID,
+            f'data directory "{directory}" cannot be created',
+            detail=f"{error.strerror}.",
+        ) from error
+    err.write(f'created data directory "{directory}"\n')
+    err.flush()
+
+
+def need_directory(directory: Path) -> None:
+    """Refuse to go on without a data directory."""
+    need_no_file(directory)
+    if not directory.exists():
+        raise HeadraceError(
+            Code.INVALID,
+            f'data directory "{directory}" does not exist',
+            hint="Check the path given to --data.",
+        )
+
+
+def need_no_file(directory: Path) -> None:
+    """Refuse a path that is something else than a directory."""
+    if directory.exists() and not directory.is_dir():
+        raise HeadraceError(
+            Code.INVALID,
+            f'data directory "{directory}" is a file',
+            hint="Give --data a directory, or a path that does not exist yet.",
+        )

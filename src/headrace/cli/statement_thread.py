@@ -1,0 +1,100 @@
+"""The thread that statements run on, so that Ctrl-C asks them to stop and never tears them.
+
+Python raises Ctrl-C in the main thread, wherever that happens to be. It only ever waits here:
+a commit, or a call into the JVM, is not cut in two.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, wait
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_PATIENCE = 3
+"""How many times Ctrl-C is pressed until a statement that will not stop is left behind."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C was pressed while a call ran, and the call has ended since.
+
+    ``finished`` says whether it ended well all the same; ``value`` is then what it returned.
+    """
+
+    def __init__(self, *, finished: bool, value: Any = None) -> None:
+        super().__init__()
+        self.finished = finished
+        self.value = value
+
+
+class Abandoned(KeyboardInterrupt):
+    """Ctrl-C was pressed until the wait was given up; the call may still be running."""
+
+
+class StatementThread:
+    """Runs calls one after another; the caller waits, and can be interrupted while it does."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice = notice
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        # A daemon: a statement that is left behind does not keep the process alive.
+        threading.Thread(target=self._run, name="statements", daemon=True).start()
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Begin a call as soon as those before it have ended."""
+        future: Future[T] = Future()
+        self._calls.put((future, function))
+        return future
+
+    def call(self, function: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
+        """Run a call to its end and return its value, or raise its error.
+
+        Raises:
+            Interrupted: Ctrl-C was pressed, ``cancel`` was called, and the call has ended.
+            Abandoned: Ctrl-C was pressed and the call has not ended.
+        """
+        return self.outcome(self.submit(function), cancel)
+
+    def outcome(self, future: Future[T], cancel: Callable[[], None] | None = None) -> T:
+        """Wait for a call that was begun: see :meth:`call`."""
+        presses = 0
+        while True:
+            try:
+                wait([future])
+                break
+            except KeyboardInterrupt as pressed:
+                presses += 1
+                if cancel is None or presses >= _PATIENCE:
+                    raise Abandoned from pressed
+                if presses == _PATIENCE - 1:
+                    self._notice("still cancelling; press Ctrl-C once more to leave at once")
+                # Beside, so that this thread goes on listening to Ctrl-C.
+                threading.Thread(target=_quietly, args=(cancel,), daemon=True).start()
+        if not presses:
+            return future.result()
+        if future.exception() is not None:
+            raise Interrupted(finished=False) from future.exception()
+        raise Interrupted(finished=True, value=future.result())
+
+    def _run(self) -> None:
+        while True:
+            future, function = self._calls.get()
+            try:
+                value = function()
+            except BaseException as error:  # noqa: BLE001  (it is raised where it is waited for)
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+
+def _quietly(cancel: Callable[[], None]) -> None:
+    """Cancel; where that fails, the statement's own end is what is reported."""
+    try:
+        cancel()
+    except Exception:  # noqa: BLE001
+        return

@@ -1,0 +1,122 @@
+"""A database that answers from a script of its own, with the results and errors of the real one."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.serving import Change
+from headrace.session import Progress, Result
+from headrace.sql import split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+TOTALS = pa.table({"user": ["ann", None], "total": pa.array([30, 4], pa.int64())})
+CHANGES = [
+    [Change(1, "+I", 1, {"user": "ann", "total": 30})],
+    [
+        Change(2, "-U", -1, {"user": "ann", "total": 30}),
+        Change(2, "+U", 1, {"user": "ann", "total": 1_000_000}),
+        Change(2, "+I", 2, {"user": None, "total": 4}),
+    ],
+]
+
+
+class FakeSubscription:
+    """Delivers epochs one poll at a time; then ``at_end`` is called at each poll."""
+
+    kind = "changes"
+    columns = ("user", "total")
+
+    def __init__(self, epochs: Sequence[list[Change]], at_end: Callable[[], None]) -> None:
+        self._epochs = list(epochs)
+        self._at_end = at_end
+        self.closed = False
+
+    def poll(self, timeout: float = 0.0) -> list[Change] | None:
+        del timeout
+        if self._epochs:
+            return self._epochs.pop(0)
+        self._at_end()
+        return None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeDatabase:
+    """Knows the statements ``SELECT``, ``BAD``, ``BUG``, ``WAIT``, ``LOAD`` and ``SUBSCRIBE``.
+
+    Anything else is done and said to be done.
+    """
+
+    def __init__(self, at_end: Callable[[], None] = lambda: None) -> None:
+        self.ran: list[str] = []
+        self.closed = False
+        self.answer = TOTALS
+        self.verdicts = [("totals", 2, 0, "equal to batch")]
+        self.at_end = at_end
+        self.waiting = threading.Event()
+        self.subscription: FakeSubscription | None = None
+        self._cancelled = threading.Event()
+
+    def script(
+        self,
+        text: str,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Any]:
+        for source in split(text, file):
+            self.ran.append(source.sql)
+            yield self._run(source, progress)
+
+    def _run(self, source: Any, progress: Callable[[Progress], None] | None) -> Any:
+        match source.sql.split()[0].upper():
+            case "SELECT":
+                return Result(self.answer, 7)
+            case "VERIFY":
+                names = ["view", "rows", "differences", "verdict"]
+                columns = [pa.array([v[i] for v in self.verdicts]) for i in range(len(names))]
+                return Result(pa.Table.from_arrays(columns, names), 7)
+            case "BAD":
+                raise HeadraceError(
+                    Code.INVALID, "it is bad", hint="Make it good.", span=source.span
+                )
+            case "BUG":
+                raise ZeroDivisionError("of nobody's making")
+            case "WAIT":
+                self._cancelled.clear()
+                self.waiting.set()
+                self._cancelled.wait(60)
+                raise HeadraceError(Code.UNAVAILABLE, "the statement was cancelled")
+            case "LOAD":
+                if progress is not None:
+                    progress(Progress("copying a.csv", 512, 2048, "bytes", 3))
+                return Result(None, 7, "9 rows copied")
+            case "SUBSCRIBE":
+                self.subscription = FakeSubscription(CHANGES, self.at_end)
+                return self.subscription
+            case word:
+                return Result(None, 7, f"{word.lower()} is done")
+
+    def relations(self) -> list[tuple[str, str]]:
+        return [("stream", "readings"), ("view", "totals")]
+
+    def columns(self, name: str) -> list[tuple[str, str]]:
+        return {"totals": [("user", "string"), ("total sum", "bigint")]}.get(name, [])
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def in_use(path: Path) -> FakeDatabase:
+    raise HeadraceError(Code.CONFLICT, f'data directory "{path}" is open for writing in process 7')

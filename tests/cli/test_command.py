@@ -1,0 +1,328 @@
+"""The command: formats, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from fake_database import FakeDatabase, in_use
+
+from headrace.cli.command import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Command
+
+
+def _press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+# -- formats -------------------------------------------------------------------------------------
+
+
+def test_a_piped_table_is_plain_aligned_text(command: Command) -> None:
+    assert command.sql("CREATE x; SELECT 1") == 0
+    assert command.out == (
+        "create is done\n user | total\n------+-------\n ann  |    30\n NULL |     4\n"
+    )
+    assert command.err == ""
+
+
+def test_json_has_an_object_a_line_and_messages_beside_it(command: Command) -> None:
+    assert command.sql("CREATE x; SELECT 1", "--format", "json") == 0
+    assert command.out == '{"user":"ann","total":30}\n{"user":null,"total":4}\n'
+    assert command.err == "create is done\n"
+
+
+def test_csv_has_a_header_and_messages_beside_it(command: Command) -> None:
+    assert command.sql("CREATE x; SELECT 1", "--format", "csv") == 0
+    assert command.out == "user,total\r\nann,30\r\n,4\r\n"
+    assert command.err == "create is done\n"
+
+
+def test_a_result_without_rows_still_has_its_header(command: Command) -> None:
+    command.database.answer = pa.table({"n": pa.array([], pa.int32())})
+    assert command.sql("SELECT 1") == 0
+    assert command.out == " n\n---\n"
+    assert command.sql("SELECT 1", "--format", "csv") == 0
+    assert command.out.splitlines() == ["n"]
+    assert command.sql("SELECT 1", "--format", "json") == 0
+    assert command.out == ""
+
+
+def test_two_columns_of_one_name_are_not_lost_in_json(command: Command) -> None:
+    command.database.answer = pa.Table.from_arrays([pa.array([1])] * 2, ["a", "a"])
+    assert command.sql("SELECT 1", "--format", "json") == 1
+    assert "appears twice" in command.err
+
+
+# -- scripts -------------------------------------------------------------------------------------
+
+
+def test_an_error_shows_its_place_and_ends_the_script(command: Command, tmp_path: Path) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text("\ufeffSELECT 1;\n\n  BAD thing;\nCREATE x;\n", encoding="utf-8")
+    assert command("sql", "-f", str(script)) == 1
+    assert command.err == (
+        "error[invalid]: it is bad\n"
+        f"  --> {script}:3:3\n"
+        "   3 |   BAD thing;\n"
+        "         ^^^^^^^^^\n"
+        "hint: Make it good.\n"
+    )
+    assert command.out.startswith(" user")
+    assert command.database.ran == ["SELECT 1", "BAD thing"]
+    assert command.database.closed
+
+
+def test_what_is_piped_in_is_a_script(command: Command) -> None:
+    assert command("sql", stdin=b"SELECT ';' -- a;b\n; CREATE x") == 0
+    assert command.database.ran == ["SELECT ';'", "CREATE x"]
+    assert command("sql", stdin=b"BAD") == 1
+    assert "<stdin>:1:1" in command.err
+
+
+def test_files_and_statements_run_in_the_order_given(command: Command, tmp_path: Path) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text("SELECT 1", encoding="utf-8")
+    assert command("sql", "-f", str(script), "-c", "CREATE x") == 0
+    assert command("sql", "-c", "CREATE y", "-f", str(script)) == 0
+    assert command("sql", "-c", "CREATE z", "-c", "SELECT 2") == 0
+    assert command.database.ran == [
+        *["SELECT 1", "CREATE x"],
+        *["CREATE y", "SELECT 1"],
+        *["CREATE z", "SELECT 2"],
+    ]
+
+
+def test_a_script_that_is_not_utf_8_is_refused_before_anything_runs(
+    command: Command, tmp_path: Path
+) -> None:
+    script = tmp_path / "a.sql"
+    script.write_bytes(b"SELECT '\xe9'")
+    assert command("sql", "-f", str(script)) == 1
+    assert "is not UTF-8" in command.err
+    assert command.database.ran == []
+
+
+def test_no_progress_is_shown_where_there_is_no_terminal(command: Command) -> None:
+    assert command.sql("LOAD x") == 0
+    assert (command.out, command.err) == ("9 rows copied\n", "")
+
+
+# -- changes -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def following(command: Command) -> Command:
+    """Press Ctrl-C when all changes have been delivered."""
+    command.database = FakeDatabase(at_end=_press_ctrl_c)
+    return command
+
+
+def test_changes_are_shown_until_ctrl_c(following: Command) -> None:
+    assert following.sql("SUBSCRIBE totals; CREATE x") == 130
+    assert following.out == (
+        " epoch | op | user | total\n"
+        "-------+----+------+-------\n"
+        "     1 | +I | ann  |    30\n"
+        "     2 | -U | ann  |      30\n"
+        "     2 | +U | ann  | 1000000\n"
+        "     2 | +I | NULL |       4\n"
+        "     2 | +I | NULL |       4\n"
+    )
+    assert following.database.ran == ["SUBSCRIBE totals"]
+    assert following.database.subscription.closed
+    assert following.database.closed
+
+
+def test_changes_in_json_say_epoch_operation_and_row(following: Command) -> None:
+    assert following.sql("SUBSCRIBE totals", "--format", "json") == 130
+    lines = [json.loads(line) for line in following.out.splitlines()]
+    assert lines[:2] == [
+        {"epoch": 1, "op": "+I", "row": {"user": "ann", "total": 30}},
+        {"epoch": 2, "op": "-U", "row": {"user": "ann", "total": 30}},
+    ]
+    assert len(lines) == 5
+
+
+def test_changes_in_csv_have_one_header(following: Command) -> None:
+    assert following.sql("SUBSCRIBE totals", "--format", "csv") == 130
+    assert following.out.splitlines()[:3] == ["epoch,op,user,total", "1,+I,ann,30", "2,-U,ann,30"]
+
+
+# -- failures ------------------------------------------------------------------------------------
+
+
+def test_an_unforeseen_failure_is_a_message_and_not_a_trace(command: Command) -> None:
+    assert command.sql("BUG") == 1
+    assert command.err == (
+        "error[internal]: ZeroDivisionError: of nobody's making\n"
+        "hint: Run the command with --debug to see where it failed.\n"
+    )
+
+
+def test_debug_shows_the_trace(command: Command) -> None:
+    assert command("sql", "--debug", "-c", "BUG") == 1
+    assert "Traceback" in command.err
+    assert "fake_database.py" in command.err
+    assert "hint" not in command.err
+
+
+def test_a_missing_directory_is_created_with_a_notice(command: Command, tmp_path: Path) -> None:
+    command.directory = tmp_path / "new" / "data"
+    assert command.sql("SELECT 1") == 0
+    assert command.err == f'created data directory "{command.directory}"\n'
+    assert command.directory.is_dir()
+
+
+def test_verify_creates_nothing(command: Command, tmp_path: Path) -> None:
+    command.directory = tmp_path / "new"
+    assert command("verify") == 1
+    assert "does not exist" in command.err
+    assert not command.directory.exists()
+
+
+def test_a_file_is_no_data_directory(command: Command, tmp_path: Path) -> None:
+    command.directory = tmp_path / "file"
+    command.directory.touch()
+    assert command.sql("SELECT 1") == 1
+    assert "is a file" in command.err
+
+
+def test_a_directory_in_use_is_an_error(command: Command) -> None:
+    command.connect = in_use
+    assert command.sql("SELECT 1") == 1
+    assert command.err.startswith("error[conflict]: data directory ")
+    assert "is open for writing" in command.err
+
+
+def test_ctrl_c_cancels_the_statement_and_ends_the_script(command: Command) -> None:
+    import threading  # noqa: PLC0415
+
+    def press() -> None:
+        assert command.database.waiting.wait(60)
+        _press_ctrl_c()
+
+    threading.Thread(target=press).start()
+    assert command.sql("WAIT; CREATE x") == 130
+    assert command.database.ran == ["WAIT"]
+    assert command.database.closed
+
+
+# -- usage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sql"], "Missing option '--data DIR'"),
+        (["verify"], "Missing option '--data DIR'"),
+        (["sql", "--data", "x", "-f", "no-such.sql"], "does not exist"),
+        (["sql", "--data", "x", "--format", "xml"], "is not one of"),
+        (["sql", "--data", "x", "-c", "a", "-c", "b", "-f", "-"], "Repeat either -f or -c"),
+        (["sqll"], "No such command"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "headrace --data mill sql -f setup.sql" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"headrace {version('headrace')}\n"
+
+
+# -- verify --------------------------------------------------------------------------------------
+
+
+def test_verify_exits_with_0_where_all_views_are_right(command: Command) -> None:
+    assert command("verify", "totals", "--format", "csv") == 0
+    assert command.out.splitlines()[1] == "totals,2,0,equal to batch"
+    assert command.database.ran == ["VERIFY `totals`"]
+
+
+@pytest.mark.parametrize("wrong", [("t", 2, 1, "differs"), ("t", 0, 0, "stopped")])
+def test_verify_exits_with_1_where_a_view_is_not_known_to_be_right(
+    command: Command, wrong: tuple[str, int, int, str]
+) -> None:
+    command.database.verdicts.append(wrong)
+    assert command("verify") == 1
+    assert "equal to batch" in command.out
+
+
+def test_verify_of_no_views_is_right(command: Command) -> None:
+    command.database.verdicts = []
+    assert command("verify") == 0
+
+
+# -- the real database ---------------------------------------------------------------------------
+
+_SETUP = """
+CREATE STREAM readings (sensor STRING, reading DECIMAL(10, 2));
+INSERT INTO readings VALUES ('a', 1.10), ('b', 5), ('a', 2.20);
+CREATE MATERIALIZED VIEW totals AS
+  SELECT sensor, count(*) AS n, sum(reading) AS total FROM readings GROUP BY sensor;
+SELECT * FROM totals ORDER BY sensor;
+SELECT senso FROM totals;
+"""
+
+
+def _headrace(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    text = "import sys; from headrace.cli.command import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", text, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+        env={**os.environ, "HEADRACE_PARTITIONS": "2", "HEADRACE_DRIVER_MEMORY": "1g"},
+    )
+
+
+@pytest.mark.spark
+def test_a_script_runs_from_end_to_end_and_the_next_process_goes_on(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    first = _headrace("--data", data, "sql", stdin=_SETUP)
+    assert first.stdout == (
+        "created stream readings\n"
+        "3 rows inserted\n"
+        "created view totals over 3 rows\n"
+        " sensor | n | total\n"
+        "--------+---+-------\n"
+        " a      | 2 |  3.30\n"
+        " b      | 1 |  5.00\n"
+    )
+    assert first.returncode == 1
+    assert 'created data directory "' in first.stderr
+    assert '"senso"' in first.stderr
+    assert "--> <stdin>:7:8" in first.stderr
+    assert "Traceback" not in first.stderr
+
+    insert = "INSERT INTO readings VALUES ('b', -5);"
+    query = "SELECT total FROM totals WHERE sensor = 'b'; VERIFY"
+    second = _headrace("sql", "--data", data, "--format", "json", "-c", insert + query)
+    answers = [json.loads(line) for line in second.stdout.splitlines()]
+    assert answers == [
+        {"total": "0.00"},
+        {"view": "totals", "rows": 2, "differences": 0, "verdict": "equal to batch"},
+    ]
+    assert (second.returncode, second.stderr) == (0, "1 row inserted\n")
