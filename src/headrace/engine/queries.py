@@ -109,10 +109,10 @@ class Queries:
         with self._reading(shares):
             return self._answer(self._canonical, text)
 
-    def count(self, view: View, shares: Mapping[RelationId, Share]) -> int:
-        """Return how many rows a view has over canonical history."""
+    def stored_rows(self, view: View, shares: Mapping[RelationId, Share]) -> int:
+        """Return how many rows are stored of a view."""
         with self._reading(shares):
-            text = f"SELECT count(*) AS n FROM {quote(view.name)}"
+            text = f"SELECT count(*) AS n FROM {quote(_stored(view))}"
             return int(self._answer(self._canonical, text)["n"][0].as_py())
 
     # -- canonical history -----------------------------------------------------------------

@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,29 +71,36 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
     )
     if scratch is not None:
         builder = builder.config("spark.local.dir", str(scratch))
-    with _quiet_start():
+    with _quiet():
         spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
+        spark.sparkContext.setLogLevel("OFF")
     return spark
 
 
-class _quiet_start:  # noqa: N801  (reads as a phrase where it is used)
-    """Keep the JVM's start-up notes off the terminal."""
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Send what the JVM writes to standard error, now and later, to a file nobody has to read.
 
-    def __enter__(self) -> None:
-        self._home = tempfile.mkdtemp(prefix="headrace-log4j-")
-        quiet = Path(self._home) / "log4j2.properties"
-        quiet.write_text("rootLogger.level = off\n", encoding="utf-8")
-        self._before = os.environ.get("SPARK_SUBMIT_OPTS")
-        option = f"-Dlog4j2.configurationFile={quiet.as_uri()}"
-        os.environ["SPARK_SUBMIT_OPTS"] = f"{self._before or ''} {option}".strip()
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is None:
-            os.environ.pop("SPARK_SUBMIT_OPTS", None)
-        else:
-            os.environ["SPARK_SUBMIT_OPTS"] = self._before
-        shutil.rmtree(self._home, ignore_errors=True)
+    The JVM and Spark's workers inherit the descriptor; this process gets its own one back.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile(prefix="headrace-spark-") as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            log.seek(0)
+            tail = log.read()[-2000:].decode(errors="replace").strip()
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                "Spark could not be started",
+                detail=f"{error}\n{tail}",
+                hint="Check the Java installation, or the Spark master that is set.",
+            ) from error
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def java_home() -> Path | None:

@@ -1,0 +1,95 @@
+"""A circuit as text: its operators, what each keeps and what a change costs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from headrace.catalyst import plan
+from headrace.circuit.circuit import (
+    Aggregate,
+    Circuit,
+    Join,
+    Node,
+    Output,
+    Source,
+    Stateless,
+    Sum,
+    inputs,
+)
+from headrace.operators import StatefulOperator
+from headrace.types import ArrangementId, RelationId
+
+Sizes = Mapping[ArrangementId, tuple[int, int]]
+"""Physical rows and bytes of each arrangement; empty for a view that does not exist yet."""
+
+
+def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes) -> list[str]:
+    """Return the lines of the circuit, the output first, inputs indented below what uses them."""
+    return list(_lines(circuit.output, 0, name_of, sizes))
+
+
+def _lines(
+    node: Node | Output, depth: int, name_of: Callable[[RelationId], str], sizes: Sizes
+) -> Iterator[str]:
+    indent = "  " * depth
+    yield indent + _title(node, name_of)
+    if isinstance(node, Join | Aggregate | Output):
+        for id_, layout in zip(node.arrangements, _operator(node).layouts, strict=True):
+            rows, size = sizes.get(id_, (0, 0))
+            held = f", {rows:,} rows, {size:,} bytes" if id_ in sizes else ""
+            key = ", ".join(layout.key) or "()"
+            columns = len(layout.columns.names)
+            yield f"{indent}    keeps {id_} by ({key}): {columns} columns{held}"
+        yield f"{indent}    per change: {_cost(node)}"
+    for child in inputs(node):
+        yield from _lines(child, depth + 1, name_of, sizes)
+
+
+def _operator(node: Join | Aggregate | Output) -> StatefulOperator:
+    return node.operator
+
+
+def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
+    match node:
+        case Source():
+            columns = ", ".join(a.name for a in node.plan.attributes)
+            return f"Source {name_of(node.plan.relation)} ({columns})"
+        case Stateless():
+            return _stateless(node.plan)
+        case Sum():
+            return f"Union of {len(node.children)}, linear"
+        case Join():
+            on = " AND ".join(
+                f"{a.text} = {b.text}"
+                for a, b in zip(node.plan.left_keys, node.plan.right_keys, strict=True)
+            )
+            rest = f", then {node.plan.residual.text}" if node.plan.residual else ""
+            return f"InnerJoin on {on}{rest}, bilinear"
+        case Aggregate():
+            by = ", ".join(e.text for e in node.plan.grouping) or "()"
+            calls = ", ".join(call.text for call in node.plan.functions)
+            return f"LinearAggregate by ({by}): {calls or 'distinct keys'}"
+        case Output():
+            return "Integrate: the view's rows"
+
+
+def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -> str:
+    match node:
+        case plan.Project():
+            return f"Project ({', '.join(a.name for a in node.attributes)}), linear"
+        case plan.Filter():
+            return f"Filter {node.condition.text}, linear"
+        case plan.Expand():
+            return f"Expand into {len(node.projections)}, linear"
+        case plan.Generate():
+            return f"Generate {node.text}, linear"
+
+
+def _cost(node: Join | Aggregate | Output) -> str:
+    match node:
+        case Join():
+            return "one lookup on the other side, and the pairs that come and go; no recompute"
+        case Aggregate():
+            return "one lookup of its group's totals, up to two rows out; no recompute"
+        case Output():
+            return "one row written; no lookup, no recompute"

@@ -1,0 +1,257 @@
+"""The composition root: wires the parts of one database together, and holds no logic."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headrace.catalog import Catalog
+from headrace.engine.engine import Engine
+from headrace.engine.queries import Queries
+from headrace.engine.session import start_spark
+from headrace.errors import Code, HeadraceError, Span
+from headrace.ledger import DirectoryLock, Ledger, ProducerPosition
+from headrace.runtime.compaction import Compaction
+from headrace.runtime.epoch import EpochLoop
+from headrace.runtime.pump import Pump
+from headrace.session import Instance, Progress, Result, Session, Subscription
+from headrace.settings import Settings
+from headrace.sources.log_reader import EmbeddedLog
+from headrace.sql import Query, parse_statement, split
+from headrace.types import Epoch
+
+Rows = pa.Table | Sequence[Mapping[str, Any]] | Any
+"""Arrow, pandas, or a list of dicts or tuples."""
+
+
+def connect(
+    path: str | Path = "data", *, spark: SparkSession | None = None, **settings: Any
+) -> Database:
+    """Open the database in a directory, which is created if there is none.
+
+    Spark runs in this process; give ``spark`` to use a session that exists. See
+    :class:`headrace.settings.Settings` for the other keywords.
+
+    Raises:
+        HeadraceError: ``conflict`` if another process has it open; ``corrupt`` if its files are
+            damaged; ``invalid`` for settings that do not exist.
+    """
+    return Database(Path(path), Settings.of(settings), spark)
+
+
+class Database:
+    """An open database. A context manager; safe to use from several threads.
+
+    All statements through one Database are one session: reads see what was written before.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: Settings,
+        spark: SparkSession | None = None,
+        fault: Callable[[str], None] = lambda _stage: None,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self._open = False
+        for folder in (directory, *(directory / n for n in ("log", "runs", "attempts"))):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._lock = DirectoryLock(directory)
+        try:
+            self._ledger = Ledger.open(directory / "ledger.db")
+            self._ledger.acquire()
+            partitions = self._partitions()
+            self._own_spark = spark is None
+            self._spark = spark or start_spark(settings.spark)
+            engine = Engine(self._spark, partitions, EmbeddedLog())
+            queries = Queries(self._spark, directory.resolve(), partitions, EmbeddedLog())
+            loop = EpochLoop(
+                directory.resolve(),
+                self._ledger,
+                engine,
+                settings.runtime,
+                partitions,
+                Catalog(),
+                fault,
+            )
+            compaction = Compaction(loop)
+            self._pump = Pump(loop, compaction)
+            self.instance = Instance(
+                directory.resolve(), self._ledger, engine, queries, loop, self._pump
+            )
+            compaction.sweep_strays()
+            self.instance.restore()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._open = True
+        self._session = Session(self.instance, lambda: self._open)
+        self._using = threading.RLock()
+        if settings.continuous:
+            self._pump.start()
+
+    def _partitions(self) -> int:
+        """Return the number of slices; stored runs keep to the one they were written with."""
+        stored = self._ledger.get("partitions")
+        if stored is None:
+            self._ledger.set("partitions", self.settings.partitions)
+            return self.settings.partitions
+        return int(stored)
+
+    # -- statements ------------------------------------------------------------------------
+
+    def sql(
+        self,
+        text: str,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Result | Subscription:
+        """Run one statement, or several separated by semicolons; return the last one's result."""
+        result: Result | Subscription | None = None
+        for result in self.script(text, file=file, progress=progress):
+            pass
+        if result is None:
+            span = Span(text, 0, len(text), file)
+            raise HeadraceError(Code.INVALID, "there is no statement to run", span=span)
+        return result
+
+    def script(
+        self,
+        text: str,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result | Subscription]:
+        """Run statements one by one, yielding the result of each as it is there."""
+        statements = [parse_statement(source) for source in split(text, file)]
+        for statement in statements:
+            self._require_open()
+            with self._using:
+                if progress is not None:
+                    self._session.report = progress
+                try:
+                    result = self._session.run(statement)
+                finally:
+                    self._session.report = lambda _: None
+            yield result
+
+    def insert(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """Append rows to a stream or table, durably; return how many were taken.
+
+        With ``producer`` and a ``sequence`` that grows with each call, a call that is repeated
+        because its outcome was not known takes effect once.
+        """
+        self._require_open()
+        position = None
+        if producer is not None and sequence is not None:
+            position = ProducerPosition(producer, sequence)
+        with self._using:
+            schema = self.instance.catalog.resolve(name).schema
+            return self._session.insert(name, _table(rows, schema), position)
+
+    def subscribe(self, query: str, *, after: Epoch | None = None) -> Subscription:
+        """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch."""
+        self._require_open()
+        text = query if " " in query.strip() else f"SELECT * FROM {query}"
+        with self._using:
+            statement = parse_statement(split(text)[0])
+            if not isinstance(statement, Query):
+                raise HeadraceError(Code.INVALID, "only a query can be followed")
+            return self._session.subscribe(statement, after)
+
+    def flush(self) -> Epoch:
+        """Wait until everything that was written is readable; return the epoch."""
+        self._require_open()
+        return self.instance.settle()
+
+    def verify(self, name: str | None = None) -> Result | Subscription:
+        """Compare views with an independent recompute by plain Spark batch."""
+        return self.sql(f"VERIFY {name}" if name else "VERIFY")
+
+    # -- state -----------------------------------------------------------------------------
+
+    def relations(self) -> list[tuple[str, str]]:
+        """Return the kind and name of every stream, table and view."""
+        return [(r.kind, r.name) for r in self.instance.catalog if not r.name.startswith("__")]
+
+    def columns(self, name: str) -> list[tuple[str, str]]:
+        """Return the name and type of a relation's columns."""
+        return [(c.name, c.sql) for c in self.instance.catalog.resolve(name).schema.columns]
+
+    def pending(self) -> int:
+        """Return how many changes have arrived that no epoch has read yet."""
+        return self.instance.loop.pending()
+
+    def compact(self) -> None:
+        """Merge runs until none is due, now instead of in the background."""
+        while self._pump.compaction.run():
+            pass
+
+    def cancel(self) -> None:
+        """Cancel what Spark runs now: the statement that waits for it fails."""
+        self._spark.sparkContext.cancelAllJobs()
+
+    def close(self) -> None:
+        """Stop the epochs and release the directory; a session of Spark of its own ends too."""
+        if not self._open:
+            return
+        self._open = False
+        with self.instance.loop.published:
+            self.instance.loop.published.notify_all()
+        self._pump.close()
+        self._ledger.close()
+        self._lock.release()
+        if self._own_spark:
+            self._spark.stop()
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise HeadraceError(Code.UNAVAILABLE, "the database is closed")
+        if self._pump.error is not None and self._pump.error.code is Code.CORRUPT:
+            raise self._pump.error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _table(rows: Rows, schema: Any) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if hasattr(rows, "to_records") and hasattr(rows, "columns"):
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    dicts = [row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True))
+             for row in rows]
+    given = {name.lower() for row in dicts for name in row}
+    fields = [f for f in schema.arrow if f.name.lower() in given]
+    unknown = given - {f.name.lower() for f in fields}
+    if unknown:
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{min(unknown)}" does not exist',
+            hint=f"There are: {', '.join(schema.names)}.",
+        )
+    folded = [{name.lower(): value for name, value in row.items()} for row in dicts]
+    try:
+        arrays = [pa.array([row.get(f.name.lower()) for row in folded], f.type) for f in fields]
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise HeadraceError(Code.INVALID, f"a row does not fit: {error}") from error
+    return pa.Table.from_arrays(arrays, names=[f.name for f in fields])

@@ -1,0 +1,90 @@
+"""The threads that keep a database moving: one makes epochs, one compacts.
+
+A pump makes an epoch as soon as something has arrived, so epochs are short when little arrives
+and larger when much does. An idle database does no work: the threads wait to be woken.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from headrace.errors import HeadraceError
+from headrace.runtime.compaction import Compaction
+from headrace.runtime.epoch import EpochLoop
+from headrace.types import Epoch
+
+_RETRY_SECONDS = 1.0
+_COMPACT_EVERY = 8
+"""Epochs between two passes of compaction."""
+
+
+@dataclass(slots=True)
+class Pump:
+    """Runs the epochs of one loop in the background until it is closed.
+
+    ``error`` is what the last epoch failed with; the pump tries again until it succeeds.
+    """
+
+    loop: EpochLoop
+    compaction: Compaction
+    error: HeadraceError | None = None
+    _arrived: threading.Event = field(default_factory=threading.Event)
+    _due: threading.Event = field(default_factory=threading.Event)
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _compacted: Epoch = Epoch(0)
+
+    def start(self) -> None:
+        """Start both threads."""
+        for name, work in (("epochs", self._make_epochs), ("compaction", self._compact)):
+            thread = threading.Thread(target=work, name=f"headrace-{name}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell the pump that something has arrived."""
+        self._arrived.set()
+
+    def close(self) -> None:
+        """Stop after the epoch at hand."""
+        self._closed.set()
+        self._arrived.set()
+        self._due.set()
+        for thread in self._threads:
+            thread.join()
+
+    def made(self, epoch: Epoch) -> None:
+        """Take note of an epoch, whoever made it: enough of them make a compaction due."""
+        if epoch - self._compacted >= _COMPACT_EVERY:
+            self._compacted = epoch
+            self._due.set()
+
+    def _make_epochs(self) -> None:
+        while not self._closed.is_set():
+            self._arrived.wait()
+            self._arrived.clear()
+            try:
+                while not self._closed.is_set():
+                    epoch = self.loop.advance()
+                    if epoch is None:
+                        break
+                    self.made(epoch)
+                self.error = None
+            except HeadraceError as error:
+                self.error = error
+                self._closed.wait(_RETRY_SECONDS)
+                self._arrived.set()
+
+    def _compact(self) -> None:
+        while not self._closed.is_set():
+            self._due.wait()
+            self._due.clear()
+            if self._closed.is_set():
+                return
+            try:
+                while self.compaction.run() and not self._closed.is_set():
+                    pass
+            except HeadraceError as error:
+                self.error = error

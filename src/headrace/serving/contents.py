@@ -1,0 +1,72 @@
+"""Contents of tables and views straight from their spines: whole, by key, and as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.ledger import Ledger
+from headrace.runtime.shares import run_file
+from headrace.serving.keys import can_hash, spark_hash
+from headrace.spine import Spine
+from headrace.types import ArrangementId, Epoch
+from headrace.zset import HASH, WEIGHT, Layout, ZSet
+
+_SCAN_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Reads the contents that one arrangement holds."""
+
+    ledger: Ledger
+    directory: Path
+    id: ArrangementId
+    layout: Layout
+
+    def whole(self, epoch: Epoch) -> pa.Table:
+        """Return all rows at an epoch, each as often as it is there; in no particular order."""
+        parts = [repeated(part) for part in self._spine(epoch).scan(_SCAN_ROWS)]
+        schema = self.layout.columns
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def can_look_up(self) -> bool:
+        """Tell whether :meth:`by_key` serves this arrangement."""
+        return bool(self.layout.key) and all(can_hash(type_) for type_ in self._key_types())
+
+    def by_key(self, key: Sequence[object], epoch: Epoch) -> pa.Table:
+        """Return the rows with this key, without a scan; see :meth:`can_look_up`."""
+        types = self._key_types()
+        hashes = np.array([spark_hash(key, types)], np.int64)
+        values = [pa.array([v], type=t) for v, t in zip(key, types, strict=True)]
+        _, rows = self._spine(epoch).lookup(hashes, values)
+        return repeated(rows)
+
+    def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
+        """Yield the consolidated change of each epoch in ``(after, upto]`` that has one."""
+        by_epoch: dict[Epoch, list[ZSet]] = {}
+        for run in self.ledger.delta_runs(self.id, after, upto):
+            spine = Spine.open(self.directory / "runs", self.layout, [run_file(run)])
+            by_epoch.setdefault(run.added, []).extend(spine.scan(_SCAN_ROWS))
+        for epoch in sorted(by_epoch):
+            yield epoch, ZSet.sum_of(self.layout, by_epoch[epoch]).consolidated()
+
+    def _spine(self, epoch: Epoch) -> Spine:
+        runs = [run_file(run) for run in self.ledger.spine(self.id, epoch)]
+        return Spine.open(self.directory / "runs", self.layout, runs)
+
+    def _key_types(self) -> list[pa.DataType]:
+        return [self.layout.columns.field(name).type for name in self.layout.key]
+
+
+def repeated(rows: ZSet) -> pa.Table:
+    """Return the rows without their weights, each as often as its weight says."""
+    table = rows.table.drop_columns([HASH, WEIGHT])
+    weights = rows.weights
+    if (weights == 1).all():
+        return table
+    return table.take(pa.array(np.repeat(np.arange(rows.rows), weights.clip(0))))

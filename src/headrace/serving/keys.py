@@ -1,0 +1,37 @@
+"""Spark's ``xxhash64`` of plain values, so that a key can be looked up without a Spark job.
+
+The hash of a row chains: each column is hashed with the hash so far as the seed, 42 at first; a
+NULL leaves it as it is. Integers of up to 32 bits are hashed as 4 bytes, longer ones as 8.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import pyarrow as pa
+import xxhash
+
+_SEED = 42
+
+
+def can_hash(type_: pa.DataType) -> bool:
+    """Tell whether values of the type can be hashed here."""
+    return pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_boolean(type_)
+
+
+def spark_hash(values: Sequence[object], types: Sequence[pa.DataType]) -> int:
+    """Return the signed 64-bit hash of one row of values; see :func:`can_hash` for the types."""
+    seed = _SEED
+    for value, type_ in zip(values, types, strict=True):
+        if value is None:
+            continue
+        seed = xxhash.xxh64_intdigest(_bytes(value, type_), seed)
+    return seed - (1 << 64) if seed >> 63 else seed
+
+
+def _bytes(value: object, type_: pa.DataType) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    assert isinstance(value, int)  # noqa: S101  (bool is an int)
+    return struct.pack("<q" if pa.types.is_int64(type_) else "<i", value)

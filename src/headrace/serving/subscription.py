@@ -1,0 +1,76 @@
+"""Following a view: its contents, then its changes, by whole epochs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.serving.contents import Contents
+from headrace.types import Epoch
+from headrace.zset import WEIGHT, ZSet
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row that came or went in one epoch.
+
+    ``operation`` is ``+I``, ``-U``, ``+U`` or ``-D``; ``weight`` is how many copies of the row
+    came (positive) or went (negative).
+    """
+
+    epoch: Epoch
+    operation: str
+    weight: int
+    row: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Follower:
+    """Turns the changelog of one arrangement into changes, in order, from an epoch on.
+
+    ``at`` is the last epoch that was delivered: a later follower can start from there. None means
+    that the contents have not been delivered yet. Changes are paired to updates by ``key``.
+    """
+
+    contents: Contents
+    key: tuple[str, ...]
+    last_epoch: Callable[[], Epoch]
+    at: Epoch | None = None
+    _pending: list[Change] = field(default_factory=list)
+
+    def poll(self) -> list[Change] | None:
+        """Return the changes of the epochs since the last call; None where there are no epochs."""
+        last = self.last_epoch()
+        if self.at is None:
+            self.at = last
+            return [
+                Change(last, "+I", 1, row) for row in self.contents.whole(last).to_pylist()
+            ]
+        if last <= self.at:
+            return None
+        changes = [
+            change
+            for epoch, rows in self.contents.changes(self.at, last)
+            for change in self._operations(epoch, rows)
+        ]
+        self.at = last
+        return changes
+
+    def _operations(self, epoch: Epoch, rows: ZSet) -> Iterator[Change]:
+        """Pair what went with what came under one key; without a unique key nothing is paired."""
+        went: dict[Any, list[tuple[dict[str, Any], int]]] = defaultdict(list)
+        came: dict[Any, list[tuple[dict[str, Any], int]]] = defaultdict(list)
+        names = self.contents.layout.columns.names
+        for row in rows.table.to_pylist():
+            weight = row[WEIGHT]
+            plain = {name: row[name] for name in names}
+            key = repr([row[name] for name in self.key])
+            (came if weight > 0 else went)[key].append((plain, weight))
+        for key in dict.fromkeys([*went, *came]):
+            paired = bool(self.key) and key in went and key in came
+            for plain, weight in went[key]:
+                yield Change(epoch, "-U" if paired else "-D", weight, plain)
+            for plain, weight in came[key]:
+                yield Change(epoch, "+U" if paired else "+I", weight, plain)

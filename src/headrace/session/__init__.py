@@ -1,0 +1,7 @@
+"""Statements carried out on an open database."""
+
+from headrace.session.instance import Instance
+from headrace.session.results import Freshness, Progress, Result
+from headrace.session.session import Session, Subscription
+
+__all__ = ["Freshness", "Instance", "Progress", "Result", "Session", "Subscription"]

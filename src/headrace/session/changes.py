@@ -1,0 +1,340 @@
+"""INSERT, UPDATE, DELETE, TRUNCATE and COPY: what writes to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.catalog import Relation, Stream, Table, View
+from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.ledger import LoadProgress, ProducerPosition
+from headrace.session.instance import Instance
+from headrace.session.literals import plain_values
+from headrace.session.results import Progress
+from headrace.sources.files import FileOptions, identity, read_file
+from headrace.sources.files import Progress as FileProgress
+from headrace.sql import Assignment, Copy, Delete, Insert, Name, Truncate, Update, quote
+from headrace.types import Column, Offset, Schema
+from headrace.zset import WEIGHT
+
+Report = Callable[[Progress], None]
+Written = tuple[int, Offset]
+"""How many changes were appended, and the log's end after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Writes to the streams and tables of one instance; durable when a method returns."""
+
+    instance: Instance
+    progress: Report
+
+    # -- statements ------------------------------------------------------------------------
+
+    def insert(self, statement: Insert) -> Written:
+        """Append the rows of a query; by primary key, a row replaces the one that is there."""
+        relation = self.target(statement.target)
+        columns = _chosen(relation, statement.columns, statement.span)
+        span = statement.query.span
+        rows = plain_values(statement.query.text, columns)
+        if rows is None:
+            rows = self._evaluated(span, columns)
+        return self.append(relation, _completed(relation.schema, rows), span)
+
+    def append(
+        self,
+        relation: Stream | Table,
+        rows: pa.Table,
+        span: Span | None = None,
+        producer: ProducerPosition | None = None,
+    ) -> Written:
+        """Append rows of just the relation's columns, as insertions."""
+        _require_present(relation, rows, span)
+        if isinstance(relation, Table):
+            rows = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, np.int64)))
+        with self.instance.appending:
+            end = self.instance.append(relation, rows, producer=producer)
+        return rows.num_rows, end
+
+    def update(self, statement: Update) -> Written:
+        """Replace the rows that match, all seen as of the changes before this one."""
+        table = self._table(statement.target)
+        names = table.schema.names
+        for assignment in statement.assignments:
+            _require_column(table, assignment.column, assignment.span)
+        text = self._update_text(table, statement.assignments)
+        with _CaughtUp(self.instance):
+            found = self._matching(table, text, statement.where, statement.span)
+            old = found.select(range(len(names)))
+            new = found.select(range(len(names), 2 * len(names))).rename_columns(list(names))
+            new = new.cast(table.schema.arrow)
+            _require_present(table, new, statement.span)
+            if not table.primary_key:
+                changes = [_weighted(old, -1), _weighted(new, 1)]
+            else:
+                moved = not {a.column.lower() for a in statement.assignments}.isdisjoint(
+                    name.lower() for name in table.primary_key
+                )
+                if moved:
+                    _require_distinct(table, new, statement.span)
+                changes = [*([_weighted(old, -1)] if moved else []), _weighted(new, 1)]
+            return old.num_rows, self._append_changes(table, changes)
+
+    def delete(self, statement: Delete) -> Written:
+        """Delete the rows that match, all seen as of the changes before this one."""
+        table = self._table(statement.target)
+        text = ", ".join(quote(name) for name in table.schema.names)
+        with _CaughtUp(self.instance):
+            old = self._matching(table, text, statement.where, statement.span)
+            return old.num_rows, self._append_changes(table, [_weighted(old, -1)])
+
+    def truncate(self, statement: Truncate) -> Written:
+        """Delete all rows of a table."""
+        return self.delete(Delete(statement.target, statement.span))
+
+    def copy(self, statement: Copy) -> tuple[int, int, Offset, str]:
+        """Append a file's rows, in parts; rows that do not fit are kept aside with the reason.
+
+        Returns the rows appended and rejected, the log's end, and a note. A load of the same file
+        that was interrupted is resumed where it stopped.
+        """
+        relation = self.target(statement.target)
+        path = Path(statement.path)
+        pairs = [(option.key, option.value) for option in statement.options]
+        try:
+            options = FileOptions.of(path, pairs)
+            chosen = _chosen(relation, statement.columns, statement.span)
+            source, resumed = self._load(relation, path)
+            note = f", resumed at byte {resumed.position:,}" if resumed else ""
+            done, rejected, end = 0, 0, Offset(0)
+            chunks = read_file(path, Schema(chosen), options, resumed)
+            for chunk in chunks:
+                rows = _completed(relation.schema, chunk.table)
+                if isinstance(relation, Table):
+                    rows = _weighted(rows, 1)
+                done += rows.num_rows
+                rejected += len(chunk.rejects)
+                load = LoadProgress(source, chunk.progress.to_json())
+                with self.instance.appending:
+                    end = self.instance.append(relation, rows, load=load, rejects=chunk.rejects)
+                self.progress(
+                    Progress(
+                        f"copying {path.name}",
+                        chunk.bytes_done,
+                        chunk.bytes_total,
+                        "bytes",
+                        rejected,
+                    )
+                )
+            finished = LoadProgress(source, {}, finished=True)
+            with self.instance.appending:
+                end = self.instance.append(relation, rows_of_none(relation), load=finished)
+        except HeadraceError as error:
+            raise error.at(statement.path_span) from error
+        return done, rejected, end, note
+
+    # -- targets ---------------------------------------------------------------------------
+
+    def target(self, name: Name) -> Stream | Table:
+        """Return the stream or table that a statement writes to."""
+        relation = self.instance.catalog.resolve(name.dotted, name.span)
+        return self.target_of(relation, name.span)
+
+    def target_of(self, relation: Relation, span: Span | None = None) -> Stream | Table:
+        """Return the relation, which must be one that can be written to."""
+        if isinstance(relation, View):
+            raise HeadraceError(
+                Code.INVALID,
+                f'view "{relation.name}" cannot be written to',
+                hint="Write to the streams and tables that it is over.",
+                span=span,
+            )
+        return relation
+
+    def _table(self, name: Name) -> Table:
+        relation = self.target(name)
+        if isinstance(relation, Stream):
+            raise HeadraceError(
+                Code.INVALID,
+                f'stream "{relation.name}" can only be added to',
+                hint="Use a TABLE for rows that change.",
+                span=name.span,
+            )
+        return relation
+
+    def _load(self, relation: Stream | Table, path: Path) -> tuple[str, FileProgress | None]:
+        """Return the name of the next load of the file, and where an unfinished one stopped."""
+        if not path.is_file():
+            return str(path), None  # the reader says what is wrong with it
+        base, times = identity(path), 1
+        while True:
+            source = f"{base}|{times}"
+            load = self.instance.ledger.load_of(relation.id, source)
+            if load is None:
+                return source, None
+            if not load.finished:
+                return source, FileProgress.of_json(load.progress)
+            times += 1
+
+    # -- evaluation ------------------------------------------------------------------------
+
+    def _evaluated(self, span: Span, columns: tuple[Column, ...]) -> pa.Table:
+        """Have Spark evaluate a query and cast its columns, an overflow being an error."""
+        engine = self.instance.engine
+        with engine.planning:
+            analysed = engine.planner.analyse(span)
+        given = analysed.schema.columns
+        if len(given) != len(columns):
+            raise HeadraceError(
+                Code.INVALID,
+                f"{len(columns)} columns are to be filled, but the query has {len(given)}",
+                detail=f"Columns: {', '.join(column.name for column in columns)}.",
+                span=span,
+            )
+        casts = ", ".join(
+            f"CAST(`c{i}` AS {column.type.simpleString()}) AS {quote(column.name)}"
+            for i, column in enumerate(columns)
+        )
+        aliases = ", ".join(f"`c{i}`" for i in range(len(columns)))
+        text = f"SELECT {casts} FROM ({span.source}\n) AS `__given`({aliases})"
+        epoch = self.instance.settle()
+        try:
+            return self.instance.queries.select(text, self.instance.shares(analysed.reads, epoch))
+        except HeadraceError as error:
+            raise error.at(span) from error
+
+    def _update_text(self, table: Table, assignments: tuple[Assignment, ...]) -> str:
+        given = {a.column.lower(): a.expression.text for a in assignments}
+        old = [quote(name) for name in table.schema.names]
+        new = [
+            f"CAST(({given[c.name.lower()]}) AS {c.type.simpleString()}) AS `__new{i}`"
+            if c.name.lower() in given
+            else f"{quote(c.name)} AS `__new{i}`"
+            for i, c in enumerate(table.schema.columns)
+        ]
+        return ", ".join([*old, *new])
+
+    def _matching(self, table: Table, columns: str, where: Any, span: Span) -> pa.Table:
+        condition = "" if where is None else f" WHERE ({where.text})"
+        text = f"SELECT {columns} FROM {quote(table.name)}{condition}"
+        engine, whole = self.instance.engine, Span(text, 0, len(text))
+        try:
+            with engine.planning:
+                analysed = engine.planner.analyse(whole)
+            epoch = self.instance.ledger.last_epoch()
+            shares = self.instance.shares((*analysed.reads, table.id), epoch)
+            return self.instance.queries.select(text, shares)
+        except HeadraceError as error:
+            raise HeadraceError(
+                error.code, error.primary, error.detail, error.hint, _found(error.span, span)
+            ) from error
+
+    def _append_changes(self, table: Table, changes: Iterable[pa.Table]) -> Offset:
+        rows = pa.concat_tables(changes)
+        with self.instance.appending:
+            return self.instance.append(table, rows)
+
+
+@dataclass(slots=True)
+class _CaughtUp:
+    """Holds the database still with all changes read: nothing comes in between."""
+
+    instance: Instance
+
+    def __enter__(self) -> None:
+        self.instance.loop.lock.acquire()
+        self.instance.appending.acquire()
+        try:
+            self.instance.settle()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.instance.appending.release()
+        self.instance.loop.lock.release()
+
+
+def rows_of_none(relation: Stream | Table) -> pa.Table:
+    """Return no rows."""
+    return relation.schema.arrow.empty_table()
+
+
+def _weighted(rows: pa.Table, weight: int) -> pa.Table:
+    return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, np.int64)))
+
+
+def _chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tuple[Column, ...]:
+    if not names:
+        return relation.schema.columns
+    by_name = {column.name.lower(): column for column in relation.schema.columns}
+    for name in names:
+        _require_column(relation, name, span)
+    return tuple(by_name[name.lower()] for name in names)
+
+
+def _require_column(relation: Stream | Table, name: str, span: Span) -> None:
+    known = relation.schema.names
+    if name.lower() in {column.lower() for column in known}:
+        return
+    close = nearest(name, known)
+    raise HeadraceError(
+        Code.INVALID,
+        f'column "{name}" does not exist in {relation.kind} "{relation.name}"',
+        hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(known)}.",
+        span=_found_text(name, span),
+    )
+
+
+def _completed(schema: Schema, rows: pa.Table) -> pa.Table:
+    """Return the rows with the columns of the schema, in its order; those not given are NULL."""
+    arrays = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema.arrow
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def _require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
+    for column in relation.schema.columns:
+        found = rows[column.name]
+        if column.nullable or found.null_count == 0:
+            continue
+        row = found.is_null().to_pylist().index(True) + 1
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{column.name}" of {relation.kind} "{relation.name}" is NULL in row {row}',
+            hint="Give it a value: it is NOT NULL or part of the primary key.",
+            span=span,
+        )
+
+
+def _require_distinct(table: Table, rows: pa.Table, span: Span) -> None:
+    keys = rows.select(list(table.primary_key))
+    if keys.group_by(list(table.primary_key)).aggregate([]).num_rows < rows.num_rows:
+        raise HeadraceError(
+            Code.INVALID,
+            f'the update would give two rows of table "{table.name}" the same primary key',
+            span=span,
+        )
+
+
+def _found(blamed: Span | None, statement: Span) -> Span:
+    """Return where in the statement stands what was blamed in a query made from it."""
+    if blamed is None:
+        return statement
+    return _found_text(blamed.text[blamed.start : blamed.end], statement)
+
+
+def _found_text(text: str, statement: Span) -> Span:
+    at = statement.text.lower().find(text.lower(), statement.start, statement.end)
+    if at < 0 or not text:
+        return statement
+    return Span(statement.text, at, at + len(text), statement.file, statement.line)

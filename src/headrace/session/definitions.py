@@ -1,0 +1,245 @@
+"""CREATE and DROP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.catalog import Relation, Stream, Table, View
+from headrace.errors import Code, HeadraceError, Span, masked, nearest
+from headrace.session.instance import HIDDEN, Instance
+from headrace.session.results import Progress
+from headrace.sql import (
+    ColumnDefinition,
+    CreateMaterializedView,
+    CreateStream,
+    CreateTable,
+    CreateTableAs,
+    Drop,
+    Name,
+    ObjectKind,
+    Option,
+    Query,
+)
+from headrace.types import Column, RelationId, Schema
+
+Report = Callable[[Progress], None]
+
+_BROKER_OPTIONS = (
+    "connector", "topic", "kafka_topic", "format", "value_format", "key_format", "partitions",
+    "replicas",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Definitions:
+    """Creates and drops relations of one instance."""
+
+    instance: Instance
+    progress: Report
+
+    def create(self, statement: CreateStream | CreateTable) -> str:
+        """Create an empty stream or table."""
+        replaced = self._replaced(statement.name, statement)
+        if replaced is None:
+            return f'"{statement.name}" exists already'
+        _check_options(statement.options)
+        schema = self._schema(statement.columns, statement.primary_key)
+        id_ = self.instance.ledger.reserve_relation()
+        name = statement.name.dotted
+        relation: Stream | Table
+        if isinstance(statement, CreateTable) or statement.primary_key:
+            relation = Table(id_, name, schema, _spelled(schema, statement.primary_key))
+        else:
+            relation = Stream(id_, name, schema)
+        self.instance.create(relation, replaced)
+        where = _broker_note(statement.options)
+        return f"created {relation.kind} {name}{where}"
+
+    def create_view(self, statement: CreateMaterializedView | CreateTableAs) -> str:
+        """Create a view and fill it from what its inputs hold."""
+        replaced = self._replaced(statement.name, statement)
+        if replaced is None:
+            return f'"{statement.name}" exists already'
+        columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
+        view = self.view(
+            statement.name.dotted, statement.query, columns, masked(statement.span.source)
+        )
+        total = self._fill(view, replaced)
+        rows = "row" if total == 1 else "rows"
+        return f"created view {view.name} over {total:,} {rows}"
+
+    def create_hidden(self, query: Query) -> View:
+        """Create a view that goes with its reader."""
+        view = self.view("", query, (), query.text)
+        self._fill(view, ())
+        return view
+
+    def _fill(self, view: View, replaced: tuple[RelationId, ...]) -> int:
+        seen = 0
+
+        def report(done: int, total: int) -> None:
+            nonlocal seen
+            seen = total
+            self.progress(Progress(f"filling {view.name}", done, total, "rows"))
+
+        self.instance.create_view(view, report, replaced)
+        return seen
+
+    def view(self, name: str, query: Query, columns: tuple[str, ...], created_sql: str) -> View:
+        """Plan a view; nothing is created yet.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unsupported``, at the place in the statement.
+        """
+        engine = self.instance.engine
+        span = query.span
+        with engine.planning:
+            analysed = engine.planner.analyse(span)
+            names = columns or analysed.schema.names
+            _check_names(names, len(analysed.schema.names), span)
+            schema = analysed.schema.renamed(tuple(names))
+            if not analysed.reads:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    "a view over no stream, table or view is not supported",
+                    hint="Read from a relation; INSERT constant rows into a table.",
+                    span=span,
+                )
+            id_ = self.instance.ledger.reserve_relation()
+            circuit = engine.circuit_of(id_, analysed, span, tuple(names))
+            key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
+        text = span.text[span.start : span.end]
+        return View(
+            id_, name or f"{HIDDEN}{id_}", schema, text, analysed.reads, key, created_sql
+        )
+
+    def drop(self, statement: Drop) -> str:
+        """Drop a relation, with CASCADE also the views over it."""
+        instance, name = self.instance, statement.name
+        relation = instance.catalog.find(name.dotted)
+        if relation is None and statement.if_exists:
+            return f'"{name}" does not exist'
+        relation = instance.catalog.resolve(name.dotted, name.span)
+        _check_kind(relation, statement)
+        above = instance.catalog.dependants(relation.id)
+        visible = [view for view in above if not view.name.startswith(HIDDEN)]
+        if visible and not statement.cascade:
+            names = ", ".join(f'"{view.name}"' for view in visible)
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'{relation.kind} "{relation.name}" is used by {names}',
+                hint=f"Use DROP ... {relation.name} CASCADE to drop these too.",
+                span=name.span,
+            )
+        instance.drop([relation.id, *(view.id for view in above)])
+        also = f" and {len(visible)} over it" if visible else ""
+        return f"dropped {relation.kind} {relation.name}{also}"
+
+    def _replaced(
+        self,
+        name: Name,
+        statement: CreateStream | CreateTable | CreateMaterializedView | CreateTableAs,
+    ) -> tuple[RelationId, ...] | None:
+        """Return what the new relation takes the place of; None where it need not be created."""
+        existing = self.instance.catalog.find(name.dotted)
+        if name.dotted.startswith(HIDDEN):
+            raise HeadraceError(
+                Code.INVALID, f'name "{name}" is reserved', span=name.span
+            )
+        if len(name.parts) > 1:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'the qualified name "{name}" is not supported',
+                hint="Use a name without a dot.",
+                span=name.span,
+            )
+        if existing is None:
+            return ()
+        if statement.if_not_exists:
+            return None
+        if not statement.or_replace:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'{existing.kind} "{existing.name}" exists already',
+                hint="Use CREATE OR REPLACE, or IF NOT EXISTS.",
+                span=name.span,
+            )
+        self.instance.catalog.without([existing.id], name.span)
+        return (existing.id,)
+
+    def _schema(
+        self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]
+    ) -> Schema:
+        engine = self.instance.engine
+        folded = {name.lower() for name in key}
+        with engine.planning:
+            return Schema(
+                tuple(
+                    Column(
+                        d.name,
+                        engine.planner.parse_type(d.type.span, d.type.text),
+                        not (d.not_null or d.name.lower() in folded),
+                    )
+                    for d in definitions
+                )
+            )
+
+
+def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:
+    spelled = {name.lower(): name for name in schema.names}
+    return tuple(spelled[name.lower()] for name in names)
+
+
+def _check_names(names: tuple[str, ...], count: int, span: Span) -> None:
+    if len(names) != count:
+        raise HeadraceError(
+            Code.INVALID,
+            f"the view names {len(names)} columns, but its query has {count}",
+            span=span,
+        )
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}" is in the query twice',
+                hint="Give each column of a view a name of its own with AS.",
+                span=span,
+            )
+        if name.startswith(HIDDEN):
+            raise HeadraceError(Code.INVALID, f'column name "{name}" is reserved', span=span)
+        seen.add(name.lower())
+
+
+def _check_kind(relation: Relation, statement: Drop) -> None:
+    kinds = {
+        ObjectKind.STREAM: (Stream, View),
+        ObjectKind.TABLE: (Table, View),
+        ObjectKind.VIEW: (View,),
+        ObjectKind.MATERIALIZED_VIEW: (View,),
+    }
+    if not isinstance(relation, kinds[statement.kind]):
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{relation.name}" is a {relation.kind}, not a {statement.kind}',
+            hint=f"Use DROP {relation.kind.upper()} {relation.name}.",
+            span=statement.name.span,
+        )
+
+
+def _check_options(options: tuple[Option, ...]) -> None:
+    for option in options:
+        if option.key.lower() not in _BROKER_OPTIONS:
+            close = nearest(option.key, _BROKER_OPTIONS)
+            raise HeadraceError(
+                Code.INVALID,
+                f'option "{option.key}" does not exist',
+                hint=f'Did you mean "{close}"?' if close else None,
+                span=option.span,
+            )
+
+
+def _broker_note(options: tuple[Option, ...]) -> str:
+    named = any("topic" in option.key or option.key == "connector" for option in options)
+    return " in the embedded log: no broker is configured" if named else ""

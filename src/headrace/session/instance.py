@@ -1,0 +1,220 @@
+"""One open database: its parts, and the steps that several statements share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.catalog import Catalog, Relation, Stream, Table, View, relation_of_json
+from headrace.circuit import rows_of
+from headrace.engine.engine import Engine
+from headrace.engine.lowering import table_layout
+from headrace.engine.queries import Queries
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
+from headrace.runtime.epoch import EpochLoop
+from headrace.runtime.fill import Fill
+from headrace.runtime.fill import Progress as FillProgress
+from headrace.runtime.pump import Pump
+from headrace.runtime.shares import log_share, snapshot
+from headrace.runtime.step import Share
+from headrace.sources.log import write_segment
+from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.zset import Layout
+
+HIDDEN = "__"
+"""How the names of ephemeral views begin."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """The parts of one open database. Statements of all sessions work on it."""
+
+    directory: Path
+    ledger: Ledger
+    engine: Engine
+    queries: Queries
+    loop: EpochLoop
+    pump: Pump
+    layouts: dict[ArrangementId, Layout] = field(default_factory=dict)
+    appending: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The relations as of now."""
+        return self.loop.catalog
+
+    # -- opening ---------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Make what the ledger knows known to Spark; drop what was ephemeral."""
+        records = self.ledger.objects()
+        stored = {record.id: dict(record.layout) for record in self.ledger.arrangements()}
+        catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
+        for relation in catalog:
+            if not isinstance(relation, View):
+                self._announce(relation)
+        for view in catalog.views_in_order():
+            self._announce(view)
+            for node in self.engine.circuit(view).stateful():
+                for id_, layout in zip(node.arrangements, node.operator.layouts, strict=True):
+                    if stored.get(id_) != layout.to_json():
+                        raise HeadraceError(
+                            Code.CORRUPT,
+                            f'view "{view.name}" is stored in another form than it is planned',
+                            detail=f"Arrangement {id_} differs.",
+                            hint="Open it with the version that created it, or restore a backup.",
+                        )
+        self.loop.catalog = catalog
+        hidden = [v.id for v in catalog.views_in_order() if v.name.startswith(HIDDEN)]
+        if hidden:
+            self.drop(hidden)
+
+    def _announce(self, relation: Relation) -> None:
+        self.engine.declare(relation)
+        self.queries.declare(relation)
+        if isinstance(relation, Table):
+            self.layouts[rows_of(relation.id)] = table_layout(relation)
+        elif isinstance(relation, View):
+            circuit = self.engine.circuit(relation)
+            self.layouts[rows_of(relation.id)] = circuit.output.operator.layout
+
+    # -- the catalog -----------------------------------------------------------------------
+
+    def create(self, relation: Stream | Table, dropped: tuple[RelationId, ...] = ()) -> Epoch:
+        """Create an empty stream or table, in place of ``dropped``, in an epoch of its own."""
+        with self.loop.lock:
+            catalog = self.catalog.without(dropped).with_(relation)
+            gone = [self.catalog.by_id[id_] for id_ in dropped]
+            kept = ()
+            if isinstance(relation, Table):
+                layout = table_layout(relation)
+                kept = (NewArrangement(rows_of(relation.id), layout.to_json()),)
+            created = NewObject(
+                relation.id, relation.name, relation.kind, relation.to_json(), (), kept
+            )
+            epoch = self.ledger.commit(
+                EpochCommit(
+                    self.ledger.last_epoch(), f"create-{relation.id}", (), (), (created,), dropped
+                )
+            )
+            self._withdraw(gone)
+            self._announce(relation)
+            self.loop.catalog = catalog
+            return epoch
+
+    def create_view(
+        self, view: View, progress: FillProgress, dropped: tuple[RelationId, ...] = ()
+    ) -> Epoch:
+        """Create a view and fill it from what is stored, in place of ``dropped``."""
+        with self.loop.lock:
+            catalog = self.catalog.without(dropped).with_(view)
+            while self.loop.advance() is not None:
+                pass
+            self.engine.declare(view)
+            try:
+                circuit = self.engine.circuit(view)
+                fill = Fill(self.loop, view, self.layouts, progress)
+                epoch = fill.run(dropped)
+            except BaseException:
+                self.engine.forget(view)
+                for id_ in dropped:
+                    self.engine.declare(self.catalog.by_id[id_])
+                raise
+            self._withdraw([self.catalog.by_id[id_] for id_ in dropped])
+            self.engine.declare(view)
+            self.queries.declare(view)
+            self.layouts[rows_of(view.id)] = circuit.output.operator.layout
+            self.loop.catalog = catalog
+        with self.loop.published:
+            self.loop.published.notify_all()
+        return epoch
+
+    def drop(self, ids: list[RelationId]) -> Epoch:
+        """Drop relations together; none that stays may depend on them."""
+        with self.loop.lock:
+            catalog = self.catalog.without(ids)
+            gone = [self.catalog.by_id[id_] for id_ in ids]
+            epoch = self.ledger.commit(
+                EpochCommit(
+                    self.ledger.last_epoch(), f"drop-{ids[0]}", dropped=tuple(ids)
+                )
+            )
+            self.loop.catalog = catalog
+            for relation in gone:
+                self.ledger.clear_dirty(relation.id)
+            self._withdraw(gone)
+            return epoch
+
+    def _withdraw(self, relations: list[Relation]) -> None:
+        order = {view.id: i for i, view in enumerate(self.catalog.views_in_order())}
+        for relation in sorted(relations, key=lambda r: -order.get(r.id, -1)):
+            # A relation that replaced it may have its name by now.
+            self.engine.forget(relation)
+            self.queries.forget(relation)
+            self.layouts.pop(rows_of(relation.id), None)
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def append(self, relation: Stream | Table, rows: pa.Table, **recorded: object) -> Offset:
+        """Append changes durably and wake the pump; return the log's end after them."""
+        segment = write_segment(self.directory / "log", rows) if rows.num_rows else None
+        try:
+            end = self.ledger.append(relation.id, segment, **recorded).end  # type: ignore[arg-type]
+        except BaseException:
+            if segment is not None:
+                (self.directory / "log" / segment.name).unlink(missing_ok=True)
+            raise
+        self.pump.wake()
+        return end
+
+    def settle(self, wanted: Mapping[RelationId, Offset] | None = None) -> Epoch:
+        """Make epochs until all changes before the wanted offsets (or all) are read."""
+        while True:
+            done = self.ledger.positions()
+            ends = self.ledger.log_ends() if wanted is None else wanted
+            live = self.loop.maintained()
+            if all(done.get(id_, 0) >= end for id_, end in ends.items() if id_ in live):
+                return self.ledger.last_epoch()
+            epoch = self.loop.advance()
+            if epoch is not None:
+                self.pump.made(epoch)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def shares(self, ids: tuple[RelationId, ...], epoch: Epoch) -> dict[RelationId, Share]:
+        """Return the contents of relations at an epoch.
+
+        A stream that no view reads has no part in epochs: all of its log is returned.
+        """
+        relations = [self.catalog.by_id[id_] for id_ in ids]
+        live, done = self.loop.maintained(), self.ledger.positions()
+        ends = {
+            id_: done.get(id_, Offset(0)) if id_ in live else end
+            for id_, end in self.ledger.log_ends().items()
+        }
+        return snapshot(self.ledger, relations, self.layouts, epoch, ends)
+
+    def log_share(self, id_: RelationId, end: Offset) -> Share:
+        """Return a relation's log up to an offset."""
+        return log_share(self.ledger, id_, Offset(0), end)
+
+    def require_running(self, relation: Relation) -> None:
+        """Refuse to read a view that stopped, saying why it did."""
+        if relation.id not in self.loop.stopped():
+            return
+        causes = {entry.view: entry.detail for entry in self.ledger.dirty()}
+        below = [v for v in self.catalog.views_in_order() if v.id in causes]
+        reason = causes.get(relation.id) or next(
+            (f"It is over view {v.name!r}, which stopped." for v in below), ""
+        )
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f'view "{relation.name}" stopped, since its query failed on its data',
+            detail=reason.removeprefix("error[invalid]: "),
+            hint="Correct the data or the query, then CREATE OR REPLACE the view.",
+        )

@@ -1,0 +1,259 @@
+"""SHOW, DESCRIBE, EXPLAIN and VERIFY: what is known, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.catalog import Relation, Stream, Table, View
+from headrace.circuit import Circuit, rows_of
+from headrace.circuit.explain import explain
+from headrace.errors import HeadraceError
+from headrace.session.definitions import Definitions
+from headrace.session.instance import HIDDEN, Instance
+from headrace.session.reading import Reading
+from headrace.session.results import Progress, Result
+from headrace.sql import (
+    CreateMaterializedView,
+    CreateTableAs,
+    Describe,
+    Explain,
+    Listing,
+    Name,
+    Query,
+    Show,
+)
+from headrace.types import Offset, RelationId
+
+_MOST_DIFFERENCES = 20
+_MOST_EPOCHS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Listings:
+    """Answers questions about one instance."""
+
+    instance: Instance
+    reading: Reading
+    definitions: Definitions
+
+    def show(self, statement: Show) -> Result:
+        """List what a SHOW asks for."""
+        match statement.listing:
+            case Listing.STREAMS:
+                return self._relations(lambda r: isinstance(r, Stream))
+            case Listing.TABLES:
+                return self._relations(lambda _: True)
+            case Listing.VIEWS | Listing.MATERIALIZED_VIEWS:
+                return self._relations(lambda r: isinstance(r, View))
+            case Listing.REJECTS:
+                return self._rejects(statement)
+            case Listing.DIRTY:
+                return self._dirty()
+            case Listing.EPOCHS:
+                return self._epochs()
+            case Listing.FRESHNESS:
+                return self._freshness()
+
+    def describe(self, statement: Describe) -> Result:
+        """List a relation's columns; with EXTENDED also what is kept of it."""
+        relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
+        key = getattr(relation, "primary_key", None) or getattr(relation, "key", ())
+        rows: list[tuple[str, str, str]] = [
+            (
+                column.name,
+                column.sql,
+                ("key" if column.name in key else "") or ("" if column.nullable else "not null"),
+            )
+            for column in relation.schema.columns
+        ]
+        if statement.extended:
+            rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
+        return self._answer(("column", "type", "note"), rows)
+
+    def explain(self, statement: Explain) -> Result:
+        """Show every rung: Spark's plan, the circuit, what it keeps and what a change costs."""
+        lines = self._explained(statement.target)
+        return self._answer(("plan",), [(line,) for line in lines])
+
+    def verify(self, name: Name | None, progress: Callable[[Progress], None]) -> Result:
+        """Compare views with their queries over canonical history, by plain Spark batch."""
+        instance = self.instance
+        views = [v for v in instance.catalog.views_in_order() if not v.name.startswith(HIDDEN)]
+        if name is not None:
+            relation = instance.catalog.resolve(name.dotted, name.span)
+            views = [view for view in views if view.id == relation.id]
+        rows = []
+        with instance.loop.lock:
+            instance.settle()
+            for done, view in enumerate(views):
+                progress(Progress(f"verifying {view.name}", done, len(views), "rows"))
+                rows.append(self._verified(view))
+        return self._answer(("view", "rows", "differences", "verdict"), rows)
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _verified(self, view: View) -> tuple[str, int, int, str]:
+        instance = self.instance
+        epoch = instance.ledger.last_epoch()
+        if view.id in instance.loop.stopped():
+            return view.name, 0, 0, "stopped"
+        shares = instance.shares((view.id,), epoch)
+        done = instance.ledger.positions()
+        for id_ in self._bases(view):
+            shares[id_] = instance.log_share(id_, done.get(id_, Offset(0)))
+        differences = instance.queries.differences(view, shares, _MOST_DIFFERENCES)
+        found = differences.num_rows
+        rows = instance.queries.stored_rows(view, shares)
+        verdict = "equal to batch" if not found else f"differs: {differences.to_pylist()[0]}"
+        return view.name, rows, found, verdict
+
+    def _bases(self, view: View) -> set[RelationId]:
+        found: set[RelationId] = set()
+        for id_ in view.depends_on:
+            relation = self.instance.catalog.by_id[id_]
+            found |= self._bases(relation) if isinstance(relation, View) else {id_}
+        return found
+
+    def _relations(self, wanted: Callable[[Relation], bool]) -> Result:
+        stopped = self.instance.loop.stopped()
+        rows = [
+            (
+                relation.name,
+                relation.kind,
+                ", ".join(getattr(relation, "primary_key", ()) or getattr(relation, "key", ())),
+                "stopped" if relation.id in stopped else "running",
+            )
+            for relation in self.instance.catalog
+            if wanted(relation) and not relation.name.startswith(HIDDEN)
+        ]
+        return self._answer(("name", "kind", "key", "state"), rows)
+
+    def _rejects(self, statement: Show) -> Result:
+        catalog, ledger = self.instance.catalog, self.instance.ledger
+        if statement.relation is not None:
+            named = statement.relation
+            relations: list[Relation] = [catalog.resolve(named.dotted, named.span)]
+        else:
+            relations = list(catalog)
+        rows = [
+            (
+                relation.name,
+                record.reject.file,
+                record.reject.line,
+                record.reject.column,
+                record.reject.reason,
+                record.reject.raw,
+            )
+            for relation in relations
+            for record in ledger.rejects(relation.id)
+        ]
+        return self._answer(("relation", "file", "line", "column", "reason", "raw"), rows)
+
+    def _dirty(self) -> Result:
+        catalog = self.instance.catalog
+        rows = [
+            (catalog.by_id[entry.view].name, entry.cause, _time(entry.since), entry.detail)
+            for entry in self.instance.ledger.dirty()
+            if entry.view in catalog.by_id
+        ]
+        return self._answer(("view", "cause", "since", "detail"), rows)
+
+    def _epochs(self) -> Result:
+        names = ("changes", "jobs", "operators", "rows_in", "rows_out", "rows_read",
+                 "bytes_written", "fallbacks", "seconds")
+        rows = [
+            (e.epoch, _time(e.committed_at), *(e.counters.get(name) for name in names))
+            for e in self.instance.ledger.epochs(_MOST_EPOCHS)
+        ]
+        return self._answer(("epoch", "committed_at", *names), rows)
+
+    def _freshness(self) -> Result:
+        instance = self.instance
+        ends, done = instance.ledger.log_ends(), instance.ledger.positions()
+        last = instance.ledger.epochs(1)
+        committed = _time(last[0].committed_at) if last else None
+        rows = []
+        for view in instance.catalog.views_in_order():
+            if view.name.startswith(HIDDEN):
+                continue
+            bases = self._bases(view)
+            behind = sum(ends.get(id_, 0) - done.get(id_, 0) for id_ in bases)
+            state = "stopped" if view.id in instance.loop.stopped() else "running"
+            rows.append((view.name, instance.ledger.last_epoch(), committed, behind, state))
+        return self._answer(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
+
+    def _details(self, relation: Relation) -> list[tuple[str, str]]:
+        ledger = self.instance.ledger
+        found = [("kind", relation.kind)]
+        if isinstance(relation, View):
+            found += [("query", relation.query), ("created by", relation.created_sql)]
+        else:
+            found.append(("changes in the log", f"{ledger.log_end(relation.id):,}"))
+            found.append(("rejected rows", f"{ledger.reject_count(relation.id):,}"))
+        if isinstance(relation, View | Table):
+            runs = ledger.spine(rows_of(relation.id))
+            found.append(("rows stored", f"{sum(run.rows for run in runs):,}"))
+            found.append(("bytes stored", f"{sum(run.bytes for run in runs):,}"))
+            found.append(("runs", str(len(runs))))
+            found.append(("readable since epoch", str(ledger.since(rows_of(relation.id)))))
+        return found
+
+    def _explained(
+        self, target: Query | CreateMaterializedView | CreateTableAs | Name
+    ) -> list[str]:
+        engine, catalog = self.instance.engine, self.instance.catalog
+        if isinstance(target, Name):
+            relation = catalog.resolve(target.dotted, target.span)
+            if not isinstance(relation, View):
+                return [f"{relation.kind} {relation.name}: rows as they are logged"]
+            from headrace.session.reading import whole_span  # noqa: PLC0415
+
+            span, existing = whole_span(relation.query), relation
+        else:
+            query = target if isinstance(target, Query) else target.query
+            span, existing = query.span, None
+        with engine.planning:
+            analysed = engine.planner.analyse(span)
+            lines = ["-- Spark's optimised plan", *analysed.text.rstrip().split("\n"), ""]
+            try:
+                circuit = self._circuit(existing, analysed, span)
+            except HeadraceError as error:
+                if not isinstance(target, Query):
+                    raise
+                return [*lines, "-- not maintainable as a view", *str(error).split("\n")]
+        sizes = self._sizes(existing)
+        lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, sizes)]
+        return [*lines, "", "No part is recomputed: the work of an epoch follows its changes."]
+
+    def _circuit(self, existing: View | None, analysed: Any, span: Any) -> Circuit:
+        engine = self.instance.engine
+        if existing is not None:
+            return engine.circuit(existing)
+        return engine.circuit_of(RelationId(0), analysed, span, analysed.schema.names)
+
+    def _sizes(self, view: View | None) -> dict[Any, tuple[int, int]]:
+        if view is None:
+            return {}
+        ledger = self.instance.ledger
+        ids = [a.id for a in ledger.arrangements() if a.owner == view.id]
+        spines = ledger.spines(ids)
+        return {
+            id_: (sum(r.rows for r in spines.get(id_, ())), sum(r.bytes for r in spines.get(id_, ())))
+            for id_ in ids
+        }
+
+    def _answer(self, names: tuple[str, ...], rows: list[Any]) -> Result:
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        arrays = [pa.array(list(column)) if rows else pa.array([], pa.string())
+                  for column in columns]
+        table = pa.Table.from_arrays(arrays, names=list(names))
+        return Result(table, self.instance.ledger.last_epoch())
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -1,0 +1,231 @@
+"""SELECT: by key from a spine, whole from a spine, and everything else by Spark on a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.catalog import Relation, Stream, View
+from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError, Span
+from headrace.serving import Contents
+from headrace.session.instance import Instance
+from headrace.session.literals import plain_value
+from headrace.session.results import Freshness, Result
+from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
+from headrace.sql.lexer import Kind, Token, identifier_value, tokens
+from headrace.types import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """``SELECT * | columns FROM relation [WHERE column = literal AND ...]``."""
+
+    relation: str
+    columns: tuple[str, ...]
+    equal: dict[str, Token | None]
+    negative: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Answers queries of one instance. The caller has settled what it wants to see."""
+
+    instance: Instance
+
+    def select(self, query: Query) -> Result:
+        """Answer a query as of the last epoch, or as of the one that it names."""
+        with self.instance.loop.pinned() as last:
+            epoch = last if query.as_of is None else self._epoch(query.as_of, last)
+            table = self._direct(query, epoch)
+            if table is None:
+                table = self._by_spark(query, epoch, last)
+            return Result(table, epoch, freshness=self.freshness(epoch))
+
+    def freshness(self, epoch: Epoch) -> Freshness:
+        """Return how current the epoch is."""
+        ledger = self.instance.ledger
+        found = [e for e in ledger.epochs(1) if e.epoch == epoch]
+        committed = found[0].committed_at if found else 0.0
+        return Freshness(epoch, committed, self.instance.loop.pending())
+
+    def contents(self, relation: Relation) -> Contents:
+        """Return the reader of a table's or view's stored contents."""
+        instance, id_ = self.instance, rows_of(relation.id)
+        return Contents(instance.ledger, instance.directory, id_, instance.layouts[id_])
+
+    def _by_spark(self, query: Query, epoch: Epoch, last: Epoch) -> pa.Table:
+        instance = self.instance
+        with instance.engine.planning:
+            analysed = instance.engine.planner.analyse(query.span)
+        for id_ in analysed.reads:
+            relation = instance.catalog.by_id[id_]
+            instance.require_running(relation)
+            if epoch != last and isinstance(relation, Stream):
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    f'AS OF on stream "{relation.name}" is not supported',
+                    hint="Tables and views can be read as they were.",
+                    span=query.span,
+                )
+        try:
+            shares = instance.shares(analysed.reads, epoch)
+            return instance.queries.select(query.text, shares)
+        except HeadraceError as error:
+            raise error.at(query.span) from error
+
+    def _direct(self, query: Query, epoch: Epoch) -> pa.Table | None:
+        """Answer without Spark where that is plainly the same; else None."""
+        simple = simple_select(query.text)
+        relation = None if simple is None else self.instance.catalog.find(simple.relation)
+        if simple is None or relation is None or isinstance(relation, Stream):
+            return None
+        names = {name.lower(): name for name in relation.schema.names}
+        if not all(column in names for column in (*simple.columns, *simple.equal)):
+            return None
+        self.instance.require_running(relation)
+        contents = self.contents(relation)
+        if simple.equal:
+            key = self._key(relation, contents, simple)
+            if key is None:
+                return None
+            found = contents.by_key(key, epoch)
+        else:
+            found = contents.whole(epoch)
+        chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
+        return found.select(chosen)
+
+    def _key(self, relation: Relation, contents: Contents, simple: Simple) -> list[Any] | None:
+        """Return the key's values if the conditions give just these, each as a plain literal."""
+        types = {c.name.lower(): c.type for c in relation.schema.columns}
+        wanted = [name.lower() for name in contents.layout.key]
+        unique = not isinstance(relation, View) or bool(relation.key)
+        if not unique or set(wanted) != set(simple.equal) or not contents.can_look_up():
+            return None
+        values = []
+        for name in wanted:
+            token = simple.equal[name]
+            if token is None:
+                return None
+            plain, value = plain_value(token, types[name], negative=name in simple.negative)
+            if not plain or value is None:
+                return None
+            values.append(value)
+        return values
+
+    def _epoch(self, as_of: AsOf, last: Epoch) -> Epoch:
+        match as_of:
+            case AsOfEpoch():
+                if as_of.epoch > last:
+                    raise HeadraceError(
+                        Code.INVALID,
+                        f"epoch {as_of.epoch} does not exist yet",
+                        detail=f"The last epoch is {last}.",
+                        span=as_of.span,
+                    )
+                return as_of.epoch
+            case AsOfTimestamp():
+                return self.instance.ledger.epoch_at(_seconds(as_of))
+
+
+def _seconds(as_of: AsOfTimestamp) -> float:
+    try:
+        moment = datetime.fromisoformat(as_of.timestamp.strip())
+    except ValueError as error:
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{as_of.timestamp}' is not a timestamp",
+            hint="Write it as '2026-01-31 12:00:00', in UTC.",
+            span=as_of.span,
+        ) from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def simple_select(text: str) -> Simple | None:
+    """Read the plainest of queries; None where it is not one of them."""
+    try:
+        found = list(tokens(text))
+    except HeadraceError:
+        return None
+    reader = _Tokens(found)
+    if not reader.word("SELECT"):
+        return None
+    columns: list[str] = []
+    if not reader.text("*"):
+        while True:
+            name = reader.name()
+            if name is None:
+                return None
+            columns.append(name)
+            if not reader.text(","):
+                break
+    relation = reader.name() if reader.word("FROM") else None
+    if relation is None:
+        return None
+    equal: dict[str, Token | None] = {}
+    negative = set()
+    if reader.word("WHERE"):
+        while True:
+            name = reader.name()
+            if name is None or name in equal or not reader.text("="):
+                return None
+            if reader.text("-"):
+                negative.add(name)
+            equal[name] = reader.next()
+            if not reader.word("AND"):
+                break
+    if not reader.done or len(set(columns)) != len(columns):
+        return None
+    return Simple(relation, tuple(columns), equal, frozenset(negative))
+
+
+_RESERVED = frozenset("SELECT FROM WHERE DISTINCT ALL AND NULL TRUE FALSE CASE".split())
+
+
+@dataclass(slots=True)
+class _Tokens:
+    found: list[Token]
+    at: int = 0
+
+    @property
+    def done(self) -> bool:
+        return self.at >= len(self.found)
+
+    def next(self) -> Token | None:
+        if self.done:
+            return None
+        self.at += 1
+        return self.found[self.at - 1]
+
+    def word(self, word: str) -> bool:
+        if self.done or self.found[self.at].word != word:
+            return False
+        self.at += 1
+        return True
+
+    def text(self, text: str) -> bool:
+        if self.done or self.found[self.at].text != text:
+            return False
+        self.at += 1
+        return True
+
+    def name(self) -> str | None:
+        """Take a column's or relation's name, in lower case."""
+        if self.done:
+            return None
+        token = self.found[self.at]
+        if token.kind is Kind.WORD and token.word not in _RESERVED:
+            self.at += 1
+            return token.text.lower()
+        if token.kind is Kind.BACKQUOTED:
+            self.at += 1
+            return identifier_value(token).lower()
+        return None
+
+
+def whole_span(text: str) -> Span:
+    """Return the span of a text by itself."""
+    return Span(text, 0, len(text))

@@ -1,0 +1,120 @@
+"""What statements answer: rows with the epoch they are from, notes, and changes."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.types import Epoch
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a long statement has come. ``total`` is None where it is not known."""
+
+    what: str
+    done: int
+    total: int | None
+    unit: str
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How current an answer is. ``committed_at`` is in Unix seconds; ``pending`` counts changes
+    that have arrived and that no epoch has read yet.
+    """
+
+    epoch: Epoch
+    committed_at: float
+    pending: int
+
+
+class Result:
+    """The answer of one statement.
+
+    ``kind`` is ``rows``, or ``done`` for a statement without an answer, whose ``message`` says
+    what it did. ``epoch`` is the epoch that the rows are from, or that the statement made.
+    """
+
+    def __init__(
+        self,
+        table: pa.Table | None,
+        epoch: Epoch,
+        message: str = "",
+        freshness: Freshness | None = None,
+    ) -> None:
+        self._table = table
+        self.epoch = epoch
+        self.message = message
+        self.freshness = freshness
+
+    @property
+    def kind(self) -> str:
+        """Either ``rows`` or ``done``."""
+        return "done" if self._table is None else "rows"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns; none where there are no rows."""
+        return () if self._table is None else tuple(self._table.schema.names)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table."""
+        return pa.table({}) if self._table is None else self._table
+
+    def to_pandas(self) -> Any:
+        """Return the rows as a pandas DataFrame."""
+        return self.to_arrow().to_pandas()
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows as tuples of Python values."""
+        columns = [column.to_pylist() for column in self.to_arrow().columns]
+        return list(zip(*columns, strict=True))
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.fetchall())
+
+    def __len__(self) -> int:
+        return 0 if self._table is None else int(self._table.num_rows)
+
+    def __repr__(self) -> str:
+        if self._table is None:
+            return self.message
+        head = self._table.slice(0, _SHOWN)
+        cells = [list(self.columns)]
+        cells += [[shown(value) for value in row] for row in zip(
+            *(column.to_pylist() for column in head.columns), strict=True
+        )]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [" | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells]
+        lines.insert(1, "-+-".join("-" * w for w in widths))
+        more = len(self) - _SHOWN
+        note = f"({len(self)} rows, epoch {self.epoch})"
+        return "\n".join([*lines, *([f"... {more} more"] if more > 0 else []), note])
+
+    def _repr_html_(self) -> str:
+        """Show the rows in a notebook."""
+        if self._table is None:
+            return f"<p>{html.escape(self.message)}</p>"
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        rows = zip(
+            *(column.to_pylist() for column in self._table.slice(0, _SHOWN).columns), strict=True
+        )
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(shown(v))}</td>" for v in row) + "</tr>"
+            for row in rows
+        )
+        note = f"{len(self)} rows, epoch {self.epoch}"
+        return f"<table><tr>{head}</tr>{body}</table><p>{note}</p>"
+
+
+def shown(value: Any) -> str:
+    """Return a value as people read it."""
+    return "NULL" if value is None else str(value)

@@ -1,0 +1,287 @@
+"""A session: statements run one after another, and each sees what those before it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import pyarrow as pa
+
+from headrace.catalog import View
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import ProducerPosition
+from headrace.serving import Change, Follower
+from headrace.session.changes import Changes
+from headrace.session.definitions import Definitions
+from headrace.session.instance import Instance
+from headrace.session.listings import Listings
+from headrace.session.reading import Reading, simple_select
+from headrace.session.results import Progress, Result
+from headrace.sql import (
+    Copy,
+    CreateMaterializedView,
+    CreateStream,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    Explain,
+    Flush,
+    Insert,
+    Name,
+    Query,
+    SetOption,
+    Show,
+    Statement,
+    Subscribe,
+    Truncate,
+    Update,
+    Verify,
+)
+from headrace.types import Epoch, Offset, RelationId
+
+_POLL_SECONDS = 0.5
+
+
+def _silent(_progress: Progress) -> None:
+    """Report to nobody."""
+
+
+class Subscription:
+    """Follows a query: its contents first, as insertions, then its changes, by whole epochs.
+
+    Iterating waits for changes and ends when the subscription or the database is closed.
+    """
+
+    kind = "changes"
+
+    def __init__(self, session: Session, follower: Follower, hidden: View | None) -> None:
+        self._session = session
+        self._follower = follower
+        self._hidden = hidden
+        self._open = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of each change's row."""
+        return tuple(self._follower.contents.layout.columns.names)
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The last epoch that was delivered; a later subscription can start after it."""
+        return self._follower.at
+
+    def poll(self, timeout: float = 0.0) -> list[Change] | None:
+        """Return the changes of whole epochs, or None if none came within ``timeout`` seconds."""
+        if not self._open:
+            return None
+        found = self._follower.poll()
+        if found is None and timeout > 0:
+            loop = self._session.instance.loop
+            with loop.published:
+                loop.published.wait_for(
+                    lambda: not self._open or (self._follower.at or 0) < loop.ledger.last_epoch(),
+                    timeout,
+                )
+            found = self._follower.poll() if self._open else None
+        return found
+
+    def __iter__(self) -> Iterator[Change]:
+        while self._open and self._session.instance_is_open:
+            yield from self.poll(_POLL_SECONDS) or ()
+
+    def close(self) -> None:
+        """Stop following; a view that was made for this reader is dropped."""
+        if not self._open:
+            return
+        self._open = False
+        if self._hidden is not None and self._session.instance_is_open:
+            self._session.instance.drop([self._hidden.id])
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(slots=True)
+class Session:
+    """Runs statements on an instance; reads see the session's own writes."""
+
+    instance: Instance
+    is_open: Callable[[], bool]
+    report: Callable[[Progress], None] = _silent
+    _written: dict[RelationId, Offset] = field(default_factory=dict)
+
+    @property
+    def instance_is_open(self) -> bool:
+        """Whether the database is still open."""
+        return self.is_open()
+
+    def run(self, statement: Statement) -> Result | Subscription:
+        """Run one statement.
+
+        Raises:
+            HeadraceError: with the place in the statement wherever there is one.
+        """
+        match statement:
+            case CreateStream() | CreateTable():
+                return self._done(self._definitions.create(statement))
+            case CreateMaterializedView() | CreateTableAs():
+                return self._done(self._definitions.create_view(statement))
+            case Drop():
+                return self._done(self._definitions.drop(statement))
+            case Insert() | Update() | Delete() | Truncate():
+                return self._change(statement)
+            case Copy():
+                return self._copy(statement)
+            case Flush():
+                epoch = self.instance.settle()
+                return Result(None, epoch, f"epoch {epoch} is committed")
+            case Query():
+                if statement.emit_changes:
+                    return self.subscribe(statement)
+                self._see_own_writes()
+                return self._reading.select(statement)
+            case Subscribe():
+                return self._subscribe(statement)
+            case Show():
+                return self._listings.show(statement)
+            case Describe():
+                return self._listings.describe(statement)
+            case Explain():
+                return self._listings.explain(statement)
+            case Verify():
+                return self._listings.verify(statement.name, self.report)
+            case SetOption():
+                return self._set(statement)
+            case CreateView():
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    "CREATE VIEW is not supported",
+                    hint="Use CREATE MATERIALIZED VIEW: it is kept up to date.",
+                    span=statement.span,
+                )
+            case _:
+                assert_never(statement)
+
+    def insert(self, name: str, rows: pa.Table, producer: ProducerPosition | None = None) -> int:
+        """Append rows, matched to columns by name; return how many."""
+        relation = self.instance.catalog.resolve(name)
+        target = self._changes.target_of(relation)
+        taken, end = self._changes.append(target, _fitted(target.schema, rows), None, producer)
+        self._wrote(relation.id, end)
+        return taken
+
+    def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
+        """Follow a query; what is not a whole view is kept as one for as long as it is followed."""
+        self._see_own_writes()
+        simple = simple_select(query.text)
+        found = None if simple is None else self.instance.catalog.find(simple.relation)
+        plain = simple is not None and not simple.equal and not simple.columns
+        if plain and found is not None and found.kind != "stream":
+            return self._follow(found, None, after)
+        view = self._definitions.create_hidden(query)
+        return self._follow(view, view, after)
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _subscribe(self, statement: Subscribe) -> Subscription:
+        target = statement.target
+        if isinstance(target, Name):
+            span = target.span
+            self.instance.catalog.resolve(target.dotted, span)
+            text = f"SELECT * FROM {target.dotted}"
+            from headrace.session.reading import whole_span  # noqa: PLC0415
+
+            target = Query(text, whole_span(text))
+        after = getattr(statement.as_of, "epoch", None)
+        return self.subscribe(target, after)
+
+    def _follow(self, relation: Any, hidden: View | None, after: Epoch | None) -> Subscription:
+        self.instance.require_running(relation)
+        key = getattr(relation, "primary_key", None) or getattr(relation, "key", ())
+        contents = self._reading.contents(relation)
+        follower = Follower(contents, tuple(key), self.instance.ledger.last_epoch, after)
+        return Subscription(self, follower, hidden)
+
+    def _change(self, statement: Insert | Update | Delete | Truncate) -> Result:
+        changes = self._changes
+        match statement:
+            case Insert():
+                (count, end), verb = changes.insert(statement), "inserted"
+            case Update():
+                (count, end), verb = changes.update(statement), "updated"
+            case Delete():
+                (count, end), verb = changes.delete(statement), "deleted"
+            case Truncate():
+                (count, end), verb = changes.truncate(statement), "deleted"
+        self._wrote(self.instance.catalog.resolve(statement.target.dotted).id, end)
+        return self._done(f"{count:,} {'row' if count == 1 else 'rows'} {verb}")
+
+    def _copy(self, statement: Copy) -> Result:
+        done, rejected, end, note = self._changes.copy(statement)
+        self._wrote(self.instance.catalog.resolve(statement.target.dotted).id, end)
+        kept = f", {rejected:,} rejected: see SHOW REJECTS" if rejected else ""
+        return self._done(f"{done:,} {'row' if done == 1 else 'rows'} copied{kept}{note}")
+
+    def _set(self, statement: SetOption) -> Result:
+        return self._done(f"{statement.key} is {statement.value}")
+
+    def _wrote(self, relation: RelationId, end: Offset) -> None:
+        self._written[relation] = Offset(max(end, self._written.get(relation, 0)))
+
+    def _see_own_writes(self) -> None:
+        live = self.instance.catalog.by_id
+        self._written = {id_: end for id_, end in self._written.items() if id_ in live}
+        self.instance.settle(self._written)
+
+    def _done(self, message: str) -> Result:
+        return Result(None, self.instance.ledger.last_epoch(), message)
+
+    @property
+    def _definitions(self) -> Definitions:
+        return Definitions(self.instance, self.report)
+
+    @property
+    def _changes(self) -> Changes:
+        return Changes(self.instance, self.report)
+
+    @property
+    def _reading(self) -> Reading:
+        return Reading(self.instance)
+
+    @property
+    def _listings(self) -> Listings:
+        return Listings(self.instance, self._reading, self._definitions)
+
+
+def _fitted(schema: Any, rows: pa.Table) -> pa.Table:
+    """Return the rows with the schema's columns, by name regardless of case."""
+    given = {name.lower(): name for name in rows.schema.names}
+    unknown = set(given) - {name.lower() for name in schema.names}
+    if unknown:
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{given[min(unknown)]}" does not exist',
+            hint=f"There are: {', '.join(schema.names)}.",
+        )
+    arrays = []
+    for field in schema.arrow:
+        name = given.get(field.name.lower())
+        if name is None:
+            arrays.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        try:
+            arrays.append(rows[name].cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise HeadraceError(
+                Code.INVALID, f'column "{field.name}" does not fit: {error}'
+            ) from error
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+

@@ -1,0 +1,107 @@
+"""Settings: the only reader of the environment.
+
+Every setting is a keyword of :func:`headrace.connect`, and an environment variable
+``HEADRACE_<NAME>`` gives its default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
+
+from headrace.engine.session import SparkSettings
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.runtime.settings import RuntimeSettings
+
+_PREFIX = "HEADRACE_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a user may choose."""
+
+    master: str = ""
+    """The Spark master; by default, this machine with one thread per partition."""
+    partitions: int = 0
+    """Slices of the hash space, stepped in parallel; by default, one per core, 8 at most."""
+    driver_memory: str = "2g"
+    """The JVM's heap."""
+    continuous: bool = True
+    """Make epochs in the background as changes arrive; else only when something waits for them."""
+    epoch_rows: int = 500_000
+    """The most changes that one epoch reads."""
+    fill_rows: int = 1_000_000
+    """The most rows that one part of a backfill reads."""
+    history_epochs: int = 256
+    """How many epochs back tables and views can be read."""
+    attempts: int = 3
+    """How often a step is tried."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
+        """Return the settings that are given, else those of the environment, else the defaults."""
+        found = os.environ if environment is None else environment
+        kinds = get_type_hints(cls)
+        names = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in names:
+                close = nearest(name, names)
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'setting "{name}" does not exist',
+                    hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(names)}.",
+                )
+        values: dict[str, Any] = {}
+        for name in names:
+            variable = _PREFIX + name.upper()
+            if name in given:
+                values[name] = _checked(name, given[name], kinds[name])
+            elif variable in found:
+                values[name] = _parsed(variable, found[variable], kinds[name])
+        return cls(**values).completed()
+
+    def completed(self) -> Settings:
+        """Return the settings with what depends on the machine filled in."""
+        cores = min(8, os.cpu_count() or 1)
+        partitions = self.partitions or cores
+        master = self.master or f"local[{partitions}]"
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Settings(**{**values, "partitions": partitions, "master": master})
+
+    @property
+    def spark(self) -> SparkSettings:
+        """What Spark is started with."""
+        return SparkSettings(self.master, self.partitions, self.driver_memory)
+
+    @property
+    def runtime(self) -> RuntimeSettings:
+        """What epochs keep to."""
+        return RuntimeSettings(
+            self.epoch_rows, self.fill_rows, self.history_epochs, self.attempts
+        )
+
+
+def _checked(name: str, value: Any, kind: type) -> Any:
+    if isinstance(value, kind) and (kind is not int or (value is not True and value >= 0)):
+        return value
+    raise HeadraceError(
+        Code.INVALID, f'setting "{name}" cannot be {value!r}', hint=f"Give {_kind(kind)}."
+    )
+
+
+def _parsed(variable: str, text: str, kind: type) -> Any:
+    if kind is bool and text.lower() in ("true", "false", "1", "0"):
+        return text.lower() in ("true", "1")
+    if kind is int and text.isdigit():
+        return int(text)
+    if kind is str:
+        return text
+    raise HeadraceError(
+        Code.INVALID, f'{variable} cannot be "{text}"', hint=f"Give {_kind(kind)}."
+    )
+
+
+def _kind(kind: type) -> str:
+    return {int: "a whole number", bool: "true or false", str: "text"}[kind]
