@@ -1,4 +1,4 @@
-"""Peak memory of this process and of all that it started, from ``/proc``.
+"""Peak memory and processor time of this process and of all that it started, from ``/proc``.
 
 Resident memory counts a page in every process that maps it, so memory-mapped runs count again and
 again; the proportional size shares each page among those that map it, and adds up.
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
 PARTS = ("driver", "jvm", "workers")
@@ -41,9 +42,17 @@ class Sampler:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
         self.peaks = {part: Peak() for part in (*PARTS, "all")}
+        self._ticks: dict[tuple[int, str], int] = {}
 
     def to_json(self) -> dict[str, Any]:
+        """Return bytes of memory by part."""
         return {part: asdict(peak) for part, peak in self.peaks.items()}
+
+    def processor_seconds(self) -> dict[str, float]:
+        """Return the processor time used so far by part. A process's last moments can be missed."""
+        self._sample()
+        used = {part: sum(t for (_, p), t in self._ticks.items() if p == part) for part in PARTS}
+        return {part: ticks / _TICKS for part, ticks in used.items()}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -59,19 +68,32 @@ class Sampler:
 
     def _sample(self) -> None:
         sums = {part: [0, 0] for part in (*PARTS, "all")}
-        for pid, name in _tree(self._pid).items():
-            part = "driver" if pid == self._pid else "jvm" if name == "java" else "workers"
-            found = _memory(pid)
+        for process in _tree(self._pid):
+            part = "workers"
+            if process.id == self._pid:
+                part = "driver"
+            elif process.command == "java":
+                part = "jvm"
+            self._ticks[process.id, part] = process.ticks
+            resident, proportional = _memory(process.id)
             for key in (part, "all"):
-                sums[key][0] += found[0]
-                sums[key][1] += found[1]
+                sums[key][0] += resident
+                sums[key][1] += proportional
         self.peaks = {part: peak.or_more(*sums[part]) for part, peak in self.peaks.items()}
 
 
-def _tree(root: int) -> dict[int, str]:
-    """Return a process and all its descendants, with their commands."""
-    children: dict[int, list[int]] = {}
-    names: dict[int, str] = {}
+@dataclass(frozen=True, slots=True)
+class _Process:
+    id: int
+    parent: int
+    command: str
+    ticks: int
+
+
+def _tree(root: int) -> list[_Process]:
+    """Return a process and all its descendants."""
+    children: dict[int, list[_Process]] = {}
+    found: list[_Process] = []
     for folder in _PROC.iterdir():
         if not folder.name.isdigit():
             continue
@@ -79,15 +101,14 @@ def _tree(root: int) -> dict[int, str]:
             before, _, after = (folder / "stat").read_text(encoding="utf-8").rpartition(")")
         except OSError:  # it ended meanwhile
             continue
-        pid = int(folder.name)
-        names[pid] = before.partition("(")[2]
-        children.setdefault(int(after.split()[1]), []).append(pid)
-    found: dict[int, str] = {}
-    pending = [root]
-    while pending:
-        pid = pending.pop()
-        found[pid] = names.get(pid, "")
-        pending += children.get(pid, [])
+        rest = after.split()
+        pid, parent = int(folder.name), int(rest[1])
+        process = _Process(pid, parent, before.partition("(")[2], int(rest[11]) + int(rest[12]))
+        children.setdefault(parent, []).append(process)
+        if pid == root:
+            found.append(process)
+    for process in found:
+        found += children.get(process.id, [])
     return found
 
 

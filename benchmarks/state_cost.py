@@ -10,10 +10,10 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
-import headrace
 import numpy as np
 import pyarrow as pa
 
+import headrace
 from benchmarks.counters import epochs_after, last_epoch, percentiles, summary
 from benchmarks.memory import Sampler
 

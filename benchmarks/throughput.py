@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import headrace
-
 from benchmarks.answers import answers
 from benchmarks.counters import epochs_after, last_epoch, summary
 from benchmarks.memory import Sampler
@@ -69,11 +68,14 @@ def measure(directory: Path, events: int, runs: int, partitions: int, name: str)
     data = dataset(directory, events)
     right = getattr(answers(data), name)
     rows = workload.rows(data)
-    with tempfile.TemporaryDirectory(dir=directory, prefix="database-") as folder, Sampler() as used:
+    with (
+        tempfile.TemporaryDirectory(dir=directory, prefix="database-") as folder,
+        Sampler() as used,
+    ):
         begun = time.perf_counter()
         with headrace.connect(folder, partitions=partitions, continuous=True) as db:
             start_up = time.perf_counter() - begun
-            done = [_run(db, workload, data, right) for _ in range(runs)]
+            done = [_run(db, workload, data, right, used) for _ in range(runs)]
     warm = sorted(run["seconds"] for run in done[1:] or done)
     middle = warm[len(warm) // 2]
     return {
@@ -89,16 +91,19 @@ def measure(directory: Path, events: int, runs: int, partitions: int, name: str)
     }
 
 
-def _run(db: Any, workload: Workload, data: Dataset, right: tuple[int, ...]) -> dict[str, Any]:
+def _run(
+    db: Any, workload: Workload, data: Dataset, right: tuple[int, ...], used: Sampler
+) -> dict[str, Any]:
     db.sql(STREAMS)
     db.sql(f"CREATE MATERIALIZED VIEW answer AS {workload.query}")
-    before = last_epoch(db)
+    before, processor = last_epoch(db), used.processor_seconds()
     begun = time.perf_counter()
     for name in workload.files:
         db.sql(f"COPY {name} FROM '{getattr(data, name)}'")
     copied = time.perf_counter()
     db.flush()
     ended = time.perf_counter()
+    worked = used.processor_seconds()
     found = db.sql(workload.totals).fetchall()[0]
     if found != right:
         raise AssertionError(f"{workload.name}: the answer is {found}, not {right}")
@@ -108,5 +113,6 @@ def _run(db: Any, workload: Workload, data: Dataset, right: tuple[int, ...]) -> 
         "seconds": round(ended - begun, 3),
         "copy_seconds": round(copied - begun, 3),
         "flush_seconds": round(ended - copied, 3),
+        "processor_seconds": {part: round(worked[part] - processor[part], 2) for part in worked},
         "counters": counters,
     }
