@@ -9,21 +9,24 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators import StatefulOperator
 from headrace.runtime.step import LogShare, Report, RowsShare, Step
 from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
-from headrace.types import ArrangementId, RelationId
 from headrace.zset import HASH, WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.operators import StatefulOperator
+    from headrace.types import ArrangementId, RelationId
 
 MANIFEST = "headrace.step"
 """The local property that holds the path of the step's manifest."""
@@ -153,8 +156,7 @@ class OperatorTask:
         }
         read = sum(spine.reads.rows for spine in before)
         _report(step, self._report(partition, runs, change, taken.output, read, begun))
-        for batch in taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS):
-            yield batch
+        yield from taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS)
 
     def _spine(self, step: Step, id_: ArrangementId, low: int, high: int) -> Spine:
         arranged = step.arrangements[id_]
