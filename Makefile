@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup test check laws format demo clean
+.PHONY: setup test check laws format demo benchmark benchmark-peers clean
 
 setup: $(READY)
 
@@ -31,6 +31,13 @@ test: check
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# For example: make benchmark OPTIONS="--events 500000 --save try"
+benchmark: setup
+	$(BIN)/python -m benchmarks.run $(OPTIONS)
+
+benchmark-peers: setup
+	$(BIN)/python -m benchmarks.run --only peers $(OPTIONS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+import headrace
+from headrace.engine.session import SparkSettings, start_spark
+from harness import Oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 # Deterministic, so that a red build is red again; no deadline, for machines that are shared.
 settings.register_profile(
@@ -14,3 +27,36 @@ settings.register_profile(
 )
 settings.register_profile("search", parent=settings.get_profile("laws"), max_examples=2000)
 settings.load_profile("laws")
+
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of all tests: starting it costs more than most of them."""
+    session = start_spark(SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def db(tmp_path: Path, spark: SparkSession) -> Iterator[headrace.Database]:
+    """An empty database that makes epochs only when something waits for them."""
+    with headrace.connect(
+        tmp_path / "db", spark=spark, continuous=False, partitions=PARTITIONS
+    ) as opened:
+        yield opened
+
+
+@pytest.fixture
+def oracle(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[..., Oracle]]:
+    """Make oracles over empty databases, each settled by a last look when the test has passed."""
+    made: list[Oracle] = []
+
+    def make(**settings: object) -> Oracle:
+        made.append(Oracle(spark, tmp_path / f"db{len(made)}", **settings))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()

@@ -238,8 +238,10 @@ def _table(rows: Rows, schema: Any) -> pa.Table:
         return pa.Table.from_batches([rows])
     if hasattr(rows, "to_records") and hasattr(rows, "columns"):
         return pa.Table.from_pandas(rows, preserve_index=False)
-    dicts = [row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True))
-             for row in rows]
+    dicts = [
+        row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True))
+        for row in rows
+    ]
     given = {name.lower() for row in dicts for name in row}
     fields = [f for f in schema.arrow if f.name.lower() in given]
     unknown = given - {f.name.lower() for f in fields}

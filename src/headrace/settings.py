@@ -32,6 +32,8 @@ class Settings:
     """Make epochs in the background as changes arrive; else only when something waits for them."""
     epoch_rows: int = 500_000
     """The most changes that one epoch reads."""
+    small_rows: int = 20_000
+    """Up to how many changes an epoch is stepped in one task instead of one per partition."""
     fill_rows: int = 1_000_000
     """The most rows that one part of a backfill reads."""
     history_epochs: int = 256
@@ -79,7 +81,11 @@ class Settings:
     def runtime(self) -> RuntimeSettings:
         """What epochs keep to."""
         return RuntimeSettings(
-            self.epoch_rows, self.fill_rows, self.history_epochs, self.attempts
+            epoch_rows=self.epoch_rows,
+            small_rows=self.small_rows,
+            fill_rows=self.fill_rows,
+            history_epochs=self.history_epochs,
+            attempts=self.attempts,
         )
 
 
@@ -98,9 +104,7 @@ def _parsed(variable: str, text: str, kind: type) -> Any:
         return int(text)
     if kind is str:
         return text
-    raise HeadraceError(
-        Code.INVALID, f'{variable} cannot be "{text}"', hint=f"Give {_kind(kind)}."
-    )
+    raise HeadraceError(Code.INVALID, f'{variable} cannot be "{text}"', hint=f"Give {_kind(kind)}.")
 
 
 def _kind(kind: type) -> str:

@@ -98,8 +98,10 @@ class Planner:
     def analyse(self, query: Span) -> Analysed:
         """Resolve the query at ``query``; refuse what lies outside the fence."""
         try:
-            parsed = self._session.sessionState().sqlParser().parsePlan(
-                query.text[query.start : query.end]
+            parsed = (
+                self._session.sessionState()
+                .sqlParser()
+                .parsePlan(query.text[query.start : query.end])
             )
             self._check_parsed(parsed, query)
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
@@ -163,7 +165,9 @@ class Planner:
         for node, _kind in _nodes(analysed):
             for expression, name in _expressions(node):
                 if name in ALWAYS_CLOCK:
-                    raise _refused(_ALIASES.get(name, "current_timestamp"), _origin(expression, query))
+                    raise _refused(
+                        _ALIASES.get(name, "current_timestamp"), _origin(expression, query)
+                    )
                 if not expression.deterministic() and not items(expression.children()):
                     raise _refused(str(expression.prettyName()), _origin(expression, query))
 
@@ -171,11 +175,7 @@ class Planner:
 _ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": "now"}
 
 _PARSED_NODES: Mapping[str, None] = dict.fromkeys(
-    """Project Filter Join Aggregate UnresolvedRelation SubqueryAlias Union Distinct Sort
-    GlobalLimit LocalLimit Offset Generate UnresolvedWith UnresolvedSubqueryColumnAliases Except
-    Intersect UnresolvedHaving OneRowRelation LateralJoin WithWindowDefinition
-    UnresolvedInlineTable Window Expand Pivot Unpivot WithCTE CTERelationDef
-    CTERelationRef RelationTimeTravel Deduplicate UsingJoin LocalRelation""".split()
+    ["Project", "Filter", "Join", "Aggregate", "UnresolvedRelation", "SubqueryAlias", "Union", "Distinct", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Generate", "UnresolvedWith", "UnresolvedSubqueryColumnAliases", "Except", "Intersect", "UnresolvedHaving", "OneRowRelation", "LateralJoin", "WithWindowDefinition", "UnresolvedInlineTable", "Window", "Expand", "Pivot", "Unpivot", "WithCTE", "CTERelationDef", "CTERelationRef", "RelationTimeTravel", "Deduplicate", "UsingJoin", "LocalRelation"]
 )
 
 
@@ -199,7 +199,7 @@ def _nodes(plan: Any) -> Iterator[tuple[Any, str]]:
 
 
 _SUBQUERIES = frozenset(
-    "ScalarSubquery Exists ListQuery LateralSubquery InSubquery FunctionTableSubqueryArgumentExpression".split()
+    ["ScalarSubquery", "Exists", "ListQuery", "LateralSubquery", "InSubquery", "FunctionTableSubqueryArgumentExpression"]
 ) - {"InSubquery"}
 
 
@@ -220,9 +220,7 @@ def _check_function(expression: Any, kind: str, query: Span) -> None:
     name = parts[-1]
     span = _origin(expression, query)
     if len(parts) > 1 and parts[:-1] not in (["builtin"], ["system", "builtin"]):
-        raise HeadraceError(
-            Code.INVALID, f'function "{".".join(parts)}" does not exist', span=span
-        )
+        raise HeadraceError(Code.INVALID, f'function "{".".join(parts)}" does not exist', span=span)
     if name == "unix_timestamp" and items(expression.children()):
         return
     if name in REFUSED:

@@ -123,9 +123,7 @@ class Reader:
 
     def _join(self, node: Any) -> Plan:
         kind = str(node.joinType().toString())
-        extracted = maybe(
-            self.scala.module(f"{_PLANNING}.ExtractEquiJoinKeys").unapply(node)
-        )
+        extracted = maybe(self.scala.module(f"{_PLANNING}.ExtractEquiJoinKeys").unapply(node))
         if kind not in ("Inner", "Cross"):
             what = _JOINS.get(kind, kind)
             raise self._unsupported(
@@ -181,7 +179,7 @@ class Reader:
         name = _LINEAR.get(kind)
         if name is None:
             raise self._unsupported(
-                f"the aggregate {str(function.prettyName())} is not supported in a view",
+                f"the aggregate {function.prettyName()!s} is not supported in a view",
                 "count, sum and avg are kept incrementally so far.",
                 function,
             )
@@ -225,9 +223,7 @@ class Reader:
                 if needed is None:
                     return plan
                 kept = [i for i in plan.columns if plan.attributes[i].id in needed]
-                return Scan(
-                    plan.relation, tuple(plan.attributes[i] for i in kept), tuple(kept)
-                )
+                return Scan(plan.relation, tuple(plan.attributes[i] for i in kept), tuple(kept))
             case Project():
                 refs = _references(e.handle for e in plan.expressions)
                 return Project(self._prune(plan.child, refs), plan.expressions, plan.attributes)
@@ -341,6 +337,4 @@ def _passed_on(handle: Any) -> int | None:
 
 
 def _references(handles: Any) -> frozenset[int]:
-    return frozenset(
-        int(a.exprId().id()) for handle in handles for a in items(handle.references())
-    )
+    return frozenset(int(a.exprId().id()) for handle in handles for a in items(handle.references()))

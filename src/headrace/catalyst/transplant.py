@@ -172,6 +172,10 @@ class Transplant:
 
         return self.logical(self.frame(logical).repartitionById(partitions, expr(text)))
 
+    def gather(self, logical: Any) -> Any:
+        """Put all rows into one partition, without an exchange."""
+        return self.scala.logical("Repartition", 1, False, logical)  # noqa: FBT003
+
     def mapped(
         self,
         logical: Any,
@@ -200,5 +204,3 @@ class Transplant:
         dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
         session = self.spark._jsparkSession  # noqa: SLF001
         dataset.ofRows(session, logical).queryExecution().toRdd().count()
-
-

@@ -22,7 +22,7 @@ from headrace.circuit.circuit import (
     Stateless,
     Sum,
 )
-from headrace.circuit.properties import KeyOf, unique_key
+from headrace.circuit.properties import KeyOf, partitioning, unique_key
 from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
 from headrace.types import ArrangementId, RelationId, Schema, to_arrow
 from headrace.zset import WEIGHT, Layout
@@ -35,17 +35,29 @@ def differentiate(view: RelationId, query: plan.Plan, schema: Schema, key_of: Ke
     builder = _Builder(view)
     root = builder.node(query)
     unique = unique_key(query, key_of)
-    ids = [attribute.id for attribute in query.attributes]
-    key = tuple(range(len(ids))) if unique is None else tuple(ids.index(id_) for id_ in unique)
+    key = _positions(query, unique)
     layout = Layout(
         key=tuple(schema.names[i] for i in key),
         columns=schema.arrow,
         summed=pa.schema([_WEIGHT_FIELD]),
     )
-    output = Output(
-        f"{view}/rows", Integrate(layout), (rows_of(view),), key, root
-    )
+    output = Output(f"{view}/rows", Integrate(layout), (rows_of(view),), key, root)
     return Circuit(view, output, unique is not None)
+
+
+def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return by which of its columns a view is arranged.
+
+    That is its unique key, so that readers can look rows up. Without one it is what its rows are
+    partitioned by already, so that they need not be moved, or else the whole row.
+    """
+    ids = [attribute.id for attribute in query.attributes]
+    if unique is not None:
+        return tuple(ids.index(id_) for id_ in unique)
+    found = partitioning(query)
+    if not found or any(column.isdisjoint(ids) for column in found):
+        return tuple(range(len(ids)))
+    return tuple(min(ids.index(id_) for id_ in column if id_ in ids) for column in found)
 
 
 def rows_of(relation: RelationId) -> ArrangementId:
@@ -120,9 +132,7 @@ def side_layout(
             stored = f"{prefix}k{i}"
             fields.append(pa.field(stored, to_arrow(key.type)))
         names.append(stored)
-    return Layout(
-        key=tuple(names), columns=pa.schema(fields), summed=pa.schema([_WEIGHT_FIELD])
-    )
+    return Layout(key=tuple(names), columns=pa.schema(fields), summed=pa.schema([_WEIGHT_FIELD]))
 
 
 def _own(prefix: str, attributes: tuple[plan.Attribute, ...]) -> list[str]:

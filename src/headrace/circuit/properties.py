@@ -32,6 +32,38 @@ def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
             return None
 
 
+def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
+    """Return by which columns a delta arrives in the partition that owns the hash of them.
+
+    For each column, the ids of the attributes that have its value; none where no attribute has.
+    None where rows may be anywhere.
+    """
+    match node:
+        case plan.Scan() | plan.UnionAll() | plan.Expand() | plan.Generate():
+            return None
+        case plan.Filter():
+            return partitioning(node.child)
+        case plan.Project():
+            return _renamed_sets(partitioning(node.child), node.expressions, node.attributes)
+        case plan.Aggregate():
+            grouping = tuple(frozenset({a.id}) for a in node.grouping_attributes)
+            return _renamed_sets(grouping, node.results, node.attributes)
+        case plan.Join():
+            pairs = zip(node.left_keys, node.right_keys, strict=True)
+            return tuple(frozenset({a.passes, b.passes} - {None}) for a, b in pairs)
+
+
+def _renamed_sets(
+    columns: tuple[frozenset[int], ...] | None,
+    expressions: tuple[plan.Expression, ...],
+    attributes: tuple[plan.Attribute, ...],
+) -> tuple[frozenset[int], ...] | None:
+    if columns is None:
+        return None
+    pairs = list(zip(expressions, attributes, strict=True))
+    return tuple(frozenset(a.id for e, a in pairs if e.passes in column) for column in columns)
+
+
 def renamed(
     key: tuple[int, ...] | None,
     expressions: tuple[plan.Expression, ...],

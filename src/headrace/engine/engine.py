@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from py4j.protocol import Py4JError
 
 from headrace.catalog import Relation, Table, View
 from headrace.catalyst.planner import Analysed, Planner
@@ -16,10 +16,10 @@ from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Aggregate, Circuit, differentiate
 from headrace.engine.failures import step_failure
-from headrace.engine.lowering import Lowering, Program, table_layout
+from headrace.engine.lowering import Lowering, Program
 from headrace.engine.optimizer import bare_session
 from headrace.engine.worker import MANIFEST, LogReader, reports_of
-from headrace.errors import Code, HeadraceError, Span
+from headrace.errors import Span
 from headrace.operators import GlobalAggregate
 from headrace.runtime.ports import StepPlan
 from headrace.runtime.step import Report, Step
@@ -99,16 +99,16 @@ class Engine:
     # -- steps -----------------------------------------------------------------------------
 
     def plan_live(
-        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+        self, changed: frozenset[RelationId], without: frozenset[RelationId], partitions: int
     ) -> StepPlan:
         """Return what a live step over the changed relations needs."""
-        return self._needs(self._live(changed, without), self._circuits.values())
+        return self._needs(self._live(changed, without, partitions), self._circuits.values())
 
     def run_live(
         self, step: Step, changed: frozenset[RelationId], without: frozenset[RelationId]
     ) -> tuple[Report, ...]:
         """Run a live step."""
-        return self._run(step, self._live(changed, without))
+        return self._run(step, self._live(changed, without, step.partitions))
 
     def plan_fill(self, view: RelationId) -> StepPlan:
         """Return what filling a declared view needs."""
@@ -119,28 +119,35 @@ class Engine:
         """Run one part of filling a declared view."""
         return self._run(step, self._filling(self._circuits[view]))
 
-    def _live(self, changed: frozenset[RelationId], without: frozenset[RelationId]) -> Program:
-        with self.planning:
-            return self._program(
-                (changed, without),
-                lambda lowering: lowering.live(
-                    tuple(c for c in self._circuits.values() if c.view not in without), changed
-                ),
-            )
+    def _live(
+        self, changed: frozenset[RelationId], without: frozenset[RelationId], partitions: int
+    ) -> Program:
+        circuits = tuple(c for c in self._circuits.values() if c.view not in without)
+        return self._program(
+            (changed, without, partitions),
+            partitions,
+            lambda lowering: lowering.live(circuits, changed),
+        )
 
     def _filling(self, circuit: Circuit) -> Program:
-        with self.planning:
-            return self._program((circuit.view,), lambda lowering: lowering.stored(circuit))
+        return self._program(
+            (circuit.view,), self.partitions, lambda lowering: lowering.stored(circuit)
+        )
 
-    def _program(self, key: tuple[object, ...], build: object) -> Program:
-        if key not in self._programs:
-            transplant = Transplant(self._session, self._scala)
-            lowering = Lowering(transplant, self.partitions, self._relations, self.log)
-            self._programs[key] = build(lowering)  # type: ignore[operator]
-            if len(self._programs) > _KEPT_PROGRAMS:
-                self._programs.popitem(last=False)
-        self._programs.move_to_end(key)
-        return self._programs[key]
+    def _program(
+        self, key: tuple[object, ...], partitions: int, build: Callable[[Lowering], Program]
+    ) -> Program:
+        """Return the program kept under a key, building it where there is none yet."""
+        with self.planning:
+            if key not in self._programs:
+                transplant = Transplant(self._session, self._scala)
+                self._programs[key] = build(
+                    Lowering(transplant, partitions, self._relations, self.log)
+                )
+                if len(self._programs) > _KEPT_PROGRAMS:
+                    self._programs.popitem(last=False)
+            self._programs.move_to_end(key)
+            return self._programs[key]
 
     def _needs(self, program: Program, circuits: Iterable[Circuit]) -> StepPlan:
         single = {

@@ -7,12 +7,15 @@ Spark's evaluation errors (a division by zero, a cast that does not fit) come wi
 from __future__ import annotations
 
 import re
+
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.errors import Code, HeadraceError
 
-_OURS = re.compile(r"HeadraceError: error\[(?P<code>\w+)\]: (?P<text>.+?)(?:\n\n|\n\tat|\Z)", re.DOTALL)
+_OURS = re.compile(
+    r"HeadraceError: error\[(?P<code>\w+)\]: (?P<text>.+?)(?:\n\n|\n\tat|\Z)", re.DOTALL
+)
 _CONDITION = re.compile(r"\[(?P<condition>[A-Z][A-Z_.0-9]+)\] (?P<message>[^\n]+)")
 _CANCELLED = ("cancelled", "was cancelled", "Job aborted because SparkContext was shut down")
 _EVALUATION = (
@@ -48,5 +51,5 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
             message[:1].lower() + message[1:],
             hint="Use the try_ form of the function to get NULL instead.",
         )
-    shown = found["message"] if found is not None else text.split("\n")[0]
+    shown = found["message"] if found is not None else text.split("\n", maxsplit=1)[0]
     return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {shown[:500]}")

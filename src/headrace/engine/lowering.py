@@ -24,13 +24,13 @@ from headrace.circuit import (
     Join,
     Kind,
     Node,
-    Output,
     Source,
     Stateless,
     Sum,
     rows_of,
 )
 from headrace.circuit.accumulators import ROWS
+from headrace.circuit.properties import partitioning
 from headrace.engine.worker import SIDE, LeafTask, LogReader, OperatorTask, SeedTask
 from headrace.operators import OFFSET, GlobalAggregate, Integrate, StatefulOperator, Upsert
 from headrace.types import ArrangementId, DataType, RelationId
@@ -41,14 +41,13 @@ from headrace.zset import HASH, WEIGHT, Layout
 class Frame:
     """A plan whose rows are a delta: its weight column and, where it has one, its hash column.
 
-    ``hash`` comes with the ids of the attributes that it is the hash of: rows are then already
-    in the partition that owns it.
+    With ``hash``, rows are in the partition that owns it; it is the hash of the columns that
+    :func:`headrace.circuit.properties.partitioning` tells.
     """
 
     plan: Any
     weight: Any
     hash: Any | None = None
-    hashed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,7 @@ class _Side:
     def columns(self) -> list[tuple[str, DataType, Any]]:
         """Return the arranged columns: name, type, and the expression that computes it."""
         found = {
-            f"{self.prefix}{i}": (a.type, a.handle)
-            for i, a in enumerate(self.node.plan.attributes)
+            f"{self.prefix}{i}": (a.type, a.handle) for i, a in enumerate(self.node.plan.attributes)
         }
         for name, key in zip(self.layout.key, self.keys, strict=True):
             found.setdefault(name, (key.type, key.handle))
@@ -150,9 +148,7 @@ class Lowering:
         keys = [values[schema.names.index(name)] for name in layout.key]
         extra = [columns[OFFSET]] if upserts else []
         named = [self.transplant.alias(self.transplant.hash(keys), HASH)]
-        named += [
-            self.transplant.alias(v, n) for v, n in zip(values, schema.names, strict=True)
-        ]
+        named += [self.transplant.alias(v, n) for v, n in zip(values, schema.names, strict=True)]
         named += [columns[WEIGHT], *extra]
         exchanged = self._exchange(self.transplant.project(named, leaf))
         arrived = (HASH, *schema.names, WEIGHT, *([OFFSET] if upserts else []))
@@ -176,7 +172,7 @@ class Lowering:
             return
         if uses > 1:
             # Spark runs an exchange once however often it is used, and a stage once per use.
-            kept = self._exchange(kept)
+            kept = self.transplant.exchange(kept, HASH, self.partitions)
         self._frames[relation] = (kept, names)
 
     def _leaf(self, relation: Relation, columns: tuple[str, ...], *, offsets: bool) -> Any:
@@ -221,7 +217,14 @@ class Lowering:
         ids = tuple(attributes[i].id for i in output.key)
         handles = [attributes[i].handle for i in output.key]
         by_name = [(names[i], a.handle) for i, a in enumerate(attributes)]
-        keyed = self._keyed(frame, ids, handles, by_name, [])
+        found = partitioning(output.child.plan)
+        there = (
+            frame.hash is not None
+            and found is not None
+            and len(found) == len(ids)
+            and all(id_ in column for id_, column in zip(ids, found, strict=True))
+        )
+        keyed = self._keyed(frame, handles, by_name, [], there=there)
         types = [(HASH, LongType())]
         types += [(name, a.type) for name, a in zip(names, attributes, strict=True)]
         types.append((WEIGHT, LongType()))
@@ -257,7 +260,7 @@ class Lowering:
                 return self._projected([e.handle for e in node.plan.expressions], below)
             case plan.Filter():
                 filtered = transplant.filter(node.plan.condition.handle, below.plan)
-                return Frame(filtered, below.weight, below.hash, below.hashed)
+                return Frame(filtered, below.weight, below.hash)
             case plan.Expand():
                 expanded = transplant.expand(node.plan, below.weight, below.plan)
                 return Frame(expanded, below.weight)
@@ -274,7 +277,7 @@ class Lowering:
     def _projected(self, named: list[Any], below: Frame) -> Frame:
         carried = [below.weight] if below.hash is None else [below.weight, below.hash]
         projected = self.transplant.project([*named, *carried], below.plan)
-        return Frame(projected, below.weight, below.hash, below.hashed)
+        return Frame(projected, below.weight, below.hash)
 
     def _sum(self, node: Sum, known: set[RelationId]) -> Frame | None:
         branches = []
@@ -284,9 +287,7 @@ class Lowering:
                 # Each branch under the ids that the union gives its columns.
                 own = [a.handle for a in child.plan.attributes]
                 named = [
-                    self.transplant.alias(value, a.name, a.handle)
-                    if a.id != b.id
-                    else value
+                    self.transplant.alias(value, a.name, a.handle) if a.id != b.id else value
                     for value, a, b in zip(
                         own, node.plan.attributes, child.plan.attributes, strict=True
                     )
@@ -321,15 +322,20 @@ class Lowering:
             node.operator,
             node.arrangements,
             tuple((HASH, *side.layout.columns.names, WEIGHT) for side in sides),
-            [*((name, a.type) for name, a in own.items()), (WEIGHT, LongType())],
+            [
+                (HASH, LongType()),
+                *((name, a.type) for name, a in own.items()),
+                (WEIGHT, LongType()),
+            ],
             self._exchange(self.transplant.union(branches)),
         )
         columns = self.transplant.output(joined)
         named = [self.transplant.alias(columns[n], a.name, a.handle) for n, a in own.items()]
-        frame = self._weighted(named, columns[WEIGHT], joined)
-        if query.residual is None:
-            return frame
-        return Frame(self.transplant.filter(query.residual.handle, frame.plan), frame.weight)
+        hash_, weight = columns[HASH], columns[WEIGHT]
+        plan_ = self.transplant.project([*named, weight, hash_], joined)
+        if query.residual is not None:
+            plan_ = self.transplant.filter(query.residual.handle, plan_)
+        return Frame(plan_, weight, hash_)
 
     def _joined_side(self, index: int, sides: tuple[_Side, _Side], frame: Frame) -> Any:
         """Name one side's columns, with NULL for the other's, so that both can be one plan."""
@@ -361,9 +367,8 @@ class Lowering:
             )
             for a in node.accumulators.columns
         ]
-        ids = tuple(a.id for a in query.grouping_attributes)
         named_keys = [(f"g{i}", key) for i, key in enumerate(keys)]
-        keyed = self._keyed(Frame(below.plan, below.weight), (), keys, named_keys, added)
+        keyed = self._keyed(below, keys, named_keys, added, there=False)
         long = LongType()
         types: list[tuple[str, DataType]] = [(HASH, long)]
         types += [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
@@ -379,9 +384,9 @@ class Lowering:
             types,
             keyed,
         )
-        return self._results(node, grouped, ids)
+        return self._results(node, grouped)
 
-    def _results(self, node: Aggregate, grouped: Any, ids: tuple[int, ...]) -> Frame:
+    def _results(self, node: Aggregate, grouped: Any) -> Frame:
         """Have Spark compute the results from the accumulators."""
         transplant, query = self.transplant, node.plan
         columns = transplant.output(grouped)
@@ -401,13 +406,7 @@ class Lowering:
         plan_ = transplant.project([*own, *evaluated, weight, hash_], plan_)
         named = [e.handle for e in query.results]
         plan_ = transplant.project([*named, weight, hash_], plan_)
-        renamed = {
-            e.passes: a.id
-            for e, a in zip(query.results, query.attributes, strict=True)
-            if e.passes is not None
-        }
-        hashed = tuple(renamed.get(id_, -1) for id_ in ids)
-        return Frame(plan_, weight, hash_, hashed)
+        return Frame(plan_, weight, hash_)
 
     def _seeded(
         self, name: str, layout: Layout, keyed: Any, types: list[tuple[str, DataType]]
@@ -428,14 +427,14 @@ class Lowering:
     def _keyed(
         self,
         frame: Frame,
-        ids: tuple[int, ...],
         keys: list[Any],
         columns: list[tuple[str, Any]],
         summed: list[tuple[str, Any]],
+        *,
+        there: bool,
     ) -> Any:
-        """Name the columns, hash the keys, and send rows to their partition if need be."""
+        """Name the columns, hash the keys, and send rows to their partition unless they are there."""
         transplant = self.transplant
-        there = frame.hash is not None and frame.hashed == ids
         hash_ = frame.hash if there else transplant.hash(keys)
         named = [transplant.alias(hash_, HASH)]
         named += [transplant.alias(value, name) for name, value in columns]
@@ -445,6 +444,9 @@ class Lowering:
         return projected if there else self._exchange(projected)
 
     def _exchange(self, below: Any) -> Any:
+        """Send rows to the partition that owns their hash; with one partition, just gather."""
+        if self.partitions == 1:
+            return self.transplant.gather(below)
         return self.transplant.exchange(below, HASH, self.partitions)
 
     def _operator(

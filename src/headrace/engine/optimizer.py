@@ -24,5 +24,3 @@ def bare_session(spark: SparkSession) -> SparkSession:
     }
     session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules - needed)))
     return session
-
-

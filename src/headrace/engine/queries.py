@@ -23,9 +23,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.engine.failures import step_failure
-from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader, current_step
+from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
 from headrace.errors import HeadraceError
-from headrace.runtime.step import LogShare, RowsShare, Share, Step
+from headrace.runtime.step import Share, Step
 from headrace.sql import quote
 from headrace.types import RelationId, Schema
 from headrace.zset import WEIGHT

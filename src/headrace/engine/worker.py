@@ -83,9 +83,7 @@ class LeafTask:
                 first = share.first + rows * index // self.partitions
                 end = share.first + rows * (index + 1) // self.partitions
                 part = LogShare(share.segments, type(share.first)(first), type(share.end)(end))
-                found = self.log.read(
-                    step.log_directory, part, self.columns, offsets=self.offsets
-                )
+                found = self.log.read(step.log_directory, part, self.columns, offsets=self.offsets)
             case RowsShare():
                 low, high = ranges(self.partitions)[index]
                 low, high = max(low, share.low), min(high, share.high)
@@ -153,7 +151,8 @@ class OperatorTask:
             for id_, update in zip(self.arrangements, taken.updates, strict=True)
             if update.rows
         }
-        _report(step, self._report(partition, runs, change, taken.output, begun))
+        read = sum(spine.reads.rows for spine in before)
+        _report(step, self._report(partition, runs, change, taken.output, read, begun))
         for batch in taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS):
             yield batch
 
@@ -176,6 +175,7 @@ class OperatorTask:
         runs: dict[ArrangementId, RunFile],
         change: pa.Table,
         output: pa.Table,
+        read: int,
         begun: float,
     ) -> Report:
         return Report(
@@ -184,7 +184,7 @@ class OperatorTask:
             runs,
             change.num_rows,
             output.num_rows,
-            0,
+            read,
             time.perf_counter() - begun,
         )
 
@@ -210,5 +210,3 @@ def reports_of(step: Step) -> list[Report]:
         for path in sorted(step.folder.glob("*.json"))
         if path != step.manifest
     ]
-
-

@@ -7,7 +7,7 @@ The order of statements inside a transaction is free: none of them is seen befor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -18,10 +18,22 @@ from headrace.types import Epoch, RelationId
 
 Stage = Callable[[str], None]
 
+# Statements of every epoch are built once: building them costs more than running them.
+_LAST_EPOCH: Final = sa.select(sa.func.max(schema.epochs.c.epoch))
+_COMMITTED_AT: Final = sa.select(schema.epochs.c.committed_at).where(
+    schema.epochs.c.epoch == sa.bindparam("of")
+)
+_CONSUME: Final = (
+    schema.logs.update()
+    .where(schema.logs.c.relation == sa.bindparam("of"))
+    .values(consumed=sa.bindparam("to"))
+)
+_INSERT: Final = {table: table.insert() for table in schema.metadata.sorted_tables}
+
 
 def last_epoch(connection: sa.Connection) -> Epoch:
     """Return the newest committed epoch."""
-    return Epoch(connection.execute(sa.select(sa.func.max(schema.epochs.c.epoch))).scalar_one())
+    return Epoch(connection.execute(_LAST_EPOCH).scalar_one())
 
 
 def commit_epoch(
@@ -42,8 +54,7 @@ def commit_epoch(
     stage("epoch")
     _drop(connection, commit.dropped, commit.epoch)
     stage("dropped")
-    for created in commit.created:
-        _create(connection, created, commit.epoch)
+    _create(connection, commit.created, commit.epoch)
     stage("created")
     _insert_reads(connection, commit)
     stage("reads")
@@ -67,17 +78,16 @@ def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) ->
 
 
 def _insert_epoch(connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float) -> None:
-    epochs = schema.epochs.c
-    query = sa.select(epochs.committed_at).where(epochs.epoch == commit.previous)
+    last = connection.execute(_COMMITTED_AT, {"of": commit.previous}).scalar_one()
     row = {
         "epoch": commit.epoch,
         # Clocks step back; commit times do not, so that a time names one epoch.
-        "committed_at": max(now, connection.execute(query).scalar_one()),
+        "committed_at": max(now, last),
         "attempt": commit.attempt,
         "fence": fence,
         "counters": dict(commit.counters),
     }
-    connection.execute(schema.epochs.insert(), row)
+    connection.execute(_INSERT[schema.epochs], row)
 
 
 def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epoch) -> None:
@@ -102,29 +112,39 @@ def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epo
         connection.execute(change)
 
 
-def _create(connection: sa.Connection, created: NewObject, epoch: Epoch) -> None:
-    relation = created.relation
-    row = {
-        "relation": relation,
-        "name": created.name,
-        "kind": created.kind,
-        "definition": dict(created.definition),
-        "created_epoch": epoch,
-    }
-    connection.execute(schema.objects.insert(), row)
-    log = {"relation": relation, "log_end": 0, "consumed": 0, "rejected": 0}
-    connection.execute(schema.logs.insert(), log)
+def _create(connection: sa.Connection, created: Sequence[NewObject], epoch: Epoch) -> None:
+    _insert(
+        connection,
+        schema.objects,
+        (
+            {
+                "relation": new.relation,
+                "name": new.name,
+                "kind": new.kind,
+                "definition": dict(new.definition),
+                "created_epoch": epoch,
+            }
+            for new in created
+        ),
+    )
+    empty = {"log_end": 0, "consumed": 0, "rejected": 0}
+    _insert(connection, schema.logs, ({"relation": new.relation, **empty} for new in created))
     _insert(
         connection,
         schema.dependencies,
-        ({"relation": relation, "input": used} for used in dict.fromkeys(created.inputs)),
+        (
+            {"relation": new.relation, "input": used}
+            for new in created
+            for used in dict.fromkeys(new.inputs)
+        ),
     )
     _insert(
         connection,
         schema.arrangements,
         (
-            {"id": new.id, "owner": relation, "layout": dict(new.layout), "since": epoch}
-            for new in created.arrangements
+            {"id": kept.id, "owner": new.relation, "layout": dict(kept.layout), "since": epoch}
+            for new in created
+            for kept in new.arrangements
         ),
     )
 
@@ -146,12 +166,7 @@ def _insert_reads(connection: sa.Connection, commit: EpochCommit) -> None:
             for read in moved
         ),
     )
-    change = (
-        schema.logs.update()
-        .where(schema.logs.c.relation == sa.bindparam("of"))
-        .values(consumed=sa.bindparam("to"))
-    )
-    connection.execute(change, [{"of": read.relation, "to": read.to_offset} for read in moved])
+    connection.execute(_CONSUME, [{"of": read.relation, "to": read.to_offset} for read in moved])
 
 
 def _insert_runs(connection: sa.Connection, runs: Iterable[NewRun], epoch: Epoch) -> None:
@@ -204,4 +219,4 @@ def _require_live(connection: sa.Connection, merges: Sequence[Merge]) -> None:
 def _insert(connection: sa.Connection, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
     listed = list(rows)
     if listed:
-        connection.execute(table.insert(), listed)
+        connection.execute(_INSERT[table], listed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -20,11 +20,23 @@ from headrace.ledger.records import EpochCommit, NewRun
 Invariant = Callable[[sa.Connection, EpochCommit], str | None]
 T = TypeVar("T", int, str)
 
+# Statements of every epoch are built once: building them costs more than running them.
+_WANTED: Final[sa.BindParameter[Any]] = sa.bindparam("wanted", expanding=True)
+_NEWEST_EPOCHS: Final = (
+    sa.select(schema.epochs.c.epoch).order_by(schema.epochs.c.epoch.desc()).limit(2)
+)
+_LOGS: Final = sa.select(
+    schema.logs.c.relation, schema.logs.c.consumed, schema.logs.c.log_end
+).where(schema.logs.c.relation.in_(_WANTED))
+_RUN_NAMES: Final = sa.select(schema.runs.c.name).where(schema.runs.c.name.in_(_WANTED))
+_LIVE_ARRANGEMENTS: Final = sa.select(schema.arrangements.c.id, schema.arrangements.c.owner).where(
+    schema.arrangements.c.id.in_(_WANTED), schema.arrangements.c.dropped_epoch.is_(None)
+)
+
 
 def epochs_are_consecutive(connection: sa.Connection, commit: EpochCommit) -> str | None:
     """The commit follows the last epoch, and that one followed another."""
-    query = sa.select(schema.epochs.c.epoch).order_by(schema.epochs.c.epoch.desc()).limit(2)
-    newest = list(connection.execute(query).scalars())
+    newest = list(connection.execute(_NEWEST_EPOCHS).scalars())
     expected = [commit.previous, commit.previous - 1][: 1 if commit.previous == 0 else 2]
     return None if newest == expected else f"the newest epochs are {newest}, not {expected}"
 
@@ -36,11 +48,8 @@ def reads_continue_the_last(connection: sa.Connection, commit: EpochCommit) -> s
         return f"relations {twice} are read twice"
     if not commit.reads:
         return None
-    logs = schema.logs.c
-    query = sa.select(logs.relation, logs.consumed, logs.log_end).where(
-        logs.relation.in_([read.relation for read in commit.reads])
-    )
-    known = {relation: (consumed, end) for relation, consumed, end in connection.execute(query)}
+    rows = connection.execute(_LOGS, {"wanted": [read.relation for read in commit.reads]})
+    known = {relation: (consumed, end) for relation, consumed, end in rows}
     for read in commit.reads:
         consumed, end = known.get(read.relation, (0, 0))
         if read.from_offset != consumed:
@@ -56,8 +65,7 @@ def run_names_are_new(connection: sa.Connection, commit: EpochCommit) -> str | N
     twice = _repeated(names)
     if twice:
         return f"runs {twice} are added twice"
-    query = sa.select(schema.runs.c.name).where(schema.runs.c.name.in_(names))
-    old = sorted(connection.execute(query).scalars()) if names else []
+    old = sorted(connection.execute(_RUN_NAMES, {"wanted": names}).scalars()) if names else []
     return f"runs {old} exist already" if old else None
 
 
@@ -67,13 +75,8 @@ def runs_belong_to_live_arrangements(connection: sa.Connection, commit: EpochCom
     wanted -= {new.id for created in commit.created for new in created.arrangements}
     if not wanted:
         return None
-    arrangements = schema.arrangements.c
-    query = sa.select(arrangements.id).where(
-        arrangements.id.in_(wanted),
-        arrangements.dropped_epoch.is_(None),
-        arrangements.owner.not_in(commit.dropped),
-    )
-    dead = sorted(wanted - set(connection.execute(query).scalars()))
+    rows = connection.execute(_LIVE_ARRANGEMENTS, {"wanted": list(wanted)})
+    dead = sorted(wanted - {id_ for id_, owner in rows if owner not in commit.dropped})
     return f"arrangements {dead} are not live" if dead else None
 
 
@@ -83,11 +86,13 @@ def removed_runs_were_visible(connection: sa.Connection, commit: EpochCommit) ->
     twice = _repeated(name for name, _ in pairs)
     if twice:
         return f"runs {twice} are merged twice"
+    if not pairs:
+        return None
     runs = schema.runs.c
     query = sa.select(runs.name, runs.arrangement).where(
         runs.name.in_([name for name, _ in pairs]), runs.removed == schema.NEVER
     )
-    live = {(name, owner) for name, owner in connection.execute(query)} if pairs else set()
+    live = {(name, owner) for name, owner in connection.execute(query)}
     gone = sorted(name for name, owner in pairs if (name, owner) not in live)
     return f"runs {gone} are not live" if gone else None
 
@@ -161,14 +166,15 @@ def relation_ids_are_reserved_and_new(connection: sa.Connection, commit: EpochCo
 def live_names_are_unique(connection: sa.Connection, commit: EpochCommit) -> str | None:
     """Two live relations never share a name."""
     names = [created.name for created in commit.created]
+    if not names:
+        return None
     objects = schema.objects.c
     query = sa.select(objects.name).where(
         objects.name.in_(names),
         objects.dropped_epoch.is_(None),
         objects.relation.not_in(commit.dropped),
     )
-    taken = connection.execute(query).scalars() if names else ()
-    shared = sorted({*taken, *_repeated(names)})
+    shared = sorted({*connection.execute(query).scalars(), *_repeated(names)})
     return f"names {shared} are taken" if shared else None
 
 

@@ -48,6 +48,8 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Let another process open the directory. The lock file stays: removing it would race."""
+        if self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
         self._close()
 
     def __enter__(self) -> Self:
@@ -57,7 +59,7 @@ class DirectoryLock:
         self.release()
 
     def _close(self) -> None:
-        """Close the file; the lock goes with the last descriptor of it."""
+        """Close the file, in a forked child too: the lock goes with the last descriptor of it."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

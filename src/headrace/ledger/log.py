@@ -88,6 +88,8 @@ def segments(
     connection: sa.Connection, relation: RelationId, first: Offset, end: Offset
 ) -> tuple[Segment, ...]:
     """Return the segments that hold any of ``[first, end)``, by offset."""
+    if first >= end:
+        return ()
     table = schema.segments.c
     # Segments do not overlap: the one holding `first` is the last that starts at or before it.
     start = (

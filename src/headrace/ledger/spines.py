@@ -9,7 +9,7 @@ ledger does not name, which only the sweep at the next start would find.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -22,7 +22,27 @@ from headrace.types import ArrangementId, Epoch, RelationId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_BATCH = 10_000
+_BATCH: Final = 10_000
+
+
+def _arrangements_with(visible: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Every wanted arrangement with each of its visible runs, or with NULLs for none."""
+    arranged, runs = schema.arrangements, schema.runs
+    last = sa.select(sa.func.max(schema.epochs.c.epoch)).scalar_subquery().label("last_epoch")
+    return (
+        sa.select(arranged.c.id, arranged.c.since, arranged.c.dropped_epoch, last, runs)
+        .outerjoin(runs, (runs.c.arrangement == arranged.c.id) & visible)
+        .where(arranged.c.id.in_(sa.bindparam("wanted", expanding=True)))
+    )
+
+
+_LIVE: Final = _arrangements_with(schema.runs.c.removed == schema.NEVER)
+# The sum keeps the index by addition away: nearly all runs were added before any epoch asked for,
+# while those not yet removed are few.
+_AS_OF: Final = _arrangements_with(
+    (schema.runs.c.removed > sa.bindparam("epoch"))
+    & (schema.runs.c.added + 0 <= sa.bindparam("epoch"))
+)
 
 
 def spines(
@@ -37,26 +57,9 @@ def spines(
         HeadraceError: INVALID if an arrangement cannot be read at this epoch.
     """
     wanted = tuple(arrangements)
-    arranged, runs = schema.arrangements, schema.runs
-    if epoch is None:
-        visible = runs.c.removed == schema.NEVER
-    else:
-        visible = (runs.c.removed > epoch) & (runs.c.added <= epoch)
-    last = sa.select(sa.func.max(schema.epochs.c.epoch)).scalar_subquery()
-    query = (
-        sa.select(
-            arranged.c.id,
-            arranged.c.since,
-            arranged.c.dropped_epoch,
-            last.label("last_epoch"),
-            runs,
-        )
-        .outerjoin(runs, (runs.c.arrangement == arranged.c.id) & visible)
-        .where(arranged.c.id.in_(wanted))
-        .order_by(arranged.c.id, runs.c.added, runs.c.name)
-    )
+    query, values = (_LIVE, {}) if epoch is None else (_AS_OF, {"epoch": epoch})
     found: dict[ArrangementId, list[Run]] = {}
-    for row in connection.execute(query):
+    for row in connection.execute(query, {"wanted": wanted, **values}):
         if row.id not in found:
             found[row.id] = []
             _require_readable(row, epoch)
@@ -65,7 +68,7 @@ def spines(
     for arrangement in wanted:
         if arrangement not in found:
             raise _unknown(arrangement)
-    return {arrangement: tuple(found[arrangement]) for arrangement in wanted}
+    return {key: tuple(sorted(found[key], key=_age)) for key in wanted}
 
 
 def delta_runs(
@@ -222,6 +225,10 @@ def _arrangement(row: sa.Row[tuple[object, ...]]) -> ArrangementRecord:
         Epoch(row.since),
         None if dropped is None else Epoch(dropped),
     )
+
+
+def _age(run: Run) -> tuple[int, str]:
+    return run.added, run.name
 
 
 def _run(row: sa.Row[tuple[object, ...]]) -> Run:

@@ -8,11 +8,13 @@ whose start would sweep every file away as unknown.
 from __future__ import annotations
 
 import os
+import sqlite3
 import uuid
 from contextlib import contextmanager
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -30,7 +32,7 @@ _RESTORE: Final = (
     "the files it names are unchanged, so keep them."
 )
 _DAMAGE: Final = ("malformed", "not a database", "no such table", "no such column")
-_BUSY_MILLISECONDS: Final = 10_000
+_BUSY_SECONDS: Final = 10.0
 
 
 class Mode(Enum):
@@ -182,21 +184,15 @@ def _engine(url: sa.URL, mode: Mode, file: Path | None) -> sa.Engine:
                 f"{error}.",
                 'Install it: pip install "psycopg[binary]".',
             ) from error
-    options = "mode=ro" if mode is Mode.READ else "mode=rw"
-    place = f"file:{_quoted(file)}?{options}&uri=true"
-    engine = sa.create_engine(
-        f"sqlite:///{place}", connect_args={"timeout": _BUSY_MILLISECONDS / 1000}
-    )
+    address = f"file:{quote(str(file.resolve()))}?mode={'ro' if mode is Mode.READ else 'rw'}"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(address, _BUSY_SECONDS, check_same_thread=False, uri=True)
+
+    engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.QueuePool)
     event.listen(engine, "connect", _prepare_reader if mode is Mode.READ else _prepare_writer)
     event.listen(engine, "begin", _begin)
     return engine
-
-
-def _quoted(file: Path) -> str:
-    from urllib.parse import quote  # noqa: PLC0415  (once per opened file)
-
-    # Twice: SQLAlchemy's URL and SQLite's URI each take one quoting away.
-    return quote(str(file.resolve()))
 
 
 def _prepare_reader(connection: Any, _record: object) -> None:

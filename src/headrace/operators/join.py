@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, Step
-from headrace.zset import WEIGHT, Layout, ZSet
+from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
@@ -35,8 +35,8 @@ class InnerJoin(StatefulOperator):
     """Pair the rows of two inputs whose key columns are equal, multiplying their weights.
 
     The inputs are tables in the physical order of ``left`` and ``right``, whose keys have the same
-    types. The output has the columns of ``left_output``, those of ``right_output``, then
-    ``__weight``; it has no ``__hash`` and is not consolidated.
+    types. The output has ``__hash`` (of the key), the columns of ``left_output``, those of
+    ``right_output``, then ``__weight``; it is not consolidated.
     """
 
     left: Layout
@@ -62,6 +62,7 @@ class InnerJoin(StatefulOperator):
         """The schema of the output."""
         return pa.schema(
             [
+                pa.field(HASH, pa.int64(), nullable=False),
                 *(self.left.columns.field(name).with_name(to) for name, to in self.left_output),
                 *(self.right.columns.field(name).with_name(to) for name, to in self.right_output),
                 pa.field(WEIGHT, pa.int64(), nullable=False),
@@ -93,6 +94,7 @@ class InnerJoin(StatefulOperator):
         except pa.ArrowInvalid as error:
             raise HeadraceError(Code.INVALID, "the weight of a joined row overflowed") from error
         columns = [
+            left.table[HASH],
             *(left.table[name] for name, _ in self.left_output),
             *(right.table[name] for name, _ in self.right_output),
             weights,

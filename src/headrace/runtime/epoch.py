@@ -128,7 +128,10 @@ class EpochLoop:
         """Return the relations whose changes epochs read: tables, and streams under views."""
         stopped = self.stopped()
         read = {
-            id_ for v in self.catalog.views_in_order() if v.id not in stopped for id_ in v.depends_on
+            id_
+            for v in self.catalog.views_in_order()
+            if v.id not in stopped
+            for id_ in v.depends_on
         }
         return frozenset(
             r.id
@@ -156,7 +159,9 @@ class EpochLoop:
         changed: frozenset[RelationId],
         without: frozenset[RelationId],
     ) -> Step:
-        needs = self.runner.plan_live(changed, without)
+        rows = sum(poll.ranges[id_].rows for id_ in changed)
+        partitions = 1 if rows <= self.settings.small_rows else self.partitions
+        needs = self.runner.plan_live(changed, without, partitions)
         shares = {
             id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
             if id_ in changed
@@ -164,7 +169,7 @@ class EpochLoop:
             for id_ in needs.reads
         }
         before = arranged(self.ledger, needs.arrangements, poll.previous)
-        return Step(name, self.directory, self.partitions, shares, before)
+        return Step(name, self.directory, partitions, shares, before)
 
     def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
         """Perform one stage; the commit returns the new epoch."""
@@ -224,9 +229,7 @@ class EpochLoop:
     def stopped(self) -> frozenset[RelationId]:
         """Return the views that are left behind, and those over them."""
         marked = {entry.view for entry in self.ledger.dirty() if entry.cause == STOPPED}
-        return frozenset(
-            marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)}
-        )
+        return frozenset(marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)})
 
     def _stop_failing_views(self, poll: Poll) -> None:
         """Find the views that fail on what was polled, each by a trial of its own, and mark them."""
@@ -283,9 +286,7 @@ class EpochLoop:
     def pending(self) -> int:
         """Return how many changes have arrived that no epoch has read yet."""
         ends, done = self.ledger.log_ends(), self.ledger.positions()
-        return sum(
-            ends.get(id_, Offset(0)) - done.get(id_, Offset(0)) for id_ in self.maintained()
-        )
+        return sum(ends.get(id_, Offset(0)) - done.get(id_, Offset(0)) for id_ in self.maintained())
 
 
 def new_runs(reports: list[Report], kind: RunKind) -> tuple[NewRun, ...]:

@@ -76,9 +76,7 @@ class Fill:
             )
         )
 
-    def _fixed_point(
-        self, needs: StepPlan
-    ) -> tuple[dict[RelationId, Offset], tuple[Read, ...]]:
+    def _fixed_point(self, needs: StepPlan) -> tuple[dict[RelationId, Offset], tuple[Read, ...]]:
         """Return up to where each stream is read, and what nobody has read before."""
         loop = self.loop
         ends, done = loop.ledger.log_ends(), loop.ledger.positions()
@@ -91,9 +89,7 @@ class Fill:
                     reads.append(Read(id_, position, fixed[id_]))
         return fixed, tuple(reads)
 
-    def _parts(
-        self, shares: Mapping[RelationId, Share]
-    ) -> Iterator[tuple[RelationId, Share, int]]:
+    def _parts(self, shares: Mapping[RelationId, Share]) -> Iterator[tuple[RelationId, Share, int]]:
         """Cut the inputs into parts of about ``fill_rows`` rows."""
         most = self.loop.settings.fill_rows
         for id_, share in shares.items():

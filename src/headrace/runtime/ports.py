@@ -27,11 +27,12 @@ class StepRunner(Protocol):
     """Runs steps: one job for a connected set of views."""
 
     def plan_live(
-        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+        self, changed: frozenset[RelationId], without: frozenset[RelationId], partitions: int
     ) -> StepPlan:
         """Return what an epoch needs in which ``changed`` relations have changes.
 
-        Views in ``without``, and those over them, are left out.
+        Views in ``without``, and those over them, are left out. The step is run in that many
+        partitions, which need not be as many as wrote the runs.
         """
         ...
 

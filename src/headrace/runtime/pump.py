@@ -59,7 +59,10 @@ class Pump:
         """Take note of an epoch, whoever made it: enough of them make a compaction due."""
         if epoch - self._compacted >= _COMPACT_EVERY:
             self._compacted = epoch
-            self._due.set()
+            if self._threads:
+                self._due.set()
+            else:
+                self.compaction.run()
 
     def _make_epochs(self) -> None:
         while not self._closed.is_set():

@@ -11,10 +11,13 @@ class RuntimeSettings:
 
     ``epoch_rows`` is the most changes that one epoch reads; a longer backlog takes more epochs.
     ``history_epochs`` is how many epochs back a view or table can still be read.
-    ``attempts`` is how often a step is tried before its failure counts.
+    ``small_rows`` is up to how many changes an epoch is stepped in one task: below that, starting
+    tasks costs more than a second core brings. ``attempts`` is how often a step is tried before
+    its failure counts.
     """
 
     epoch_rows: int = 500_000
+    small_rows: int = 20_000
     fill_rows: int = 1_000_000
     history_epochs: int = 256
     attempts: int = 3

@@ -45,9 +45,7 @@ class Follower:
         last = self.last_epoch()
         if self.at is None:
             self.at = last
-            return [
-                Change(last, "+I", 1, row) for row in self.contents.whole(last).to_pylist()
-            ]
+            return [Change(last, "+I", 1, row) for row in self.contents.whole(last).to_pylist()]
         if last <= self.at:
             return None
         changes = [

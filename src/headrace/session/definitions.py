@@ -26,7 +26,13 @@ from headrace.types import Column, RelationId, Schema
 Report = Callable[[Progress], None]
 
 _BROKER_OPTIONS = (
-    "connector", "topic", "kafka_topic", "format", "value_format", "key_format", "partitions",
+    "connector",
+    "topic",
+    "kafka_topic",
+    "format",
+    "value_format",
+    "key_format",
+    "partitions",
     "replicas",
 )
 
@@ -110,9 +116,7 @@ class Definitions:
             circuit = engine.circuit_of(id_, analysed, span, tuple(names))
             key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
         text = span.text[span.start : span.end]
-        return View(
-            id_, name or f"{HIDDEN}{id_}", schema, text, analysed.reads, key, created_sql
-        )
+        return View(id_, name or f"{HIDDEN}{id_}", schema, text, analysed.reads, key, created_sql)
 
     def drop(self, statement: Drop) -> str:
         """Drop a relation, with CASCADE also the views over it."""
@@ -144,9 +148,7 @@ class Definitions:
         """Return what the new relation takes the place of; None where it need not be created."""
         existing = self.instance.catalog.find(name.dotted)
         if name.dotted.startswith(HIDDEN):
-            raise HeadraceError(
-                Code.INVALID, f'name "{name}" is reserved', span=name.span
-            )
+            raise HeadraceError(Code.INVALID, f'name "{name}" is reserved', span=name.span)
         if len(name.parts) > 1:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -168,9 +170,7 @@ class Definitions:
         self.instance.catalog.without([existing.id], name.span)
         return (existing.id,)
 
-    def _schema(
-        self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]
-    ) -> Schema:
+    def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
         engine = self.instance.engine
         folded = {name.lower() for name in key}
         with engine.planning:

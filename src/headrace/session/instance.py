@@ -140,9 +140,7 @@ class Instance:
             catalog = self.catalog.without(ids)
             gone = [self.catalog.by_id[id_] for id_ in ids]
             epoch = self.ledger.commit(
-                EpochCommit(
-                    self.ledger.last_epoch(), f"drop-{ids[0]}", dropped=tuple(ids)
-                )
+                EpochCommit(self.ledger.last_epoch(), f"drop-{ids[0]}", dropped=tuple(ids))
             )
             self.loop.catalog = catalog
             for relation in gone:
@@ -191,7 +189,7 @@ class Instance:
 
         A stream that no view reads has no part in epochs: all of its log is returned.
         """
-        relations = [self.catalog.by_id[id_] for id_ in ids]
+        relations = [self.catalog.by_id[id_] for id_ in sorted(set(ids))]
         live, done = self.loop.maintained(), self.ledger.positions()
         ends = {
             id_: done.get(id_, Offset(0)) if id_ in live else end

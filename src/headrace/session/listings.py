@@ -164,8 +164,17 @@ class Listings:
         return self._answer(("view", "cause", "since", "detail"), rows)
 
     def _epochs(self) -> Result:
-        names = ("changes", "jobs", "operators", "rows_in", "rows_out", "rows_read",
-                 "bytes_written", "fallbacks", "seconds")
+        names = (
+            "changes",
+            "jobs",
+            "operators",
+            "rows_in",
+            "rows_out",
+            "rows_read",
+            "bytes_written",
+            "fallbacks",
+            "seconds",
+        )
         rows = [
             (e.epoch, _time(e.committed_at), *(e.counters.get(name) for name in names))
             for e in self.instance.ledger.epochs(_MOST_EPOCHS)
@@ -243,14 +252,18 @@ class Listings:
         ids = [a.id for a in ledger.arrangements() if a.owner == view.id]
         spines = ledger.spines(ids)
         return {
-            id_: (sum(r.rows for r in spines.get(id_, ())), sum(r.bytes for r in spines.get(id_, ())))
+            id_: (
+                sum(r.rows for r in spines.get(id_, ())),
+                sum(r.bytes for r in spines.get(id_, ())),
+            )
             for id_ in ids
         }
 
     def _answer(self, names: tuple[str, ...], rows: list[Any]) -> Result:
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
-        arrays = [pa.array(list(column)) if rows else pa.array([], pa.string())
-                  for column in columns]
+        arrays = [
+            pa.array(list(column)) if rows else pa.array([], pa.string()) for column in columns
+        ]
         table = pa.Table.from_arrays(arrays, names=list(names))
         return Result(table, self.instance.ledger.last_epoch())
 

@@ -63,9 +63,7 @@ def _rows(found: list[Token], columns: tuple[Column, ...]) -> list[list[Any]] | 
         at += 1
 
 
-def _row(
-    found: list[Token], at: int, columns: tuple[Column, ...]
-) -> tuple[list[Any] | None, int]:
+def _row(found: list[Token], at: int, columns: tuple[Column, ...]) -> tuple[list[Any] | None, int]:
     row: list[Any] = []
     for i, column in enumerate(columns):
         if at >= len(found) or found[at].text != ("," if i else "("):

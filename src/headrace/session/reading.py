@@ -182,7 +182,7 @@ def simple_select(text: str) -> Simple | None:
     return Simple(relation, tuple(columns), equal, frozenset(negative))
 
 
-_RESERVED = frozenset("SELECT FROM WHERE DISTINCT ALL AND NULL TRUE FALSE CASE".split())
+_RESERVED = frozenset(["SELECT", "FROM", "WHERE", "DISTINCT", "ALL", "AND", "NULL", "TRUE", "FALSE", "CASE"])
 
 
 @dataclass(slots=True)

@@ -89,9 +89,10 @@ class Result:
             return self.message
         head = self._table.slice(0, _SHOWN)
         cells = [list(self.columns)]
-        cells += [[shown(value) for value in row] for row in zip(
-            *(column.to_pylist() for column in head.columns), strict=True
-        )]
+        cells += [
+            [shown(value) for value in row]
+            for row in zip(*(column.to_pylist() for column in head.columns), strict=True)
+        ]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [" | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells]
         lines.insert(1, "-+-".join("-" * w for w in widths))

@@ -283,5 +283,3 @@ def _fitted(schema: Any, rows: pa.Table) -> pa.Table:
                 Code.INVALID, f'column "{field.name}" does not fit: {error}'
             ) from error
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
-
-

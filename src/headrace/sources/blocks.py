@@ -1,7 +1,7 @@
 """Text files as blocks of whole records, decoded side by side, in order.
 
-A block is decoded at once by Arrow. Where that fails, and only there, the block is halved until
-the bad rows stand alone: a bad row costs a logarithm, not the block.
+A block is decoded at once by Arrow. Where that fails, and only there, the block is parted until
+the bad rows stand nearly alone: a bad row costs a logarithm, not the block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ BLOCK_BYTES: Final = 8 << 20
 LONGEST_RECORD: Final = 64 << 20
 _NEWLINE: Final = ord("\n")
 _ALONE: Final = 16
-"""So few records are decoded one by one instead of being halved further."""
+"""So few records are decoded one by one instead of being parted further."""
+_PARTS: Final = 16
+"""Into so many parts go records of which some are bad: three rounds find a bad row in a block."""
 
 R = TypeVar("R")
 
@@ -178,8 +180,8 @@ def salvage(
         if table is not None:
             found.tables.append(table)
             continue
-        middle = len(part) // 2
-        stack += [part[middle:], part[:middle]]
+        size = max(_ALONE, -(-len(part) // _PARTS))
+        stack += [part[start : start + size] for start in range(0, len(part), size)][::-1]
     return found
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.ledger import Reject
     from headrace.types import Schema
 
+__all__ = ["Chunk", "Dialect", "FileFormat", "FileOptions", "Progress", "identity", "read_file"]
+
 CHUNK_ROWS: Final = 262_144
 CHUNK_BYTES: Final = 64 << 20
 _HEADER_BYTES: Final = 1 << 20

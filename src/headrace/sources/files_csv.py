@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 from headrace.ledger import Reject
 from headrace.sources.blocks import Block, Decoded, Span, salvage
-from headrace.sources.rows import Rows, holds_infinity, misses_required
+from headrace.sources.rows import Rows, holds_infinity, misses_required, require_precision
 from headrace.sources.values import Refused, from_text
 
 if TYPE_CHECKING:
@@ -211,6 +211,7 @@ class CsvDecoder:
                 self._convert,
             )
             table = self._with_types(read)
+            require_precision(table)
         except pa.ArrowException:
             return None
         if misses_required(table, self._schema) or holds_infinity(table):

@@ -17,7 +17,7 @@ from pyspark.sql import types as t
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.sources.blocks import Block, Decoded, Span, last_line_end, lines_of, salvage
-from headrace.sources.rows import Rows, holds_infinity, misses_required
+from headrace.sources.rows import Rows, holds_infinity, misses_required, require_precision
 from headrace.sources.values import Refused, Twice, from_json, parse_json
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class JsonDecoder:
             if table.num_rows != lines:
                 return None
             table = self._with_types(table)
+            require_precision(table)
         except pa.ArrowException:
             return None
         if misses_required(table, self._schema) or holds_infinity(table):
@@ -167,8 +168,8 @@ def _object_lines(data: bytes) -> int:
 
 
 def _block_size(data: bytes) -> int:
-    """Small blocks stay in the cache; one line must fit into a block."""
-    return _PARSE_BYTES if len(data) <= _PARSE_BYTES or _lines_fit(data) else len(data)
+    """Small blocks stay in the cache, and a whole one is allocated; one line must fit into it."""
+    return _PARSE_BYTES if len(data) > _PARSE_BYTES and _lines_fit(data) else len(data)
 
 
 def _lines_fit(data: bytes) -> bool:

@@ -29,9 +29,7 @@ class EmbeddedLog:
         for batch in read_range(directory, share.segments, share.first, share.end):
             names = batch.schema.names
             weights = (
-                batch[WEIGHT]
-                if WEIGHT in names
-                else pa.array(np.ones(batch.num_rows, np.int64))
+                batch[WEIGHT] if WEIGHT in names else pa.array(np.ones(batch.num_rows, np.int64))
             )
             arrays = [*(batch[name] for name in columns), weights]
             if offsets:

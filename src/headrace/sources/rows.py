@@ -45,6 +45,13 @@ def misses_required(table: pa.Table, schema: Schema) -> bool:
     )
 
 
+def require_precision(table: pa.Table) -> None:
+    """Raise Arrow's error if a decimal has too many digits: its readers do not check them all."""
+    for values in table.columns:
+        if pa.types.is_decimal(values.type) or pa.types.is_nested(values.type):
+            values.validate(full=True)
+
+
 def holds_infinity(table: pa.Table) -> bool:
     """Tell whether a floating-point column holds an infinity: spelled out, or an overflow."""
     return any(

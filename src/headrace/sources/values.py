@@ -34,6 +34,8 @@ _BELOW_MICROSECOND: Final = re.compile(r"(\.\d{6})\d+", re.ASCII)
 _EXACT: Final = Context(prec=200)
 _INFINITE: Final = frozenset({"inf", "infinity"})
 _SHOWN: Final = 60
+_MINUS_ZERO: Final = -0.0
+"""What the JSON integer ``-0`` becomes: it has a sign in a DOUBLE, and none elsewhere."""
 
 
 class Refused(ValueError):  # noqa: N818 (a verdict on a value, not a failure of the program)
@@ -53,7 +55,11 @@ def type_name(data_type: t.DataType) -> str:
 
 def parse_json(text: str) -> Any:
     """Parse one JSON value, keeping numbers with a fraction exact."""
-    return json.loads(text, parse_float=Decimal, object_pairs_hook=_object)
+    return _DECODER.decode(text)
+
+
+def _whole(text: str) -> int | float:
+    return _MINUS_ZERO if text == "-0" else int(text)
 
 
 def from_json(column: Column) -> Converter:
@@ -136,10 +142,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return marked
 
 
+_DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=Decimal, object_pairs_hook=_object)
+
+
 def _json(data_type: t.DataType) -> Converter:  # noqa: C901, PLR0911 (one arm per type)
     match data_type:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
-            return _typed(int, data_type, lambda value: _integer(value, data_type))
+            return lambda value: _integer_json(value, data_type)
         case t.FloatType() | t.DoubleType():
             return lambda value: _floating(value, data_type)
         case t.DecimalType():
@@ -191,10 +200,17 @@ def _typed(kind: type, data_type: t.DataType, convert: Converter) -> Converter:
     return checked
 
 
-def _integer(value: int, data_type: t.DataType) -> int:
+def _integer_json(value: Any, data_type: t.DataType) -> int:
+    number = 0 if value is _MINUS_ZERO else value
+    if type(number) is not int:
+        raise refuse(value, data_type)
+    return _integer(number, data_type, value)
+
+
+def _integer(value: int, data_type: t.DataType, shown: object) -> int:
     bound = 1 << (_RANGES[type(data_type)] - 1)
     if not -bound <= value < bound:
-        raise out_of_range(value, data_type)
+        raise out_of_range(shown, data_type)
     return value
 
 
@@ -217,11 +233,13 @@ def _finite(number: float, data_type: t.DataType, shown: object, *, infinite: bo
 
 
 def _decimal(value: Any, data_type: t.DecimalType) -> Decimal:
-    exact = isinstance(value, str) and _NUMBER.fullmatch(value) is not None
+    exact = value is _MINUS_ZERO or (
+        isinstance(value, str) and _NUMBER.fullmatch(value) is not None
+    )
     if not (exact or (isinstance(value, int | Decimal) and not isinstance(value, bool))):
         raise refuse(value, data_type)
     try:
-        number = Decimal(value)
+        number = Decimal(0 if value is _MINUS_ZERO else value)
         held = number.quantize(Decimal(1).scaleb(-data_type.scale), context=_EXACT)
     except InvalidOperation as error:
         raise out_of_range(value, data_type) from error
@@ -260,7 +278,7 @@ def _integer_text(text: str, data_type: t.DataType) -> int:
     except pa.ArrowInvalid as error:
         whole = re.fullmatch(r"-?\d+", text.strip(), re.ASCII)
         raise (out_of_range if whole else refuse)(text, data_type) from error
-    return _integer(number, data_type)
+    return _integer(number, data_type, text)
 
 
 def _floating_text(text: str, data_type: t.DataType) -> float:

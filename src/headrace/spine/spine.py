@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,17 +22,26 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Ints
 
 
+@dataclass(slots=True)
+class Reads:
+    """What lookups have cost so far: the physical rows that they took out of runs."""
+
+    rows: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Spine:
     """The sum of runs of one layout, restricted to the hashes in ``[low, high]``.
 
-    The order of the runs does not matter. A spine without runs is empty.
+    The order of the runs does not matter. A spine without runs is empty. ``reads`` counts the
+    lookups in this spine and in those made from it by :meth:`plus`.
     """
 
     layout: Layout
     runs: tuple[Run, ...] = ()
     low: int = LOWEST
     high: int = HIGHEST
+    reads: Reads = field(default_factory=Reads)
 
     @classmethod
     def open(
@@ -59,7 +68,8 @@ class Spine:
         """Return the spine after a consolidated change, which stays in memory."""
         if change.rows == 0:
             return self
-        return Spine(self.layout, (*self.runs, Run.of(change)), self.low, self.high)
+        runs = (*self.runs, Run.of(change))
+        return Spine(self.layout, runs, self.low, self.high, self.reads)
 
     def lookup(self, hashes: Ints, keys: Sequence[pa.Array]) -> tuple[Ints, ZSet]:
         """Return the rows that have the given keys, each with the position of its key.
@@ -137,6 +147,7 @@ class Spine:
             probes, rows = run.matches(hashes[start:stop])
             if len(probes) == 0:
                 continue
+            self.reads.rows += len(probes)
             probes = probes + start
             positions = pa.array(probes if order is None else order[probes])
             part = ZSet(self.layout, run.take(rows))

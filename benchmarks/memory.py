@@ -1,0 +1,122 @@
+"""Peak memory and processor time of this process and of all that it started, from ``/proc``.
+
+Resident memory counts a page in every process that maps it, so memory-mapped runs count again and
+again; the proportional size shares each page among those that map it, and adds up.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PROC = Path("/proc")
+PARTS = ("driver", "jvm", "workers")
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most bytes seen at any one moment, each figure by itself."""
+
+    resident: int = 0
+    proportional: int = 0
+
+    def or_more(self, resident: int, proportional: int) -> Peak:
+        return Peak(max(self.resident, resident), max(self.proportional, proportional))
+
+
+class Sampler:
+    """Samples a tree of processes until the block ends: its root, its JVMs, and the rest.
+
+    In Headrace the root is the driver's Python and the rest are Python workers. Samples are taken
+    ``seconds`` apart: a shorter peak can be missed.
+    """
+
+    def __init__(self, pid: int | None = None, seconds: float = 0.25) -> None:
+        self._pid = os.getpid() if pid is None else pid
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+        self.peaks = {part: Peak() for part in (*PARTS, "all")}
+        self._ticks: dict[tuple[int, str], int] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return bytes of memory by part."""
+        return {part: asdict(peak) for part, peak in self.peaks.items()}
+
+    def processor_seconds(self) -> dict[str, float]:
+        """Return the processor time used so far by part. A process's last moments can be missed."""
+        self._sample()
+        used = {part: sum(t for (_, p), t in self._ticks.items() if p == part) for part in PARTS}
+        return {part: ticks / _TICKS for part, ticks in used.items()}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._sample()
+
+    def _sample(self) -> None:
+        sums = {part: [0, 0] for part in (*PARTS, "all")}
+        for process in _tree(self._pid):
+            part = "workers"
+            if process.id == self._pid:
+                part = "driver"
+            elif process.command == "java":
+                part = "jvm"
+            self._ticks[process.id, part] = process.ticks
+            resident, proportional = _memory(process.id)
+            for key in (part, "all"):
+                sums[key][0] += resident
+                sums[key][1] += proportional
+        self.peaks = {part: peak.or_more(*sums[part]) for part, peak in self.peaks.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    id: int
+    parent: int
+    command: str
+    ticks: int
+
+
+def _tree(root: int) -> list[_Process]:
+    """Return a process and all its descendants."""
+    children: dict[int, list[_Process]] = {}
+    found: list[_Process] = []
+    for folder in _PROC.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            before, _, after = (folder / "stat").read_text(encoding="utf-8").rpartition(")")
+        except OSError:  # it ended meanwhile
+            continue
+        rest = after.split()
+        pid, parent = int(folder.name), int(rest[1])
+        process = _Process(pid, parent, before.partition("(")[2], int(rest[11]) + int(rest[12]))
+        children.setdefault(parent, []).append(process)
+        if pid == root:
+            found.append(process)
+    for process in found:
+        found += children.get(process.id, [])
+    return found
+
+
+def _memory(pid: int) -> tuple[int, int]:
+    try:
+        resident = int((_PROC / str(pid) / "statm").read_text(encoding="utf-8").split()[1]) * _PAGE
+        rollup = (_PROC / str(pid) / "smaps_rollup").read_text(encoding="utf-8")
+    except OSError:
+        return 0, 0
+    shares = [line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:")]
+    return resident, int(shares[0]) * 1024 if shares else resident

@@ -1,0 +1,170 @@
+"""Results as tables to print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MEGABYTE = 1 << 20
+_COUNTERS = ("epochs", "jobs/epoch", "rows in", "rows read/change", "MB written/epoch")
+
+
+def throughput(results: Sequence[dict[str, Any]]) -> Table:
+    """Return a row per workload."""
+    table = _table(
+        "From a JSON file to a readable view",
+        [
+            "workload",
+            "rows",
+            "rows/s warm",
+            "rows/s with start-up",
+            "cold s",
+            "warm s",
+            "CPU s warm",
+            *_COUNTERS,
+        ],
+    )
+    for found in results:
+        last = found["runs"][-1]
+        table.add_row(
+            found["workload"],
+            f"{found['rows']:,}",
+            f"{found['warm_rows_per_second']:,}",
+            f"{found['rows_per_second_with_start_up']:,}",
+            f"{found['cold_seconds']:.2f}",
+            f"{found['warm_seconds']:.2f}",
+            f"{sum(last['processor_seconds'].values()):.2f}",
+            *_counters(last["counters"]),
+        )
+    return table
+
+
+def freshness(results: dict[str, Any]) -> Table:
+    """Return a row per size of insert."""
+    table = _table(
+        "From an insert to a read that sees it, milliseconds",
+        [
+            "rows",
+            "samples",
+            "p50",
+            "p99",
+            "most",
+            "insert p50",
+            "read p50",
+            "epoch p50",
+            *_COUNTERS,
+        ],
+    )
+    for found in results["sizes"]:
+        table.add_row(
+            f"{found['rows']:,}",
+            str(found["samples"]),
+            *(
+                f"{found[name]:.1f}"
+                for name in ("p50_ms", "p99_ms", "most_ms", "insert_p50_ms", "read_p50_ms")
+            ),
+            f"{found['epoch_p50_ms']:.1f}",
+            *_counters(found["counters"]),
+        )
+    return table
+
+
+def state(results: Sequence[dict[str, Any]]) -> Table:
+    """Return a row per size of state, with the ratio to the smallest."""
+    table = _table(
+        "An epoch of 1,000 changes by the size of the state, milliseconds",
+        ["groups", "epoch p50", "ratio", "epoch p99", "insert to commit p50", "load s", *_COUNTERS],
+    )
+    least = results[0]["epoch"]["p50_ms"]
+    for found in results:
+        table.add_row(
+            f"{found['groups']:,}",
+            f"{found['epoch']['p50_ms']:.1f}",
+            f"{found['epoch']['p50_ms'] / least:.2f}",
+            f"{found['epoch']['p99_ms']:.1f}",
+            f"{found['wall']['p50_ms']:.1f}",
+            f"{found['load_seconds']:.0f}",
+            *_counters(found["counters"]),
+        )
+    return table
+
+
+def memory(results: dict[str, Any]) -> Table:
+    """Return a row per run: peaks by kind of process, resident and proportional."""
+    table = _table(
+        "Peak memory, MB resident (proportional)", ("run", "driver", "JVM", "workers", "all")
+    )
+    runs = [(r["workload"], r["memory"]) for r in results.get("throughput", ())]
+    runs += [(f"{r['groups']:,} groups", r["memory"]) for r in results.get("state", ())]
+    for name, found in runs:
+        table.add_row(
+            name,
+            *(
+                f"{_megabytes(found[part]['resident'])} ({_megabytes(found[part]['proportional'])})"
+                for part in ("driver", "jvm", "workers", "all")
+            ),
+        )
+    return table
+
+
+def peers(results: Sequence[dict[str, Any]]) -> Table:
+    """Return a row per peer, variant and query."""
+    table = _table(
+        "Other systems on the same files",
+        [
+            "system",
+            "workload",
+            "rows/s warm",
+            "rows/s with start-up",
+            "start-up s",
+            "runs s",
+            "peak MB",
+            "answer",
+        ],
+    )
+    for found in results:
+        if "failed" in found:
+            table.add_row(found["system"], found["workload"], *[""] * 5, found["failed"])
+            continue
+        table.add_row(
+            found["system"],
+            found["workload"],
+            f"{found['warm_rows_per_second']:,}",
+            f"{found['rows_per_second_with_start_up']:,}",
+            f"{found['start_up_seconds']:.1f}",
+            ", ".join(f"{seconds:.1f}" for seconds in found["run_seconds"]),
+            _megabytes(found["peak_proportional"]),
+            _verdict(found),
+        )
+    return table
+
+
+def _verdict(found: dict[str, Any]) -> str:
+    if not found["answer"]:
+        return "not checked"
+    return "right" if found["answer_is_right"] else "WRONG"
+
+
+def _counters(counters: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(counters["epochs"]),
+        f"{counters['jobs_per_epoch']:g}",
+        f"{counters['rows_in']:,}",
+        f"{counters['rows_read_per_change']:g}",
+        f"{counters['bytes_written_per_epoch'] / _MEGABYTE:.2f}",
+    )
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / _MEGABYTE:,.0f}"
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="left" if i == 0 else "right")
+    return table

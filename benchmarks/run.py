@@ -1,0 +1,104 @@
+"""``make benchmark``: run the benchmarks, print their tables, and keep the results if asked.
+
+Every part runs in a process of its own, so that none finds the JVM of another warm or its memory
+in use.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+from concurrent.futures import ProcessPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from benchmarks import freshness, nexmark, report, state_cost, throughput
+from benchmarks.peers import run as peers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE = Path(__file__).parent
+DATA = HERE / "data"
+RESULTS = HERE / "results"
+PARTS = ("throughput", "freshness", "state", "peers")
+
+
+@click.command()
+@click.option("--events", default=2_000_000, show_default=True, help="Events to generate.")
+@click.option("--runs", default=4, show_default=True, help="Runs of a query; the first is cold.")
+@click.option("--samples", default=200, show_default=True, help="Inserts per size.")
+@click.option("--epochs", default=60, show_default=True, help="Epochs per size of state.")
+@click.option("--partitions", default=min(8, os.cpu_count() or 1), show_default="one per core")
+@click.option("--groups", "sizes", multiple=True, type=int, default=state_cost.GROUPS)
+@click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), default=PARTS[:3])
+@click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
+def main(  # noqa: PLR0917 (options, given by name)
+    events: int,
+    runs: int,
+    samples: int,
+    epochs: int,
+    partitions: int,
+    sizes: tuple[int, ...],
+    parts: tuple[str, ...],
+    save: str | None,
+) -> None:
+    """Measure Headrace; with --only peers, other systems on the same files."""
+    console = Console()
+    DATA.mkdir(exist_ok=True)
+    results: dict[str, Any] = {"setting": _setting(events, partitions)}
+    if "throughput" in parts or "peers" in parts:
+        console.print(f"files of {events:,} events in {os.path.relpath(DATA)}")
+        nexmark.dataset(DATA, events)
+    if "throughput" in parts:
+        results["throughput"] = [
+            _apart(throughput.measure, DATA, events, runs, partitions, workload.name)
+            for workload in throughput.WORKLOADS
+        ]
+        console.print(report.throughput(results["throughput"]))
+    if "freshness" in parts:
+        results["freshness"] = _apart(freshness.measure, DATA, samples, partitions)
+        console.print(report.freshness(results["freshness"]))
+    if "state" in parts:
+        results["state"] = [
+            _apart(state_cost.measure, DATA, groups, epochs, partitions) for groups in sizes
+        ]
+        console.print(report.state(results["state"]))
+    if "throughput" in parts or "state" in parts:
+        console.print(report.memory(results))
+    if "peers" in parts:
+        results["peers"] = list(peers.measure(DATA, events, partitions, console.print))
+        console.print(report.peers(results["peers"]))
+    if save:
+        RESULTS.mkdir(exist_ok=True)
+        kept = RESULTS / f"{save}.json"
+        kept.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        console.print(f"kept in {os.path.relpath(kept)}")
+
+
+def _apart(measure: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a fresh process."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(measure, *arguments).result()
+
+
+def _setting(events: int, partitions: int) -> dict[str, Any]:
+    return {
+        "events": events,
+        "partitions": partitions,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "pyspark": version("pyspark"),
+        "pyarrow": version("pyarrow"),
+    }
+
+
+if __name__ == "__main__":
+    main()

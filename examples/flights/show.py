@@ -1,0 +1,210 @@
+"""Showing a replay: as a dashboard in a terminal, as plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+from replay import Replay
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+Row = tuple[Any, ...]
+
+_NEW_YORK = ZoneInfo("America/New_York")
+_SECONDS_BETWEEN_LINES = 5
+_COLOURS = {"+I": "green", "+U": "green", "-U": "red", "-D": "red"}
+
+
+class Lines:
+    """Prints a line now and then."""
+
+    def __init__(self, console: Console, replay: Replay) -> None:
+        self._console = console
+        self._replay = replay
+        self._printed = time.perf_counter()
+
+    def note(self, text: str) -> None:
+        """Print a line by itself."""
+        self._console.print(f"  {text}", soft_wrap=True, highlight=False)
+
+    def tick(self) -> None:
+        """Print how far the replay is, if it is time to."""
+        if time.perf_counter() - self._printed >= _SECONDS_BETWEEN_LINES:
+            self._printed = time.perf_counter()
+            self.note(_numbers(self._replay).plain)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.note(_numbers(self._replay).plain)
+
+
+class Dashboard:
+    """Draws the views as they are, a few times a second."""
+
+    def __init__(self, console: Console, replay: Replay) -> None:
+        self._replay = replay
+        self._notes: list[str] = []
+        self._rows = min(8, max(2, (console.height - 11) // 3 - 3))
+        self._live = Live(
+            get_renderable=self._screen, console=console, refresh_per_second=4, screen=False
+        )
+
+    def note(self, text: str) -> None:
+        """Show a line below the views."""
+        self._notes.append(text)
+
+    def tick(self) -> None:
+        """Do nothing: it draws by itself."""
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def _screen(self) -> RenderableType:
+        grid = Table.grid(expand=True, padding=(0, 1))
+        grid.add_column(ratio=1)
+        grid.add_column(ratio=1)
+        with self._replay.lock:
+            grid.add_row(self._carriers(), self._slow_routes())
+            grid.add_row(self._makers(), self._changes())
+            grid.add_row(self._departures(), self._weather())
+        notes = Text("\n").join(Text(f"✎ {note}", style="yellow") for note in self._notes[-3:])
+        return Group(self._header(), grid, notes)
+
+    def _header(self) -> RenderableType:
+        replay = self._replay
+        bar = ProgressBar(replay.events.num_rows, replay.readable)
+        title = "336,776 flights, six views, every one exact at every epoch"
+        return Panel(Group(bar, _numbers(replay)), title=f"[b]Headrace[/b] · {title}")
+
+    # -- one small table per view ----------------------------------------------------------
+
+    def _carriers(self) -> Table:
+        return self._table(
+            "delay_by_carrier",
+            {"carrier": str, "flights": _count, "cancelled": _count, "avg delay": _minutes},
+            ((row[0], row[1], row[2], row[4]) for row in self._top("delay_by_carrier", 1)),
+        )
+
+    def _makers(self) -> Table:
+        return self._table(
+            "delay_by_airline_and_maker",
+            {"airline": str, "maker": str, "flights": _count, "avg delay": _minutes},
+            (
+                (row[0], row[1], row[2], row[4])
+                for row in self._top("delay_by_airline_and_maker", 2)
+            ),
+        )
+
+    def _departures(self) -> Table:
+        return self._table(
+            "departures",
+            {"3 hours from": _hour, "origin": str, "departed": _count, "late": _count},
+            ((row[1], row[0], row[2], row[4]) for row in self._top("departures", 1)),
+        )
+
+    def _slow_routes(self) -> Table:
+        return self._table(
+            "slow_routes",
+            {"from": str, "to": str, "flights": _count, "avg delay": _minutes},
+            self._top("slow_routes", 3),
+        )
+
+    def _weather(self) -> Table:
+        return self._table(
+            "delay_by_weather",
+            {"conditions": str, "flights": _count, "cancelled": _count, "avg delay": _minutes},
+            self._top("delay_by_weather", 3),
+        )
+
+    def _changes(self) -> Table:
+        changes = list(self._replay.mirrors["slow_routes"].recent)[-self._rows :]
+        return self._table(
+            "slow_routes: changes",
+            {"epoch": str, "": _operation, "from": str, "to": str, "avg delay": _minutes},
+            ((change.epoch, change.operation, *_route(change.row)) for change in reversed(changes)),
+            count=False,
+        )
+
+    def _top(self, view: str, by: int) -> list[Row]:
+        """Return the rows of a view with the largest values in a column."""
+        rows = self._replay.mirrors[view].rows
+        return sorted(rows, key=lambda row: (row[by] is not None, row[by]), reverse=True)
+
+    def _table(
+        self,
+        name: str,
+        columns: dict[str, Callable[[Any], str | Text]],
+        rows: Iterable[Row],
+        *,
+        count: bool = True,
+    ) -> Table:
+        rows = list(rows)
+        title = f"{name} [dim]({len(rows):,} rows)[/dim]" if count else name
+        table = Table(title=title, title_justify="left", title_style="bold", expand=True, box=None)
+        for heading, shown in columns.items():
+            numeric = shown in (_count, _minutes)
+            table.add_column(
+                heading,
+                justify="right" if numeric else "left",
+                no_wrap=True,
+                overflow="ellipsis",
+                header_style="dim",
+            )
+        for row in rows[: self._rows]:
+            cells = zip(columns.values(), row, strict=True)
+            table.add_row(*(shown(value) for shown, value in cells))
+        for _ in range(self._rows - len(rows)):
+            table.add_row()
+        return table
+
+
+def _numbers(replay: Replay) -> Text:
+    """Return how far the replay is, how fast, and how fresh the views are."""
+    return Text.assemble(
+        (f"{replay.readable:,} of {replay.events.num_rows:,} events", "bold"),
+        f" · {_clock(replay)}",
+        f" · {replay.rate:,.0f} events/s",
+        f" · epoch {replay.epoch}",
+        f" · {replay.sent - replay.readable:,} pending",
+        f" · readable after {replay.last_delay:.1f} s (median {replay.median_delay:.1f} s)",
+    )
+
+
+def _clock(replay: Replay) -> str:
+    if replay.readable == 0:
+        return "no event yet"
+    return _hour(replay.events["scheduled"][replay.readable - 1].as_py())
+
+
+def _route(row: dict[str, Any]) -> Row:
+    return row["origin"], row["destination"], row["avg_delay"]
+
+
+def _hour(value: datetime) -> str:
+    return value.astimezone(_NEW_YORK).strftime("%d %b %H:%M")
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+def _minutes(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} min"
+
+
+def _operation(value: str) -> Text:
+    return Text(value, style=_COLOURS[value])

@@ -1,0 +1,367 @@
+"""The oracle: after every epoch, every view equals Spark batch over what the test wrote.
+
+The expected side shares nothing with the maintained one. What a test writes is kept in plain
+Python: streams and tables without a key as bags, tables with a primary key as dicts. After an
+epoch the views' own texts are evaluated over that by Spark SQL, in a session of its own, and
+compared as bags in Python. It is also held that the incremental path ran: one Spark job per
+connected set that changed, no fallback, no retry, work bounded by the change.
+
+>>> run.table("t", "k INT, v INT", key="k")  # doctest: +SKIP
+>>> run.view("v", "SELECT v, count(*) AS n FROM t GROUP BY v")  # doctest: +SKIP
+>>> run.insert("t", [(1, 10), (2, 10)])  # doctest: +SKIP
+>>> run.epoch()  # makes the epochs that are due, and checks everything  # doctest: +SKIP
+>>> run.finish()  # every way to read, VERIFY, compaction, and a restart  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+import headrace
+from bags import Bag, Model, bag_of, canonical, difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from bags import Row
+
+PARTITIONS = 2
+ROWS_PER_CHANGE = 40
+"""What an epoch may read and pass between operators for each change, unless a test says so."""
+
+_LOOKUPS = 3
+_PAST_EPOCHS = 2
+
+
+class Oracle:
+    """One database, what was written to it, and what must follow.
+
+    ``rows_per_change`` bounds the work of an epoch; a join that fans out needs more. ``lookups``
+    is False where the hash of keys was tampered with.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        directory: Path,
+        *,
+        rows_per_change: int = ROWS_PER_CHANGE,
+        lookups: bool = True,
+        **settings: Any,
+    ) -> None:
+        self.spark = spark
+        self.batch = spark.newSession()
+        self.directory = directory
+        self.settings = {"continuous": False, "partitions": PARTITIONS, **settings}
+        self.rows_per_change = rows_per_change
+        self.lookups = lookups
+        self.models: dict[str, Model] = {}
+        self.views: dict[str, str] = {}
+        self.epochs = 0
+        self._changelogs: dict[str, Bag] = {}
+        self._followed: dict[str, headrace.Subscription] = {}
+        self._past: dict[tuple[str, int], Bag] = {}
+        self.db = headrace.connect(directory, spark=spark, **self.settings)
+
+    # -- declaring -------------------------------------------------------------------------
+
+    def stream(self, name: str, columns: str) -> None:
+        """Create a stream; ``columns`` as in SQL."""
+        self.db.sql(f"CREATE STREAM {name} ({columns})")
+        self.models[name] = Model.of(name, columns, deletes=False)
+
+    def table(self, name: str, columns: str, key: str = "") -> None:
+        """Create a table, with ``key`` as its primary key if it has one."""
+        primary = f", PRIMARY KEY ({key})" if key else ""
+        self.db.sql(f"CREATE TABLE {name} ({columns}{primary})")
+        self.models[name] = Model.of(name, columns, key)
+
+    def view(self, name: str, query: str) -> None:
+        """Create a view over what is there, check it, and follow it from now on."""
+        self.epoch()
+        self.db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        for model in self.models.values():
+            if model.name in _words(query):
+                model.advance(len(model.log))
+        self._register()
+        self.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {query}")
+        self.views[name] = query
+        self._follow(name)
+        self._check_view(name, self.db.instance.ledger.last_epoch())
+
+    def drop_view(self, name: str) -> None:
+        """Drop a view."""
+        self._followed.pop(name).close()
+        self.db.sql(f"DROP MATERIALIZED VIEW {name}")
+        self.batch.catalog.dropTempView(name)
+        del self.views[name], self._changelogs[name]
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def insert(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Insert rows; by primary key, they replace those that are there."""
+        given = [tuple(row) for row in rows]
+        self.db.insert(name, given)
+        self.models[name].write([(1, row) for row in given])
+
+    def log(self, name: str, changes: Iterable[tuple[int, Sequence[Any]]]) -> None:
+        """Append changes as a change log delivers them: rows that come (+1) and go (-1)."""
+        model = self.models[name]
+        given = [(weight, tuple(row)) for weight, row in changes]
+        rows = model.arrow([row for _, row in given])
+        if not model.deletes:
+            self.db.insert(name, rows)
+            model.write(given)
+            return
+        weights = pa.array([weight for weight, _ in given], pa.int64())
+        instance = self.db.instance
+        with instance.appending:
+            relation = instance.catalog.resolve(name)
+            instance.append(relation, rows.append_column("__weight", weights))
+        model.write(given)
+
+    def update(self, name: str, assignments: dict[str, str], where: str = "true") -> int:
+        """Update the rows that match; return how many did."""
+        self.epoch()
+        model = self.models[name]
+        names = model.names
+        new = [
+            f"CASE WHEN {where} THEN CAST(({assignments[n]}) AS {model.sql_type(n)}) END"
+            if n in assignments
+            else n
+            for n in names
+        ]
+        found = self._matching(name, [*names, *new], where)
+        old = [row[: len(names)] for row in found]
+        set_ = ", ".join(f"{column} = {value}" for column, value in assignments.items())
+        self.db.sql(f"UPDATE {name} SET {set_} WHERE {where}")
+        gone = not model.key or not set(assignments).isdisjoint(model.key)
+        changes = [(-1, row) for row in old] if gone else []
+        model.write(changes + [(1, row[len(names) :]) for row in found], ordered=False)
+        return len(found)
+
+    def delete(self, name: str, where: str = "true") -> int:
+        """Delete the rows that match; return how many did."""
+        self.epoch()
+        found = self._matching(name, self.models[name].names, where)
+        self.db.sql(f"DELETE FROM {name} WHERE {where}")
+        self.models[name].write([(-1, row) for row in found], ordered=False)
+        return len(found)
+
+    def truncate(self, name: str) -> int:
+        """Delete all rows."""
+        self.epoch()
+        found = self._matching(name, self.models[name].names, "true")
+        self.db.sql(f"TRUNCATE TABLE {name}")
+        self.models[name].write([(-1, row) for row in found], ordered=False)
+        return len(found)
+
+    def _matching(self, name: str, columns: Sequence[str], where: str) -> list[Row]:
+        aliased = ", ".join(f"{column} AS c{i}" for i, column in enumerate(columns))
+        found = self.batch.sql(f"SELECT {aliased} FROM {name} WHERE {where}").toArrow()
+        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+    # -- checking --------------------------------------------------------------------------
+
+    def epoch(self) -> int:
+        """Make epochs until nothing is pending, checking each; return how many were made."""
+        made = 0
+        while self._advance():
+            made += 1
+        assert self.db.pending() == 0
+        return made
+
+    def rows(self, name: str) -> list[Row]:
+        """Return a view's rows, in the order of their text."""
+        table = self.db.sql(f"SELECT * FROM {name}").to_arrow()
+        found = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        return sorted(found, key=repr)
+
+    def finish(self) -> None:
+        """Check every way to read, the past, compaction and a restart."""
+        self.epoch()
+        for name in self.views:
+            self._check_reading(name)
+        for (name, epoch), expected in self._past.items():
+            table = self.db.sql(f"SELECT * FROM {name} AS OF EPOCH {epoch}").to_arrow()
+            self._agree(name, f"AS OF EPOCH {epoch}", bag_of(table), expected)
+        self.verify()
+        self.db.compact()
+        self._check_contents("after compaction")
+        self.reopen()
+
+    def verify(self) -> None:
+        """Have the database check itself."""
+        if not self.views:
+            return
+        found = self.db.sql("VERIFY").fetchall()
+        assert {view for view, *_ in found} == set(self.views)
+        for view, rows, differences, verdict in found:
+            assert (differences, verdict) == (0, "equal to batch"), (view, self.views[view])
+            assert rows <= sum(self._changelogs[view].values())
+
+    def reopen(self) -> None:
+        """Close the database, open it again, and compare."""
+        self.db.close()
+        self.db = headrace.connect(self.directory, spark=self.spark, **self.settings)
+        self._check_contents("after a restart")
+        for name, bag in self._changelogs.items():
+            self._follow(name)
+            self._agree(name, "a new subscription", self._changelogs[name], bag)
+
+    def close(self) -> None:
+        """Close the database as it is."""
+        self.db.close()
+
+    def _advance(self) -> bool:
+        context = self.spark.sparkContext
+        before = {name: model.position for name, model in self.models.items()}
+        group = uuid4().hex
+        context.setJobGroup(group, "an epoch")
+        try:
+            epoch = self.db.instance.loop.advance()
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)
+        if epoch is None:
+            return False
+        self.epochs += 1
+        positions = self.db.instance.ledger.positions()
+        for name, model in self.models.items():
+            relation = self.db.instance.catalog.resolve(name)
+            model.advance(positions.get(relation.id, model.position))
+        changed = {n: m.position - before[n] for n, m in self.models.items()}
+        self._check_counters({n: c for n, c in changed.items() if c}, self._jobs(group))
+        self._register()
+        if all(model.settled for model in self.models.values()):
+            for name in self.views:
+                self._check_view(name, epoch)
+        return True
+
+    def _jobs(self, group: str) -> int:
+        context = self.spark.sparkContext
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+        return len(context.statusTracker().getJobIdsForGroup(group))
+
+    def _check_counters(self, changed: dict[str, int], jobs: int) -> None:
+        counters = self.db.instance.ledger.epochs(1)[0].counters
+        changes = sum(changed.values())
+        assert counters["changes"] == changes
+        assert counters["fallbacks"] == 0
+        assert counters["jobs"] == jobs == self._sets(set(changed)), (counters, changed)
+        catalog, circuits = self.db.instance.catalog, self.db.instance.engine.circuit
+        operators = sum(len(circuits(v).stateful()) for v in catalog.views_in_order())
+        most = PARTITIONS * (operators + len(self.models))
+        assert counters["operators"] <= most
+        work = counters["rows_in"] + counters["rows_read"] + counters["rows_out"]
+        assert work <= self.rows_per_change * changes + 4 * most, counters
+        assert not self.db.instance.loop.stopped()
+
+    def _sets(self, changed: set[str]) -> int:
+        """Return how many connected sets the changed relations belong to."""
+        sets = [{name} for name in self.models]
+        for view, query in self.views.items():
+            known = set(self.models) | set(self.views)
+            touched = {view, *(_words(query) & known)}
+            joined = [s for s in sets if s & touched]
+            sets = [s for s in sets if not s & touched] + [set().union(touched, *joined)]
+        return sum(1 for s in sets if s & changed)
+
+    def _check_view(self, name: str, epoch: int) -> None:
+        expected_table = self.batch.table(f"`{name}`").toArrow()
+        actual_table = self.db.sql(f"SELECT * FROM {name}").to_arrow()
+        assert actual_table.schema.names == expected_table.schema.names
+        assert _types(actual_table) == _types(expected_table), name
+        expected = bag_of(expected_table)
+        self._agree(name, f"epoch {epoch}", bag_of(actual_table), expected)
+        self._take_changes(name, epoch)
+        self._agree(name, f"the changelog up to {epoch}", self._changelogs[name], expected)
+        self._past = {k: b for k, b in self._past.items() if k[0] != name or self._recent(k)}
+        self._past[name, epoch] = expected
+
+    def _recent(self, slot: tuple[str, int]) -> bool:
+        epochs = sorted(epoch for name, epoch in self._past if name == slot[0])
+        return slot[1] in epochs[-_PAST_EPOCHS:]
+
+    def _take_changes(self, name: str, epoch: int) -> None:
+        """Add up what a subscriber gets; a row changes at most once in an epoch."""
+        fields = list(self._followed[name]._follower.contents.layout.columns)
+        changes = self._followed[name].poll() or []
+        log, seen = self._changelogs[name], Counter()
+        for change in changes:
+            assert change.weight != 0
+            assert (change.operation in ("+I", "+U")) == (change.weight > 0)
+            assert change.epoch <= epoch
+            identity = tuple(canonical(change.row[f.name], f.type) for f in fields)
+            seen[change.epoch, identity] += 1
+            log[identity] += change.weight
+            if not log[identity]:
+                del log[identity]
+        assert set(seen.values()) <= {1}
+
+    def _check_contents(self, when: str) -> None:
+        for name in self.views:
+            actual = bag_of(self.db.sql(f"SELECT * FROM {name}").to_arrow())
+            self._agree(name, when, actual, self._changelogs[name])
+
+    def _check_reading(self, name: str) -> None:
+        expected = self._changelogs[name]
+        by_spark = self.db.sql(f"SELECT {name}.* FROM {name}").to_arrow()
+        self._agree(name, "a select by Spark", bag_of(by_spark), expected)
+        key = self.db.instance.catalog.resolve(name).key
+        if not key or not self.lookups:
+            return
+        whole = self.db.sql(f"SELECT * FROM {name}").to_arrow()
+        for row in whole.slice(0, _LOOKUPS).to_pylist():
+            literals = [_literal(row[column]) for column in key]
+            if None in literals:
+                continue
+            where = " AND ".join(f"`{c}` = {v}" for c, v in zip(key, literals, strict=True))
+            found = self.db.sql(f"SELECT * FROM {name} WHERE {where}").to_arrow()
+            wanted = pa.Table.from_pylist(
+                [r for r in whole.to_pylist() if all(r[c] == row[c] for c in key)], whole.schema
+            )
+            self._agree(name, f"WHERE {where}", bag_of(found), bag_of(wanted))
+
+    def _agree(self, name: str, what: str, actual: Bag, expected: Bag) -> None:
+        if actual != expected:
+            text = difference(actual, expected)
+            raise AssertionError(f"view {name} differs in {what}:\n{self.views[name]}\n{text}")
+
+    def _follow(self, name: str) -> None:
+        self._followed[name] = self.db.subscribe(name)
+        self._changelogs[name] = Counter()
+        self._take_changes(name, self.db.instance.ledger.last_epoch())
+
+    def _register(self) -> None:
+        for model in self.models.values():
+            if model.stale:
+                frame = self.batch.createDataFrame(model.table(), model.schema)
+                frame.createOrReplaceTempView(model.name)
+                model.stale = False
+
+
+def _words(query: str) -> set[str]:
+    return set(re.findall(r"\w+", query))
+
+
+def _types(table: pa.Table) -> list[pa.DataType]:
+    return [field.type for field in table.schema]
+
+
+def _literal(value: Any) -> str | None:
+    """Return a plain literal, or None for what a lookup by key does not take."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str) and "'" not in value and "\\" not in value:
+        return f"'{value}'"
+    return None

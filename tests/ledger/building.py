@@ -1,0 +1,66 @@
+"""Short ways to fill a ledger, and where to put it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+import sqlalchemy as sa
+
+from headrace.ledger import (
+    EpochCommit,
+    Ledger,
+    NewArrangement,
+    NewObject,
+    NewRun,
+    RunKind,
+    SegmentFile,
+    schema,
+)
+from headrace.types import ArrangementId, Epoch, RelationId
+
+_numbers = itertools.count()
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(arrangement: str, name: str | None = None, kind: RunKind = RunKind.DELTA) -> NewRun:
+    return NewRun(
+        name or f"run-{next(_numbers)}", ArrangementId(arrangement), 1, 10, "c", -5, 5, kind
+    )
+
+
+def segment(rows: int = 10) -> SegmentFile:
+    return SegmentFile(f"segment-{next(_numbers)}", rows, 100, "c")
+
+
+def relation(ledger: Ledger, name: str, inputs: tuple[RelationId, ...] = ()) -> NewObject:
+    """A relation with one arrangement, ``"<id>/0"``."""
+    reserved = ledger.reserve_relation()
+    kept = (NewArrangement(ArrangementId(f"{reserved}/0"), {"key": ["a"]}),)
+    return NewObject(reserved, name, "view", {"sql": name}, inputs, kept)
+
+
+def step(ledger: Ledger, *runs: NewRun) -> Epoch:
+    """Commit an epoch with these runs."""
+    return ledger.commit(EpochCommit(ledger.last_epoch(), "attempt", runs=runs))
+
+
+def postgres() -> str:
+    """The URL of an empty PostgreSQL database for tests, emptied again; skips where none is."""
+    url = os.environ.get("HEADRACE_TEST_POSTGRES")
+    if url is None:
+        pytest.skip("no PostgreSQL: set HEADRACE_TEST_POSTGRES to a database's URL")
+    engine = sa.create_engine(url)
+    schema.metadata.drop_all(engine)
+    engine.dispose()
+    return url

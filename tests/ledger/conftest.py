@@ -1,0 +1,41 @@
+"""A ledger with a clock that a test moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.ledger.building import Clock, postgres, relation
+
+from headrace.ledger import EpochCommit, Ledger, NewObject
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def address(tmp_path: Path, request: pytest.FixtureRequest) -> str | Path:
+    """Where the test's ledger is: in SQLite, unless a test asks for PostgreSQL."""
+    return postgres() if getattr(request, "param", "") == "postgresql" else tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(address: str | Path, clock: Clock) -> Iterator[Ledger]:
+    with Ledger.open(address, clock=clock) as opened:
+        opened.acquire()
+        yield opened
+
+
+@pytest.fixture
+def orders(ledger: Ledger) -> NewObject:
+    """A relation "orders", created by epoch 1."""
+    made = relation(ledger, "orders")
+    ledger.commit(EpochCommit(Epoch(0), "first", created=(made,)))
+    return made

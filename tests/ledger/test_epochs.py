@@ -1,0 +1,308 @@
+"""Committing epochs: who may, what it changes, and what each invariant refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from tests.ledger.building import relation, run, segment, step
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import (
+    Dirty,
+    EpochCommit,
+    Ledger,
+    Merge,
+    NewObject,
+    Read,
+    RunKind,
+    invariants,
+    schema,
+)
+from headrace.types import Epoch, Offset, RelationId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.ledger.building import Clock
+
+
+def test_an_epoch_changes_everything_at_once(ledger: Ledger, orders: NewObject) -> None:
+    ledger.append(orders.relation, segment(10))
+    one = run("1/0")
+    epoch = ledger.commit(
+        EpochCommit(
+            Epoch(1),
+            "attempt-7",
+            reads=(Read(orders.relation, Offset(0), Offset(6)),),
+            runs=(one,),
+            counters={"rows": 6},
+        )
+    )
+    assert epoch == 2
+    assert (ledger.last_epoch(), ledger.upper) == (2, 3)
+    assert ledger.position(orders.relation) == 6
+    assert ledger.positions() == {orders.relation: 6}
+    assert [found.name for found in ledger.spine(one.arrangement)] == [one.name]
+    newest, first = ledger.epochs()
+    assert (newest.epoch, newest.attempt, newest.counters) == (2, "attempt-7", {"rows": 6})
+    assert newest.reads == (Read(orders.relation, Offset(0), Offset(6)),)
+    assert first.reads == ()
+    assert ledger.epochs(limit=1) == (newest,)
+
+
+def test_an_epoch_that_does_not_follow_the_last_is_a_conflict(
+    ledger: Ledger, orders: NewObject
+) -> None:
+    del orders
+    for previous in (0, 2):
+        with pytest.raises(HeadraceError) as caught:
+            ledger.commit(EpochCommit(Epoch(previous), "late"))
+        assert caught.value.code is Code.CONFLICT
+    assert ledger.last_epoch() == 1
+
+
+@pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
+def test_a_stale_writer_can_change_nothing(
+    address: str | Path, ledger: Ledger, orders: NewObject
+) -> None:
+    with Ledger.open(address) as other:
+        assert other.acquire() == 2
+        writes = [
+            lambda: ledger.commit(EpochCommit(Epoch(1), "stale")),
+            lambda: ledger.append(orders.relation, segment()),
+            lambda: ledger.compact([]),
+            lambda: ledger.advance_since({orders.arrangements[0].id: Epoch(1)}),
+            lambda: ledger.forget(ledger.garbage()),
+            ledger.reserve_relation,
+            lambda: ledger.set("a", 1),
+            lambda: ledger.mark_dirty(Dirty(orders.relation, "late", 1.0)),
+            lambda: ledger.clear_dirty(orders.relation),
+        ]
+        for write in writes:
+            with pytest.raises(HeadraceError, match="took over the data directory") as caught:
+                write()
+            assert caught.value.code is Code.CONFLICT
+        other.commit(EpochCommit(Epoch(1), "fresh"))
+        assert ledger.last_epoch() == 2
+
+
+def test_nothing_is_written_before_the_ledger_is_acquired(tmp_path: Path) -> None:
+    with (
+        Ledger.open(tmp_path / "ledger.db") as ledger,
+        pytest.raises(HeadraceError, match="before it was acquired"),
+    ):
+        ledger.commit(EpochCommit(Epoch(0), "early"))
+
+
+def test_commit_times_never_decrease_and_name_epochs(ledger: Ledger, clock: Clock) -> None:
+    for now in (2000.0, 1500.0, 3000.0):
+        clock.now = now
+        step(ledger)
+    times = [epoch.committed_at for epoch in ledger.epochs()]
+    assert times == [3000.0, 2000.0, 2000.0]
+    moments = (0.0, 1999.9, 2000.0, 2999.0, 3000.0)
+    assert [ledger.epoch_at(at) for at in moments] == [0, 0, 2, 2, 3]
+
+
+def test_objects_live_from_their_epoch_until_they_are_dropped(
+    ledger: Ledger, orders: NewObject
+) -> None:
+    view = relation(ledger, "totals", (orders.relation,))
+    ledger.commit(EpochCommit(Epoch(1), "a", created=(view,)))
+    (first, second) = ledger.objects()
+    assert (first.name, first.created_epoch, first.inputs) == ("orders", 1, ())
+    assert (second.name, second.definition, second.inputs) == (
+        "totals",
+        {"sql": "totals"},
+        (orders.relation,),
+    )
+    ledger.mark_dirty(Dirty(view.relation, "late", 5.0))
+    ledger.commit(EpochCommit(Epoch(2), "b", dropped=(view.relation, orders.relation)))
+    assert ledger.objects() == ()
+    assert ledger.dirty() == ()
+    assert [found.name for found in ledger.objects(Epoch(2))] == ["orders", "totals"]
+    assert [found.name for found in ledger.objects(Epoch(1))] == ["orders"]
+    assert ledger.arrangements() == ()
+    with pytest.raises(HeadraceError, match="dropped") as caught:
+        ledger.append(orders.relation, segment())
+    assert caught.value.code is Code.CONFLICT
+
+
+def test_one_epoch_swaps_two_relations_of_one_name(ledger: Ledger, orders: NewObject) -> None:
+    again = relation(ledger, "orders")
+    fresh = run(again.arrangements[0].id)
+    ledger.commit(
+        EpochCommit(Epoch(1), "swap", runs=(fresh,), created=(again,), dropped=(orders.relation,))
+    )
+    assert [(o.name, o.relation) for o in ledger.objects()] == [("orders", again.relation)]
+    assert [found.name for found in ledger.spine(again.arrangements[0].id)] == [fresh.name]
+
+
+def test_relation_ids_are_never_reused(tmp_path: Path, ledger: Ledger, orders: NewObject) -> None:
+    ledger.commit(EpochCommit(Epoch(1), "a", dropped=(orders.relation,)))
+    reserved = ledger.reserve_relation()
+    assert reserved > orders.relation
+    ledger.close()
+    with Ledger.open(tmp_path / "ledger.db") as again:
+        again.acquire()
+        assert again.reserve_relation() > reserved
+
+
+def test_dirty_entries_keep_the_earliest_time_of_a_cause(ledger: Ledger, orders: NewObject) -> None:
+    view = orders.relation
+    ledger.mark_dirty(Dirty(view, "late rows", 20.0, "a"))
+    ledger.mark_dirty(Dirty(view, "late rows", 30.0, "b"))
+    ledger.mark_dirty(Dirty(view, "policy", 10.0))
+    assert ledger.dirty() == (Dirty(view, "policy", 10.0), Dirty(view, "late rows", 20.0, "b"))
+    ledger.clear_dirty(view, "policy")
+    assert [entry.cause for entry in ledger.dirty()] == ["late rows"]
+    ledger.clear_dirty(view)
+    assert ledger.dirty() == ()
+
+
+def test_settings_are_kept_and_the_ledgers_own_are_not_touched(ledger: Ledger) -> None:
+    assert ledger.get("retention") is None
+    ledger.set("retention", {"hours": 3})
+    ledger.set("retention", {"hours": 4})
+    assert ledger.get("retention") == {"hours": 4}
+    with pytest.raises(ValueError, match="format"):
+        ledger.set("format", 9)
+
+
+# Invariants: each has a commit that breaks it.
+
+
+def broken(ledger: Ledger, change: EpochCommit, invariant: invariants.Invariant) -> None:
+    """The commit fails with the invariant's name, and leaves no trace."""
+    before = (ledger.last_epoch(), ledger.objects(), ledger.known_files(), ledger.positions())
+    with pytest.raises(HeadraceError) as caught:
+        ledger.commit(change)
+    assert caught.value.code is Code.INTERNAL
+    assert invariant.__name__.replace("_", " ") in caught.value.primary
+    after = (ledger.last_epoch(), ledger.objects(), ledger.known_files(), ledger.positions())
+    assert after == before
+
+
+def test_epochs_are_consecutive(tmp_path: Path, ledger: Ledger, orders: NewObject) -> None:
+    del orders
+    step(ledger)
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/ledger.db")
+    with engine.begin() as connection:
+        connection.execute(schema.epochs.delete().where(schema.epochs.c.epoch == 1))
+    engine.dispose()
+    broken(ledger, EpochCommit(Epoch(2), "a"), invariants.epochs_are_consecutive)
+
+
+@pytest.mark.parametrize(("first", "end"), [(1, 5), (0, 11), (-1, 3), (5, 3)])
+def test_reads_continue_the_last(ledger: Ledger, orders: NewObject, first: int, end: int) -> None:
+    ledger.append(orders.relation, segment(10))
+    read = Read(orders.relation, Offset(first), Offset(end))
+    broken(ledger, EpochCommit(Epoch(1), "a", reads=(read,)), invariants.reads_continue_the_last)
+
+
+def test_a_relation_is_read_once_per_epoch(ledger: Ledger, orders: NewObject) -> None:
+    ledger.append(orders.relation, segment(10))
+    reads = (
+        Read(orders.relation, Offset(0), Offset(2)),
+        Read(orders.relation, Offset(2), Offset(3)),
+    )
+    broken(ledger, EpochCommit(Epoch(1), "a", reads=reads), invariants.reads_continue_the_last)
+
+
+def test_run_names_are_new(ledger: Ledger, orders: NewObject) -> None:
+    del orders
+    step(ledger, run("1/0", "same"))
+    for runs in ((run("1/0", "same"),), (run("1/0", "twin"), run("1/0", "twin"))):
+        broken(ledger, EpochCommit(Epoch(2), "a", runs=runs), invariants.run_names_are_new)
+
+
+def test_runs_belong_to_live_arrangements(ledger: Ledger, orders: NewObject) -> None:
+    rule = invariants.runs_belong_to_live_arrangements
+    broken(ledger, EpochCommit(Epoch(1), "a", runs=(run("9/0"),)), rule)
+    change = EpochCommit(Epoch(1), "a", runs=(run("1/0"),), dropped=(orders.relation,))
+    broken(ledger, change, rule)
+
+
+def test_removed_runs_were_visible(ledger: Ledger, orders: NewObject) -> None:
+    other = relation(ledger, "other")
+    ledger.commit(EpochCommit(Epoch(1), "a", created=(other,)))
+    mine, foreign = run("1/0"), run(other.arrangements[0].id)
+    step(ledger, mine, foreign)
+    own = orders.arrangements[0].id
+    for inputs in (("none",), (foreign.name,), (mine.name, mine.name)):
+        change = EpochCommit(Epoch(3), "a", merges=(Merge(own, inputs, None),))
+        broken(ledger, change, invariants.removed_runs_were_visible)
+
+
+def test_merges_stay_in_their_arrangement(ledger: Ledger, orders: NewObject) -> None:
+    other = relation(ledger, "other")
+    ledger.commit(EpochCommit(Epoch(1), "a", created=(other,)))
+    merge = Merge(orders.arrangements[0].id, (), run(other.arrangements[0].id))
+    change = EpochCommit(Epoch(2), "a", merges=(merge,))
+    broken(ledger, change, invariants.merges_stay_in_their_arrangement)
+
+
+def test_dropped_relations_have_no_dependants(ledger: Ledger, orders: NewObject) -> None:
+    view = relation(ledger, "view", (orders.relation,))
+    rule = invariants.dropped_relations_have_no_dependants
+    drop = (orders.relation,)
+    broken(ledger, EpochCommit(Epoch(1), "a", created=(view,), dropped=drop), rule)
+    ledger.commit(EpochCommit(Epoch(1), "a", created=(view,)))
+    broken(ledger, EpochCommit(Epoch(2), "a", dropped=drop), rule)
+
+
+def test_dropped_relations_are_live(ledger: Ledger, orders: NewObject) -> None:
+    rule = invariants.dropped_relations_are_live
+    twice = (orders.relation, orders.relation)
+    broken(ledger, EpochCommit(Epoch(1), "a", dropped=twice), rule)
+    broken(ledger, EpochCommit(Epoch(1), "a", dropped=(RelationId(9),)), rule)
+    ledger.commit(EpochCommit(Epoch(1), "a", dropped=(orders.relation,)))
+    broken(ledger, EpochCommit(Epoch(2), "a", dropped=(orders.relation,)), rule)
+
+
+def test_relation_ids_are_reserved_and_new(ledger: Ledger, orders: NewObject) -> None:
+    rule = invariants.relation_ids_are_reserved_and_new
+    for number in (0, 99, orders.relation):
+        made = NewObject(RelationId(number), "x", "view", {})
+        broken(ledger, EpochCommit(Epoch(1), "a", created=(made,)), rule)
+
+
+def test_inputs_of_created_relations_are_live(ledger: Ledger, orders: NewObject) -> None:
+    ledger.commit(EpochCommit(Epoch(1), "a", dropped=(orders.relation,)))
+    view = relation(ledger, "view", (orders.relation,))
+    rule = invariants.inputs_of_created_relations_are_live
+    broken(ledger, EpochCommit(Epoch(2), "a", created=(view,)), rule)
+
+
+def test_live_names_are_unique(ledger: Ledger, orders: NewObject) -> None:
+    rule = invariants.live_names_are_unique
+    again = relation(ledger, orders.name)
+    broken(ledger, EpochCommit(Epoch(1), "a", created=(again,)), rule)
+    twins = (relation(ledger, "twin"), relation(ledger, "twin"))
+    broken(ledger, EpochCommit(Epoch(1), "a", created=twins), rule)
+
+
+def test_every_invariant_has_a_test_of_its_name() -> None:
+    for invariant in invariants.EVERY_EPOCH:
+        assert f"test_{invariant.__name__}" in globals()
+        assert invariant.__doc__
+
+
+def test_a_view_and_its_input_are_created_and_dropped_together(ledger: Ledger) -> None:
+    base = relation(ledger, "base")
+    view = relation(ledger, "view", (base.relation,))
+    ledger.commit(EpochCommit(Epoch(0), "a", created=(view, base)))
+    ledger.commit(EpochCommit(Epoch(1), "b", dropped=(base.relation, view.relation)))
+    assert ledger.objects() == ()
+
+
+def test_an_epoch_may_merge_and_add_at_once(ledger: Ledger, orders: NewObject) -> None:
+    own = orders.arrangements[0].id
+    old, merged, delta = run(own), run(own, kind=RunKind.MERGED), run(own)
+    step(ledger, old)
+    change = EpochCommit(Epoch(2), "a", runs=(delta,), merges=(Merge(own, (old.name,), merged),))
+    ledger.commit(change)
+    assert {r.name for r in ledger.spine(own, Epoch(3))} == {merged.name, delta.name}
+    assert {r.name for r in ledger.spine(own, Epoch(2))} == {old.name}

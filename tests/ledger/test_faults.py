@@ -1,0 +1,288 @@
+"""Crashes, damage, second writers: all or nothing, and said in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from tests.ledger.building import segment, step
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import DirectoryLock, EpochCommit, Ledger, Mode, NewObject, schema
+from headrace.types import Epoch
+
+ROOT = Path(__file__).parents[2]
+
+CRASH = """
+import os, signal, sys
+from headrace.ledger import *
+stage = sys.argv[2]
+def crash(at):
+    if at == stage:
+        os.kill(os.getpid(), signal.SIGKILL)
+ledger = Ledger.open(sys.argv[1], fault=crash)
+stage, wanted = "", stage
+ledger.acquire()
+view = NewObject(ledger.reserve_relation(), "view", "view", {}, (1,), (NewArrangement("view"),))
+stage = wanted
+run = lambda owner, name: NewRun(name, owner, 1, 1, "c", 0, 0)
+ledger.commit(EpochCommit(2, "crash",
+    reads=(Read(1, 0, 7),),
+    runs=(run("1/0", "new"), run("view", "base")),
+    created=(view,),
+    merges=(Merge("1/0", ("old",), run("1/0", "merged")),),
+))
+"""
+
+STAGES = ("checked", "epoch", "dropped", "created", "reads", "runs", "merges", "before commit")
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path, ledger: Ledger, orders: NewObject) -> Path:
+    """A ledger at epoch 2, with ten rows in the log and one run."""
+    from tests.ledger.building import run  # noqa: PLC0415
+
+    ledger.append(orders.relation, segment(10))
+    step(ledger, run("1/0", "old"))
+    ledger.close()
+    return tmp_path / "ledger.db"
+
+
+@pytest.mark.parametrize("stage", [*STAGES, "after commit"])
+def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(path: Path, stage: str) -> None:
+    died = python(CRASH, f"sqlite:///{path}", stage)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    with Ledger.open(path) as ledger:
+        committed = stage == "after commit"
+        assert ledger.last_epoch() == (3 if committed else 2)
+        assert ledger.position(ledger.objects()[0].relation) == (7 if committed else 0)
+        assert [found.name for found in ledger.objects()] == ["orders", "view"][: 1 + committed]
+        wanted = {"old", "new", "base", "merged"} if committed else {"old"}
+        assert ledger.known_files().runs == wanted
+        live = {run.name for run in ledger.spine(ledger.arrangements()[0].id)}
+        assert live == ({"new", "merged"} if committed else {"old"})
+        ledger.acquire()
+        step(ledger)
+
+
+def test_a_fault_is_offered_at_every_stage(ledger: Ledger, orders: NewObject) -> None:
+    del orders
+    seen: list[str] = []
+    ledger._fault = seen.append
+    step(ledger)
+    assert tuple(seen) == (*STAGES, "after commit")
+
+
+# Damage
+
+
+def damaged(path: Path, mode: Mode = Mode.WRITE) -> HeadraceError:
+    with pytest.raises(HeadraceError) as caught:
+        Ledger.open(path, mode)
+    assert caught.value.code is Code.CORRUPT
+    assert str(path) in caught.value.primary
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize("content", [b"", b"this is a text file\n" * 100, b"SQLite"])
+def test_a_file_that_is_no_database_is_corrupt_not_new(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(content)
+    damaged(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("size", [100, 4096, 20_000])
+def test_a_truncated_database_is_corrupt(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+    damaged(path)
+
+
+def test_a_damaged_page_is_found_when_the_ledger_is_opened(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[3 * 4096 : 3 * 4096 + 200] = b"\xff" * 200
+    path.write_bytes(data)
+    damaged(path)
+
+
+@pytest.mark.parametrize("table", sorted(schema.metadata.tables))
+def test_a_missing_table_is_corrupt(path: Path, table: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(f'DROP TABLE "{table}"')
+    connection.close()
+    assert table in (damaged(path).detail or "")
+
+
+def test_a_foreign_database_is_not_taken_for_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE mine (a)")
+    connection.close()
+    damaged(path)
+
+
+def test_a_missing_ledger_beside_data_is_not_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "x.arrow").touch()
+    with pytest.raises(HeadraceError, match="is missing") as caught:
+        Ledger.open(tmp_path / "ledger.db")
+    assert caught.value.code is Code.CORRUPT
+    assert not (tmp_path / "ledger.db").exists()
+
+
+def test_damage_while_open_is_said_too(path: Path) -> None:
+    with Ledger.open(path) as ledger:
+        connection = sqlite3.connect(path)
+        connection.execute("DROP TABLE rejects")
+        connection.close()
+        with pytest.raises(HeadraceError, match="is damaged") as caught:
+            ledger.rejects(ledger.objects()[0].relation)
+        assert caught.value.code is Code.CORRUPT
+
+
+def test_a_newer_format_is_refused(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE meta SET value = '2' WHERE key = 'format'")
+    connection.close()
+    with pytest.raises(HeadraceError, match="has format 2, newer than") as caught:
+        Ledger.open(path)
+    assert caught.value.code is Code.UNSUPPORTED
+
+
+def test_an_address_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    for address, code in (
+        ("not a url", Code.INVALID),
+        ("mysql://host/db", Code.UNSUPPORTED),
+        ("sqlite://", Code.UNSUPPORTED),
+        (tmp_path / "none" / "ledger.db", Code.INVALID),
+        (tmp_path, Code.INVALID),
+    ):
+        with pytest.raises(HeadraceError) as caught:
+            Ledger.open(address)
+        assert caught.value.code is code
+
+
+def test_a_ledger_at_an_odd_path_is_opened(tmp_path: Path) -> None:
+    directory = tmp_path / "a b%20c?d#é&mode=ro"
+    directory.mkdir()
+    for _ in range(2):
+        with Ledger.open(directory / "ledger.db") as ledger:
+            ledger.acquire()
+            step(ledger)
+    assert [p.name for p in directory.iterdir() if p.suffix == ".db"] == ["ledger.db"]
+
+
+# Reading only
+
+
+def test_a_reader_sees_commits_and_writes_nothing(path: Path) -> None:
+    with Ledger.open(path) as writer, Ledger.open(path, Mode.READ) as reader:
+        writer.acquire()
+        step(writer)
+        assert reader.last_epoch() == writer.last_epoch() == 3
+        assert reader.identity == writer.identity
+        with pytest.raises(HeadraceError, match="open for reading only") as caught:
+            reader.acquire()
+        assert caught.value.code is Code.INVALID
+
+
+def test_a_reader_does_not_create_a_ledger(tmp_path: Path) -> None:
+    with pytest.raises(HeadraceError, match="does not exist"):
+        Ledger.open(tmp_path / "ledger.db", Mode.READ)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_of_a_closed_ledger_is_a_ledger(path: Path, tmp_path: Path) -> None:
+    shutil.copy(path, tmp_path / "copy.db")
+    with Ledger.open(tmp_path / "copy.db", Mode.READ) as copy:
+        assert copy.last_epoch() == 2
+
+
+# The lock of a directory
+
+HOLD = """
+import os, subprocess, sys
+from pathlib import Path
+from headrace.ledger import DirectoryLock
+lock = DirectoryLock(Path(sys.argv[1]))
+subprocess.Popen([sys.executable, "-c", "import os; os.read(0, 1)"])
+if os.fork() == 0:  # a fork that executes nothing, as multiprocessing makes them
+    print("held", flush=True)
+os.read(0, 1)
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(HeadraceError) as caught:
+            DirectoryLock(tmp_path)
+        assert caught.value.code is Code.CONFLICT
+        wanted = f'data directory "{tmp_path}" is open for writing in process {holder.pid}'
+        assert caught.value.primary == wanted
+        assert caught.value.hint
+        holder.kill()
+        holder.wait()
+        # Its children live on, and do not keep the lock.
+        DirectoryLock(tmp_path).release()
+
+
+def test_a_second_opener_in_one_process_is_refused_too(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path), pytest.raises(HeadraceError, match=f"process {os.getpid()}"):
+        DirectoryLock(tmp_path)
+    with DirectoryLock(tmp_path):
+        pass
+
+
+def test_a_forked_child_that_ends_does_not_release_the_lock(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path):
+        forked = os.fork()
+        if forked == 0:
+            os._exit(0)
+        os.waitpid(forked, 0)
+        with pytest.raises(HeadraceError):
+            DirectoryLock(tmp_path)
+
+
+def test_a_directory_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        DirectoryLock(tmp_path / "none")
+    assert caught.value.code is Code.INVALID
+
+
+def test_epoch_zero_is_the_empty_database(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        assert (ledger.last_epoch(), ledger.upper, ledger.epochs()) == (0, 1, ())
+        assert (ledger.objects(), ledger.positions(), ledger.arrangements()) == ((), {}, ())
+        assert ledger.acquire() == 1
+        assert ledger.commit(EpochCommit(Epoch(0), "a")) == 1

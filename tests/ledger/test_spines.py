@@ -1,0 +1,176 @@
+"""Which runs an epoch sees, through compaction, retention and drops."""
+
+from __future__ import annotations
+
+import pytest
+from tests.ledger.building import relation, run, segment, step
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, RunKind
+from headrace.types import ArrangementId, Epoch
+
+OWN = ArrangementId("1/0")
+
+
+def names(ledger: Ledger, epoch: int | None = None) -> list[str]:
+    at = None if epoch is None else Epoch(epoch)
+    return [found.name for found in ledger.spine(OWN, at)]
+
+
+@pytest.fixture
+def three(ledger: Ledger, orders: NewObject) -> list[str]:
+    """Runs a, b, c, added by epochs 2, 3, 4."""
+    assert orders.arrangements[0].id == OWN
+    for name in "abc":
+        step(ledger, run(OWN, name))
+    return ["a", "b", "c"]
+
+
+def test_an_epoch_sees_the_runs_up_to_it(ledger: Ledger, three: list[str]) -> None:
+    assert [names(ledger, epoch) for epoch in (1, 2, 3, 4)] == [[], ["a"], ["a", "b"], three]
+    assert names(ledger) == three
+    (first, *_) = ledger.spine(OWN)
+    assert (first.kind, first.added, first.removed) == (RunKind.DELTA, 2, None)
+    assert (first.low, first.high, first.rows, first.bytes, first.checksum) == (-5, 5, 1, 10, "c")
+
+
+def test_a_compaction_is_seen_by_later_epochs_only(ledger: Ledger, three: list[str]) -> None:
+    merged = run(OWN, "ab", RunKind.MERGED)
+    assert ledger.compact([Merge(OWN, ("a", "b"), merged)]) == 5
+    assert names(ledger, 4) == three
+    assert names(ledger, 3) == ["a", "b"]
+    assert names(ledger) == ["c", "ab"], "the next epoch builds on the merged run"
+    step(ledger, run(OWN, "d"))
+    assert set(names(ledger, 5)) == {"ab", "c", "d"}
+    assert names(ledger, 4) == three
+
+
+def test_runs_that_cancel_out_are_merged_into_none(ledger: Ledger, three: list[str]) -> None:
+    ledger.compact([Merge(OWN, tuple(three), None)])
+    assert names(ledger) == []
+    assert names(ledger, 4) == three
+
+
+def test_a_merge_of_a_dropped_arrangement_is_a_conflict(ledger: Ledger, orders: NewObject) -> None:
+    step(ledger, run(OWN, "a"))
+    ledger.commit(EpochCommit(Epoch(2), "drop", dropped=(orders.relation,)))
+    with pytest.raises(HeadraceError, match="dropped in epoch 3 while it was merged") as caught:
+        ledger.compact([Merge(OWN, ("a",), run(OWN, "m", RunKind.MERGED))])
+    assert caught.value.code is Code.CONFLICT
+
+
+def test_a_run_merged_twice_is_an_invariant_broken(ledger: Ledger, three: list[str]) -> None:
+    del three
+    ledger.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    with pytest.raises(HeadraceError, match="removed runs were visible"):
+        ledger.compact([Merge(OWN, ("b", "c"), run(OWN, "bc", RunKind.MERGED))])
+    assert "bc" not in ledger.known_files().runs
+
+
+def test_many_spines_are_read_at_once_each_in_order(ledger: Ledger, three: list[str]) -> None:
+    other = relation(ledger, "other")
+    ledger.commit(EpochCommit(Epoch(4), "a", created=(other,)))
+    wanted = (other.arrangements[0].id, OWN)
+    found = ledger.spines(wanted, Epoch(5))
+    assert list(found) == list(wanted)
+    assert [len(found[key]) for key in wanted] == [0, len(three)]
+    assert ledger.spines(()) == {}
+
+
+@pytest.mark.parametrize(
+    ("arrangement", "epoch", "message"),
+    [
+        ("9/9", 2, 'arrangement "9/9" does not exist'),
+        ("1/0", 9, "epoch 9 does not exist yet"),
+        ("1/0", 0, "no longer kept"),
+    ],
+)
+def test_an_epoch_that_cannot_be_read_is_refused(
+    ledger: Ledger, three: list[str], arrangement: str, epoch: int, message: str
+) -> None:
+    del three
+    with pytest.raises(HeadraceError, match=message) as caught:
+        ledger.spine(ArrangementId(arrangement), Epoch(epoch))
+    assert caught.value.code is Code.INVALID
+
+
+def test_a_dropped_arrangement_is_read_at_the_epochs_before(
+    ledger: Ledger, orders: NewObject, three: list[str]
+) -> None:
+    ledger.commit(EpochCommit(Epoch(4), "drop", dropped=(orders.relation,)))
+    assert names(ledger, 4) == three
+    for epoch in (5, None):
+        with pytest.raises(HeadraceError, match="was dropped in epoch 5"):
+            names(ledger, epoch)
+
+
+def test_changes_are_the_delta_runs_between_two_epochs(ledger: Ledger, three: list[str]) -> None:
+    step(ledger, run(OWN, "base", RunKind.MERGED))
+    ledger.compact([Merge(OWN, tuple(three), run(OWN, "abc", RunKind.MERGED))])
+
+    def changes(after: int, upto: int) -> list[str]:
+        return [found.name for found in ledger.delta_runs(OWN, Epoch(after), Epoch(upto))]
+
+    assert changes(1, 5) == three
+    assert changes(2, 3) == ["b"]
+    assert changes(4, 5) == []
+    ledger.advance_since({OWN: Epoch(3)})
+    assert changes(3, 5) == ["c"]
+    with pytest.raises(HeadraceError, match="no longer kept"):
+        changes(2, 5)
+
+
+def test_since_moves_forward_only_and_never_past_the_last_epoch(
+    ledger: Ledger, three: list[str]
+) -> None:
+    del three
+    assert ledger.since(OWN) == 1
+    ledger.advance_since({OWN: Epoch(3)})
+    ledger.advance_since({OWN: Epoch(2)})
+    assert ledger.since(OWN) == 3
+    assert [found.since for found in ledger.arrangements()] == [3]
+    with pytest.raises(HeadraceError, match="pass the last epoch"):
+        ledger.advance_since({OWN: Epoch(5)})
+    with pytest.raises(HeadraceError, match="no longer kept"):
+        names(ledger, 2)
+    assert names(ledger, 3) == ["a", "b"]
+
+
+def test_garbage_is_what_no_readable_epoch_sees(ledger: Ledger, three: list[str]) -> None:
+    ledger.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    step(ledger)
+    assert not ledger.garbage()
+    ledger.advance_since({OWN: Epoch(4)})
+    assert not ledger.garbage(), "epoch 4 still sees the originals"
+    ledger.advance_since({OWN: Epoch(5)})
+    assert ledger.garbage() == Files(runs=frozenset({"a", "b"}))
+    ledger.forget(Files(runs=frozenset({"a", "c"})))
+    assert ledger.known_files().runs == {"b", "c", "ab"}, "what is not garbage stays"
+    ledger.forget(ledger.garbage())
+    assert ledger.known_files().runs == {"c", "ab"}
+    assert set(names(ledger, 5)) == {"c", "ab"}
+    assert three
+
+
+def test_a_run_merged_away_before_any_epoch_saw_it_is_garbage_at_once(
+    ledger: Ledger, three: list[str]
+) -> None:
+    ledger.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    ledger.compact([Merge(OWN, ("ab", "c"), run(OWN, "abc", RunKind.MERGED))])
+    assert names(ledger) == ["abc"]
+    assert names(ledger, 4) == three
+    assert ledger.garbage() == Files(runs=frozenset({"ab"}))
+
+
+def test_a_dropped_relations_files_are_garbage_once_unreadable(
+    ledger: Ledger, orders: NewObject, three: list[str]
+) -> None:
+    kept = segment()
+    ledger.append(orders.relation, kept)
+    ledger.commit(EpochCommit(Epoch(4), "drop", dropped=(orders.relation,)))
+    assert not ledger.garbage()
+    assert ledger.known_files() == Files(frozenset(three), frozenset({kept.name}))
+    ledger.advance_since({OWN: Epoch(5)})
+    assert ledger.garbage() == ledger.known_files()
+    ledger.forget(ledger.garbage())
+    assert not ledger.known_files()

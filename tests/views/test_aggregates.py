@@ -1,0 +1,164 @@
+"""Linear aggregates: exact totals by group, while rows come, move and go."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from histories import History
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = """g INT, h STRING, i8 TINYINT, i16 SMALLINT, i32 INT, i64 BIGINT, m DECIMAL(10,2),
+    wide DECIMAL(38,6), whole DECIMAL(20,0), f DOUBLE, st STRUCT<a: INT, b: STRING>, day DATE,
+    flag BOOLEAN, arr ARRAY<INT>"""
+
+GROUPED = {
+    "counts": "SELECT g, count(*) AS n, count(h) AS c, count(g, h) AS cc, count_if(flag) AS i FROM t GROUP BY g",
+    "sums": """SELECT g, sum(i8) AS a, sum(i16) AS b, sum(i32) AS c, sum(i64) AS d, sum(m) AS e,
+        sum(wide) AS f, sum(whole) AS h FROM t GROUP BY g""",
+    "averages": """SELECT g, avg(i8) AS a, avg(i16) AS b, avg(i32) AS c, avg(i64) AS d,
+        avg(m) AS e, avg(whole) AS f, mean(i32) AS h FROM t GROUP BY g""",
+    "filters": """SELECT h, count(*) FILTER (WHERE i32 > 10) AS a, sum(m) FILTER (WHERE flag) AS b,
+        avg(i8) FILTER (WHERE h <> 'a') AS c, count(i8) FILTER (WHERE i8 IS NULL) AS d
+        FROM t GROUP BY h""",
+    "having": "SELECT g, sum(i32) AS s FROM t GROUP BY g HAVING sum(i32) > 20 AND count(*) < 9",
+    "having_only": "SELECT g FROM t GROUP BY g HAVING count(h) > 2",
+    "arithmetic": """SELECT g + 1 AS x, sum(i32) / count(*) AS a, sum(m) - avg(m) * 2 AS b, 1 + count(*) * 2 AS c,
+        coalesce(sum(i8), 0) AS d, concat(h, ':', count(*)) AS e FROM t GROUP BY g, h""",
+    "by_expression": "SELECT upper(h) AS u, i32 % 3 AS r, count(*) AS n FROM t GROUP BY upper(h), i32 % 3",
+    "by_position": "SELECT h, g % 2, count(*) AS n FROM t GROUP BY 1, 2",
+    "by_alias": "SELECT year(day) AS y, count(*) AS n FROM t GROUP BY y",
+    "by_struct": "SELECT st, count(*) AS n, sum(i32) AS s FROM t GROUP BY st",
+    "by_array": "SELECT arr, count(*) AS n FROM t GROUP BY arr",
+    "by_float": "SELECT f, count(*) AS n, sum(i32) AS s FROM t GROUP BY f",
+    "by_null_literal": "SELECT count(*) AS n FROM t GROUP BY CAST(NULL AS INT)",
+    "by_literal": "SELECT 'x' AS x, count(*) AS n, sum(i32) AS s FROM t GROUP BY 'x'",
+    "by_repeated": "SELECT g, g AS again, count(*) AS n FROM t GROUP BY g, g, g + 0",
+    "by_folded": "SELECT g, 1 + 1 AS two, count(*) AS n FROM t GROUP BY g, 1 + 1",
+    "by_all": "SELECT g, h, count(*) AS n FROM t GROUP BY ALL",
+    "unselected": "SELECT count(*) AS n FROM t GROUP BY g, h",
+    "no_function": "SELECT g, h FROM t GROUP BY g, h",
+    "same_twice": "SELECT g, sum(i32) AS a, sum(i32) AS b, sum(i32 + 0) AS c FROM t GROUP BY g",
+    "nested": """SELECT n, count(*) AS groups, sum(s) AS s FROM
+        (SELECT g, h, count(*) AS n, sum(i32) AS s FROM t GROUP BY g, h) GROUP BY n""",
+    "of_constant": "SELECT g, sum(1) AS a, sum(2.5) AS b, avg(3) AS c, count(NULL) AS d FROM t GROUP BY g",
+    "sets": "SELECT g, h, count(*) AS n, grouping_id() AS i FROM t GROUP BY GROUPING SETS ((g, h), (g))",
+    "rollup": "SELECT g, h, sum(i32) AS s FROM t GROUP BY ROLLUP (g, h) HAVING g IS NOT NULL",
+}
+
+GLOBAL = {
+    "count_all": "SELECT count(*) AS n FROM t",
+    "totals": """SELECT count(h) AS c, sum(i32) AS s, avg(m) AS a, sum(m) AS m, sum(wide) AS w,
+        count_if(flag) AS f FROM t""",
+    "filtered_away": "SELECT count(*) AS n, sum(i32) AS s FROM t WHERE i32 > 1000000",
+    "global_having": "SELECT sum(i32) AS s FROM t HAVING count(*) > 3",
+    "of_nothing": "SELECT count(1) AS n FROM (SELECT 1 FROM t)",
+    "arithmetic": "SELECT sum(i32) + count(*) AS a, 'all' AS x FROM t",
+    "of_groups": "SELECT count(*) AS groups, sum(n) AS n FROM (SELECT g, count(*) AS n FROM t GROUP BY g)",
+    "under_projection": "SELECT n + 1 AS m FROM (SELECT count(*) AS n FROM t) WHERE n >= 0",
+    "exploded": "SELECT n, x FROM (SELECT count(*) AS n FROM t) LATERAL VIEW explode(array(1, 2)) AS x",
+    "of_both": "SELECT count(*) AS n FROM (SELECT g FROM t UNION ALL SELECT i32 FROM t)",
+    "beside_groups": "SELECT count(*) AS n FROM t UNION ALL SELECT count(*) FROM t GROUP BY g",
+    "cube": "SELECT flag, count(*) AS n FROM t GROUP BY CUBE (flag) HAVING flag IS NOT NULL OR grouping(flag) = 1",
+}
+
+
+@pytest.mark.parametrize("seed", [5])
+def test_totals_by_group(oracle, seed):
+    run = oracle()
+    run.table("t", COLUMNS)
+    for name, query in GROUPED.items():
+        run.view(name, query)
+    history = History(run, seed, domain=9)
+    history.epochs(["t"], (1, 10, 150, 10))
+    run.update("t", {"g": "g + 1", "h": "coalesce(h, 'was null')"}, "i32 % 2 = 0")
+    run.truncate("t")
+    run.epoch()
+    assert all(run.rows(name) == [] for name in GROUPED)
+    history.epochs(["t"], (3,))
+    run.finish()
+
+
+def test_totals_without_groups_are_always_one_row(oracle):
+    run = oracle()
+    run.table("t", COLUMNS)
+    for name, query in GLOBAL.items():
+        run.view(name, query)
+    assert run.rows("count_all") == [(0,)]
+    assert run.rows("totals") == [(0, None, None, None, None, 0)]
+    assert run.rows("global_having") == []
+    history = History(run, 6, domain=9)
+    history.epochs(["t"], (1, 30, 3))
+    run.truncate("t")
+    run.epoch()
+    assert run.rows("count_all") == [(0,)]
+    assert run.rows("totals") == [(0, None, None, None, None, 0)]
+    history.epochs(["t"], (5,))
+    run.view("created_later", GLOBAL["totals"])
+    run.truncate("t")
+    run.finish()
+
+
+def test_a_row_that_moves_to_another_group_leaves_the_old_one(oracle):
+    run = oracle()
+    run.table("t", "id INT, g STRING, x INT", key="id")
+    run.view("v", "SELECT g, count(*) AS n, sum(x) AS s FROM t GROUP BY g")
+    run.view("big", "SELECT g, sum(x) AS s FROM t GROUP BY g HAVING sum(x) >= 10")
+    run.insert("t", [(1, "a", 5), (2, "a", 6), (3, "b", 1)])
+    run.epoch()
+    assert run.rows("big") == [("a", 11)]
+    run.update("t", {"g": "'b'"}, "id = 1")
+    run.epoch()
+    assert run.rows("v") == [("a", 1, 6), ("b", 2, 6)]
+    assert run.rows("big") == []
+    run.insert("t", [(2, "b", 6)])
+    run.epoch()
+    assert run.rows("v") == [("b", 3, 12)]
+    assert run.rows("big") == [("b", 12)]
+    run.delete("t", "g = 'b'")
+    run.epoch()
+    assert run.rows("v") == run.rows("big") == []
+    run.finish()
+
+
+def test_null_keys_are_one_group_and_floats_group_as_in_sql(oracle):
+    run = oracle()
+    run.table("t", "k INT, f DOUBLE, x INT")
+    run.view("by_k", "SELECT k, count(*) AS n FROM t GROUP BY k")
+    run.view("by_both", "SELECT k, f, sum(x) AS s FROM t GROUP BY k, f")
+    run.view("by_f", "SELECT f, count(*) AS n FROM t GROUP BY f")
+    nan = float("nan")
+    run.insert("t", [(None, 0.0, 1), (None, -0.0, 2), (1, nan, 3), (1, -nan, 4), (None, None, 5)])
+    run.epoch()
+    assert run.rows("by_k") == [(1, 2), (None, 3)]
+    assert {n for _, n in run.rows("by_f")} == {1, 2}
+    run.log("t", [(-1, (None, -0.0, 2)), (-1, (1, nan, 3))])
+    run.epoch()
+    run.truncate("t")
+    run.epoch()
+    assert run.rows("by_f") == []
+    run.finish()
+
+
+def test_the_largest_decimals_add_up_exactly(oracle):
+    run = oracle()
+    run.table("t", "g INT, a DECIMAL(38,0), b DECIMAL(38,38), c DECIMAL(38,18), d DECIMAL(1,0)")
+    run.view("v", "SELECT g, sum(a) AS a, sum(b) AS b, sum(c) AS c, sum(d) AS d FROM t GROUP BY g")
+    run.view("w", "SELECT g, avg(b) AS b, avg(c) AS c, avg(d) AS d, count(a) AS n FROM t GROUP BY g")
+    nines = Decimal("9" * 37)
+    tiny = Decimal("1e-38")
+    rows = [
+        (1, nines, tiny, Decimal("12345678901234567890.123456789012345678"), Decimal(9)),
+        (1, nines, -tiny * 3, Decimal("-0.000000000000000001"), Decimal(-9)),
+        (1, -nines * 10 - 9, None, None, None),
+        (2, None, None, None, None),
+    ]
+    run.insert("t", rows)
+    run.epoch()
+    run.log("t", [(-1, rows[2]), (1, rows[0]), (-1, rows[3])])
+    run.epoch()
+    run.log("t", [(-1, rows[0])])
+    run.epoch()
+    run.finish()

@@ -1,0 +1,136 @@
+"""What happens to rows: every way to write, and what its views make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace import HeadraceError
+from histories import History
+
+pytestmark = pytest.mark.spark
+
+
+def watched(run):
+    """Create a keyed table and a bag, with views that remember in different ways."""
+    run.table("t", "k INT, g STRING, x INT", key="k")
+    run.table("b", "g STRING, x INT")
+    run.view("rows", "SELECT k, x + 1 AS y FROM t")
+    run.view("groups", "SELECT g, count(*) AS n, sum(x) AS s FROM t GROUP BY g")
+    run.view("joined", "SELECT t.k, b.x FROM t JOIN b ON t.g = b.g")
+    run.view("bag", "SELECT g, x FROM b")
+    run.view("total", "SELECT count(*) AS n, sum(x) AS s FROM b")
+
+
+def test_duplicate_rows_of_a_table_without_a_key(oracle):
+    run = oracle()
+    watched(run)
+    run.insert("b", [("a", 1)] * 3)
+    run.epoch()
+    run.log("b", [(-1, ("a", 1))])
+    run.epoch()
+    assert run.rows("bag") == [("a", 1), ("a", 1)]
+    assert run.rows("total") == [(2, 2)]
+    assert run.delete("b", "x = 1") == 2
+    run.epoch()
+    assert run.rows("total") == [(0, None)]
+    run.finish()
+
+
+def test_changes_that_cancel_within_an_epoch_change_nothing(oracle):
+    run = oracle()
+    watched(run)
+    run.insert("t", [(1, "a", 1)])
+    run.insert("b", [("a", 7)])
+    run.epoch()
+    run.log("b", [(1, ("a", 8)), (-1, ("a", 8)), (-1, ("a", 7)), (1, ("a", 7))])
+    run.log("t", [(1, (2, "a", 5)), (-1, (2, None, None)), (1, (1, "a", 1))])
+    with run.db.subscribe("joined") as joined:
+        joined.poll()
+        run.epoch()
+        assert joined.poll() == []
+    run.update("t", {"x": "x"}, "true")
+    run.epoch()
+    run.finish()
+
+
+def test_upserts_of_one_key_in_one_epoch_keep_the_last(oracle):
+    run = oracle()
+    watched(run)
+    run.insert("b", [("a", 1), ("c", 2), ("c", 2)])
+    run.insert("t", [(1, "a", 1), (1, "b", 2), (2, "a", 3)])
+    run.insert("t", [(1, "c", 9)])
+    run.epoch()
+    assert run.rows("rows") == [(1, 10), (2, 4)]
+    assert run.rows("joined") == [(1, 2), (1, 2), (2, 1)]
+    run.log("t", [(-1, (1, None, None)), (1, (1, "z", 0)), (-1, (1, None, None)), (1, (2, "c", 3))])
+    run.epoch()
+    assert run.rows("rows") == [(2, 4)]
+    run.finish()
+
+
+def test_deleting_a_key_that_is_absent_changes_nothing(oracle):
+    run = oracle()
+    watched(run)
+    run.log("t", [(-1, (5, None, None))])
+    run.epoch()
+    assert run.delete("t", "k = 99") == 0
+    assert run.update("t", {"x": "1"}, "k = 99") == 0
+    run.log("t", [(-1, (5, None, None)), (1, (6, "a", 1)), (-1, (7, "q", 1))])
+    run.epoch()
+    assert run.rows("rows") == [(6, 2)]
+    run.finish()
+
+
+def test_an_update_can_move_a_primary_key(oracle):
+    run = oracle()
+    watched(run)
+    run.insert("b", [("a", 1)])
+    run.insert("t", [(k, "a", k) for k in range(5)])
+    assert run.update("t", {"k": "k + 1"}) == 5
+    run.epoch()
+    assert [k for k, _ in run.rows("rows")] == [1, 2, 3, 4, 5]
+    assert run.update("t", {"k": "k * 10", "g": "'b'"}, "k > 3") == 2
+    run.epoch()
+    with pytest.raises(HeadraceError, match="same primary key"):
+        run.db.sql("UPDATE t SET k = 1")
+    run.finish()
+
+
+def test_truncate_empties_a_table(oracle):
+    run = oracle()
+    watched(run)
+    run.insert("t", [(1, "a", 1), (2, None, None)])
+    run.insert("b", [("a", 1), ("a", 1), (None, 3)])
+    run.epoch()
+    assert run.truncate("b") == 3
+    assert run.truncate("t") == 2
+    run.epoch()
+    assert run.truncate("t") == 0
+    run.insert("t", [(1, "a", 1)])
+    run.epoch()
+    assert run.rows("groups") == [("a", 1, 1)]
+    run.finish()
+
+
+def test_updates_by_expression_over_old_values(oracle):
+    run = oracle()
+    watched(run)
+    run.insert("t", [(k, "ab"[k % 2], k) for k in range(6)] + [(9, None, None)])
+    run.insert("b", [("a", 1), ("a", 1), ("b", 2)])
+    assert run.update("t", {"x": "x * 2", "g": "concat(g, x)"}, "x < 4") == 4
+    assert run.update("b", {"x": "x + 1"}, "g = 'a'") == 2
+    run.epoch()
+    assert run.update("t", {"g": "NULL"}, "g IS NULL OR x > 3") == 5
+    run.finish()
+
+
+@pytest.mark.parametrize("epoch_rows", [1, 7])
+def test_a_backlog_read_in_small_epochs_gives_the_same(oracle, epoch_rows):
+    run = oracle(epoch_rows=epoch_rows)
+    watched(run)
+    History(run, 12, domain=5).write(["t", "b"], 12 if epoch_rows == 1 else 60)
+    made = run.epoch()
+    assert made == -(-12 // 1) if epoch_rows == 1 else made >= 60 // 7
+    run.update("t", {"g": "upper(g)"})
+    run.delete("b", "x > 1")
+    run.finish()

@@ -1,0 +1,58 @@
+"""Views created over rows that are there: filled in parts, then live."""
+
+from __future__ import annotations
+
+import pytest
+
+from histories import History
+
+pytestmark = pytest.mark.spark
+
+VIEWS = {
+    "rows": "SELECT id, g + 1 AS h FROM t WHERE x > 2",
+    "groups": "SELECT g, count(*) AS n, sum(m) AS m FROM t GROUP BY g",
+    "joined": "SELECT t.id, b.y FROM t JOIN b ON t.g = b.g",
+    "itself": "SELECT p.y AS p, q.y AS q FROM b p JOIN b q ON p.g = q.y",
+    "streamed": "SELECT s.z, groups.n FROM s JOIN groups ON s.g = groups.g",
+    "total": "SELECT count(*) AS n, sum(y) AS y FROM b",
+    "total_of_joined": "SELECT count(*) AS n, sum(y) AS y FROM joined",
+    "distinct_rows": "SELECT DISTINCT g, y FROM b",
+    "united": "SELECT g FROM t UNION ALL SELECT g FROM b UNION ALL SELECT z FROM s",
+}
+
+
+@pytest.mark.parametrize("fill_rows", [9, 1_000_000])
+def test_views_are_filled_in_parts_of_any_size(oracle, fill_rows):
+    run = oracle(fill_rows=fill_rows, rows_per_change=500)
+    run.table("t", "id INT, g INT, x INT, m DECIMAL(8,2)", key="id")
+    run.table("b", "g INT, y INT")
+    run.stream("s", "g INT, z INT")
+    history = History(run, 13, domain=14)
+    history.epochs(["t", "b", "s"], (60, 20))
+    run.insert("s", [(1, 1), (None, 2)])
+    for name, query in VIEWS.items():
+        run.view(name, query)
+    history.epochs(["t", "b", "s"], (1, 20))
+    run.view("later", "SELECT g, sum(n) AS n FROM streamed JOIN groups USING (n) GROUP BY g")
+    history.epochs(["t", "s"], (6,))
+    run.truncate("b")
+    run.finish()
+
+
+def test_views_created_over_nothing_start_empty(oracle):
+    run = oracle()
+    run.table("t", "id INT, g INT", key="id")
+    run.stream("s", "g INT")
+    run.view("joined", "SELECT t.id FROM t JOIN s ON t.g = s.g")
+    run.view("groups", "SELECT g, count(*) AS n FROM s GROUP BY g")
+    run.view("total", "SELECT count(*) AS n, sum(g) AS s FROM s")
+    run.view("of_total", "SELECT n + 1 AS m FROM total")
+    run.view("total_of_total", "SELECT sum(n) AS n, count(*) AS rows FROM total")
+    run.view("united", "SELECT n FROM total UNION ALL SELECT n FROM groups")
+    assert run.rows("total") == [(0, None)]
+    assert run.rows("total_of_total") == [(0, 1)]
+    run.insert("s", [(1,), (2,)])
+    run.insert("t", [(1, 1)])
+    run.epoch()
+    assert run.rows("joined") == [(1,)]
+    run.finish()

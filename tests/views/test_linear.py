@@ -1,0 +1,128 @@
+"""Projections, filters, unions and generators: what maps rows without remembering any."""
+
+from __future__ import annotations
+
+import pytest
+
+from histories import History
+
+pytestmark = pytest.mark.spark
+
+EVERYTHING = """id INT, b BOOLEAN, i8 TINYINT, i16 SMALLINT, i64 BIGINT, f FLOAT, d DOUBLE,
+    m DECIMAL(10,2), big DECIMAL(38,10), s STRING, bin BINARY, day DATE, ts TIMESTAMP,
+    tn TIMESTAMP_NTZ, iv INTERVAL DAY TO SECOND, arr ARRAY<INT>,
+    st STRUCT<a: INT, b: STRING, c: ARRAY<DOUBLE>>, mp MAP<STRING, BIGINT>,
+    deep ARRAY<STRUCT<x: INT, y: MAP<INT, STRING>>>"""
+
+PROJECTIONS = {
+    "whole": "SELECT * FROM e",
+    "arithmetic": """SELECT id, i8 + i16 AS a, -id * 2 AS b, i64 DIV 7 AS c, id / 3 AS d, i64 % 5 AS e,
+        m * m AS f, m + big AS g, m / 3 AS h, round(m, 1) AS i, abs(d) AS j, f + 1 AS k,
+        id & 3 AS l, ceil(m) AS n, CAST(m AS INT) AS o, try_divide(id, i8) AS p, pmod(id, 7) AS q
+        FROM e""",
+    "text": r"""SELECT upper(s) AS a, s || '-' || id AS b, length(s) AS c, substring(s, 1, 1) AS d,
+        regexp_replace(s, '[ab]+', '_') AS e, s LIKE 'a%' AS f, s RLIKE '^A' AS g, trim(s) AS h,
+        lpad(s, 4, '.') AS i, md5(s) AS j, split(s, ' ') AS k, CAST(s AS BINARY) AS l FROM e""",
+    "times": """SELECT day + INTERVAL 1 DAY AS a, date_trunc('hour', ts) AS b, year(day) AS c,
+        ts + iv AS d, tn + INTERVAL '1' MINUTE AS e, unix_micros(ts) AS f, iv * 2 AS g,
+        date_format(ts, 'yyyy-MM-dd') AS h, ts - INTERVAL 1 HOUR > ts AS i, CAST(ts AS DATE) AS j,
+        CAST(tn AS TIMESTAMP) AS k, CAST(ts AS STRING) AS l, extract(MINUTE FROM ts) AS n,
+        datediff(day, DATE'2024-02-28') AS o, ts - CAST(tn AS TIMESTAMP) AS p, last_day(day) AS q
+        FROM e""",
+    "nested": """SELECT st.a AS a, st.b AS b, get(arr, 0) AS c, size(arr) AS d,
+        transform(arr, x -> x + id) AS e, filter(arr, x -> x > 3) AS f, try_element_at(mp, 'a') AS g,
+        map_keys(mp) AS h, named_struct('p', id, 'q', st) AS i, array(id, i8) AS j, map('k', s) AS k,
+        deep.x AS l, aggregate(arr, 0, (t, x) -> t + coalesce(x, 0)) AS n, to_json(st) AS o,
+        sort_array(arr) AS p, mp AS q, exists(arr, x -> x = 1) AS r, struct(*) AS t FROM e""",
+    "choices": """SELECT CASE WHEN id > 5 THEN 'big' WHEN id > 2 THEN s END AS a,
+        coalesce(s, 'none') AS b, nullif(id, 3) AS c, if(b, id, i8) AS d, id IN (1, 2, NULL) AS e,
+        id BETWEEN 2 AND 8 AS f, s IS NULL AS g, id <=> i8 AS h, NOT b OR id > 3 AS i,
+        greatest(id, i8, i16) AS j, isnan(d) AS k, d = 0 AS l, nvl2(s, 1, 0) AS n FROM e""",
+    "bytes": "SELECT hex(bin) AS a, base64(bin) AS b, bin, sha2(bin, 256) AS c, crc32(bin) AS d FROM e",
+    "one": "SELECT 1 AS one FROM e",
+    "constants": "SELECT 'x' AS x, CAST(NULL AS INT) AS n, id FROM e ORDER BY id",
+    "twice": "SELECT id AS a, id AS b, id + 1 AS c, id + 1 AS d FROM e",
+}
+
+FILTERS = {
+    "by_number": "SELECT id, m FROM e WHERE m > 0 AND id % 2 = 1",
+    "by_null": "SELECT id, s FROM e WHERE s IS NOT NULL AND (b OR i8 IS NULL)",
+    "by_float": "SELECT id, d FROM e WHERE d > 0 OR isnan(d)",
+    "by_list": "SELECT s FROM e WHERE s IN ('a', 'b', '') AND NOT st.a IN (1, 2)",
+    "by_time": "SELECT day, ts FROM e WHERE ts >= TIMESTAMP'2024-02-28 23:30:00' AND day < '2024-03-01'",
+    "by_other": "SELECT i8 FROM e WHERE array_contains(arr, 2) OR mp['a'] IS NOT NULL OR d = 0",
+    "never": "SELECT id FROM e WHERE id > 5 AND id < 5",
+    "nowhere": "SELECT id FROM e WHERE false",
+    "hidden": "SELECT s FROM e WHERE i64 > 3 AND length(s) < 3",
+}
+
+UNIONS = {
+    "both": "SELECT id, s FROM e UNION ALL SELECT a, b FROM o",
+    "itself": "SELECT id, s FROM e UNION ALL SELECT id, s FROM e",
+    "other_columns": "SELECT id AS a, id AS b FROM e UNION ALL SELECT i8, i64 FROM e",
+    "widened": "SELECT id AS x, m FROM e UNION ALL SELECT a + 1L, c FROM o",
+    "nullable": "SELECT 1 AS x FROM e UNION ALL SELECT id FROM e UNION ALL SELECT 2 FROM o",
+    "filtered": """SELECT id FROM e WHERE id > 3 UNION ALL SELECT id FROM e WHERE id < 7
+        UNION ALL SELECT a FROM o WHERE b = 'a'""",
+    "under": "SELECT x, x + 1 AS y FROM (SELECT id AS x, s FROM e UNION ALL SELECT a, b FROM o) WHERE s <> 'a'",
+    "literal": "SELECT 'e' AS src, id FROM e UNION ALL SELECT 'o', a FROM o",
+    "structs": "SELECT st.b AS s, st FROM e UNION ALL SELECT b, named_struct('a', a, 'b', b, 'c', array(1.5D)) FROM o",
+}
+
+GENERATORS = {
+    "exploded": "SELECT id, explode(arr) AS x FROM e",
+    "positions": "SELECT posexplode(arr), s FROM e",
+    "outer_lateral": "SELECT id, x FROM e LATERAL VIEW OUTER explode(arr) AS x",
+    "outer_function": "SELECT s, explode_outer(arr) AS x FROM e",
+    "entries": "SELECT id, k, v FROM e LATERAL VIEW explode(mp) AS k, v",
+    "structs": "SELECT id, x, y FROM e LATERAL VIEW inline(deep) AS x, y",
+    "two": "SELECT x, y FROM e LATERAL VIEW explode(arr) AS x LATERAL VIEW explode(array(x, id)) AS y",
+    "none_kept": "SELECT x FROM e LATERAL VIEW explode(arr) AS x WHERE x > 2",
+    "all_kept": "SELECT * FROM e LATERAL VIEW explode(arr) AS x WHERE id > 1",
+    "constant": "SELECT id, explode(array(1, 2, 2)) AS x FROM e",
+    "bare": "SELECT explode(sequence(1, 3)) AS x FROM e",
+    "stacked": "SELECT stack(2, id, s, i8, 'z') AS (n, t) FROM e",
+    "counted": "SELECT x, count(*) AS n, sum(id) AS t FROM e LATERAL VIEW explode(arr) AS x GROUP BY x",
+    "over_aggregate": """SELECT id, x FROM (SELECT id, count(*) AS n FROM e GROUP BY id)
+        LATERAL VIEW explode(sequence(1L, n)) AS x""",
+    "lateral_join": "SELECT id, x FROM e, LATERAL explode(arr) AS l(x)",
+}
+
+
+@pytest.mark.parametrize("views", [PROJECTIONS, FILTERS], ids=["projections", "filters"])
+def test_rows_are_mapped_one_by_one(oracle, views):
+    run = oracle()
+    run.table("e", EVERYTHING)
+    for name, query in views.items():
+        run.view(name, query)
+    history = History(run, 1, domain=12)
+    history.epochs(["e"], (1, 30, 200, 5))
+    run.truncate("e")
+    history.epochs(["e"], (6,))
+    run.finish()
+
+
+def test_unions_add_up(oracle):
+    run = oracle()
+    run.table("e", EVERYTHING)
+    run.table("o", "a INT, b STRING, c DECIMAL(10,2)", key="a")
+    for name, query in UNIONS.items():
+        run.view(name, query)
+    history = History(run, 2, domain=12)
+    history.epochs(["e", "o"], (2, 1, 30, 200))
+    history.epochs(["o"], (4,))
+    run.truncate("e")
+    run.epoch()
+    run.finish()
+
+
+def test_generators_multiply_rows(oracle):
+    run = oracle(rows_per_change=100)
+    run.table("e", EVERYTHING)
+    for name, query in GENERATORS.items():
+        run.view(name, query)
+    history = History(run, 3, domain=12)
+    history.epochs(["e"], (1, 20, 150, 3))
+    run.truncate("e")
+    history.epochs(["e"], (4,))
+    run.finish()
