@@ -50,10 +50,7 @@ class FakeSubscription:
 
 
 class FakeDatabase:
-    """Knows the statements ``SELECT``, ``BAD``, ``BUG``, ``WAIT``, ``LOAD`` and ``SUBSCRIBE``.
-
-    Anything else is done and said to be done.
-    """
+    """Knows a few words as statements; anything else is done and said to be done."""
 
     def __init__(self, at_end: Callable[[], None] = lambda: None) -> None:
         self.ran: list[str] = []
@@ -76,7 +73,7 @@ class FakeDatabase:
             self.ran.append(source.sql)
             yield self._run(source, progress)
 
-    def _run(self, source: Any, progress: Callable[[Progress], None] | None) -> Any:
+    def _run(self, source: Any, progress: Callable[[Progress], None] | None) -> Any:  # noqa: C901
         match source.sql.split()[0].upper():
             case "SELECT":
                 return Result(self.answer, 7)
@@ -92,9 +89,13 @@ class FakeDatabase:
                 raise ZeroDivisionError("of nobody's making")
             case "WAIT":
                 self._cancelled.clear()
+                if progress is not None:
+                    progress(Progress("waiting for Ctrl-C", 0, None, "rows"))
                 self.waiting.set()
                 self._cancelled.wait(60)
                 raise HeadraceError(Code.UNAVAILABLE, "the statement was cancelled")
+            case "SAY":
+                return Result(None, 7, f"said: {source.sql}")
             case "LOAD":
                 if progress is not None:
                     progress(Progress("copying a.csv", 512, 2048, "bytes", 3))

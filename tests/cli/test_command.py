@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,8 +18,6 @@ from fake_database import FakeDatabase, in_use
 from headrace.cli.command import main
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import Command
 
 
@@ -217,6 +216,25 @@ def test_ctrl_c_cancels_the_statement_and_ends_the_script(command: Command) -> N
     assert command.sql("WAIT; CREATE x") == 130
     assert command.database.ran == ["WAIT"]
     assert command.database.closed
+
+
+def test_a_reader_that_has_gone_ends_the_command_quietly(tmp_path: Path) -> None:
+    text = (
+        "import sys; from fake_database import FakeDatabase; from headrace.cli.command import main;"
+        "sys.exit(main(connect=lambda _: FakeDatabase()))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [sys.executable, "-c", text, "--data", str(tmp_path), "sql", "-c", "SELECT 1"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=300,
+        cwd=Path(__file__).parent,
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 # -- usage ---------------------------------------------------------------------------------------

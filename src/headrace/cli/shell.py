@@ -19,7 +19,7 @@ from pygments.styles import get_style_by_name  # type: ignore[import-untyped]
 from headrace.cli.commands import COMMANDS, Quit, run_command
 from headrace.cli.completion import Names, SqlCompleter
 from headrace.cli.failures import report
-from headrace.cli.statement_thread import Abandoned, Interrupted
+from headrace.cli.statement_thread import Abandoned, Interrupted, let_finish
 from headrace.errors import HeadraceError, masked
 from headrace.sql import split
 
@@ -77,17 +77,16 @@ class Shell:
         while True:
             try:
                 text = self._session.prompt().strip()
+                self._answer(_BARE.get(text.lower(), text))
+                self._refresh()
+            except Abandoned:
+                raise
             except KeyboardInterrupt:
                 continue
-            except EOFError:
-                return
-            try:
-                self._answer(text)
-            except Quit:
+            except (EOFError, Quit):
                 return
 
     def _answer(self, text: str) -> None:
-        text = _BARE.get(text.lower(), text)
         try:
             if text.startswith("\\"):
                 run_command(text, self._statements)
@@ -99,7 +98,6 @@ class Shell:
             self._note_interrupt(interrupt)
         except Exception as error:  # noqa: BLE001  (the shell goes on)
             report(error, sys.stderr, debug=self._debug)
-        self._refresh()
 
     def _note_interrupt(self, interrupt: KeyboardInterrupt) -> None:
         finished = isinstance(interrupt, Interrupted) and interrupt.finished
@@ -113,7 +111,7 @@ class Shell:
 
     def _refresh(self) -> None:
         try:
-            self._statements.thread.call(self._names.refresh)
+            self._statements.thread.call(self._names.refresh, let_finish)
         except HeadraceError:
             self._names.relations = []
 
@@ -123,7 +121,7 @@ class Shell:
     def _columns(self, relation: str) -> Sequence[str]:
         database, thread = self._statements.database, self._statements.thread
         try:
-            return thread.call(lambda: [name for name, _ in database.columns(relation)])
+            return thread.submit(lambda: [n for n, _ in database.columns(relation)]).result()
         except HeadraceError:  # dropped meanwhile
             return []
 

@@ -1,11 +1,13 @@
 """The thread that statements run on, so that Ctrl-C asks them to stop and never tears them.
 
-Python raises Ctrl-C in the main thread, wherever that happens to be. It only ever waits here:
-a commit, or a call into the JVM, is not cut in two.
+Python raises Ctrl-C in the main thread, wherever that happens to be. While a call runs, the main
+thread only waits and counts: a commit, or a call into the JVM, is not cut in two, and no call is
+left running unseen.
 """
 
 from __future__ import annotations
 
+import signal
 import threading
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
@@ -13,9 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 T = TypeVar("T")
 
+_LISTEN_SECONDS = 0.1
+"""How long the main thread waits at a stretch: a signal that the system hands to another thread
+does not wake it."""
 _PATIENCE = 3
 """How many times Ctrl-C is pressed until a statement that will not stop is left behind."""
 
@@ -36,6 +42,17 @@ class Abandoned(KeyboardInterrupt):
     """Ctrl-C was pressed until the wait was given up; the call may still be running."""
 
 
+class Presses:
+    """Counts Ctrl-C instead of raising it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, _signal: int, _frame: FrameType | None) -> None:
+        """Count one."""
+        self.count += 1
+
+
 class StatementThread:
     """Runs calls one after another; the caller waits, and can be interrupted while it does."""
 
@@ -52,34 +69,40 @@ class StatementThread:
         return future
 
     def call(self, function: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
-        """Run a call to its end and return its value, or raise its error.
+        """Run a call to its end and return its value, or raise its error; in the main thread.
 
         Raises:
             Interrupted: Ctrl-C was pressed, ``cancel`` was called, and the call has ended.
             Abandoned: Ctrl-C was pressed and the call has not ended.
         """
-        return self.outcome(self.submit(function), cancel)
-
-    def outcome(self, future: Future[T], cancel: Callable[[], None] | None = None) -> T:
-        """Wait for a call that was begun: see :meth:`call`."""
-        presses = 0
-        while True:
-            try:
-                wait([future])
-                break
-            except KeyboardInterrupt as pressed:
-                presses += 1
-                if cancel is None or presses >= _PATIENCE:
-                    raise Abandoned from pressed
-                if presses == _PATIENCE - 1:
-                    self._notice("still cancelling; press Ctrl-C once more to leave at once")
-                # Beside, so that this thread goes on listening to Ctrl-C.
-                threading.Thread(target=_quietly, args=(cancel,), daemon=True).start()
-        if not presses:
+        presses = Presses()
+        before = signal.signal(signal.SIGINT, presses)
+        try:
+            future = self.submit(function)
+            self._wait(future, presses, cancel)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if not presses.count:
             return future.result()
         if future.exception() is not None:
             raise Interrupted(finished=False) from future.exception()
         raise Interrupted(finished=True, value=future.result())
+
+    def _wait(
+        self, future: Future[Any], presses: Presses, cancel: Callable[[], None] | None
+    ) -> None:
+        heeded = 0
+        while not future.done():
+            wait([future], _LISTEN_SECONDS)
+            if presses.count == heeded or future.done():
+                continue
+            heeded = presses.count
+            if cancel is None or heeded >= _PATIENCE:
+                raise Abandoned
+            if heeded == _PATIENCE - 1:
+                self._notice("still cancelling; press Ctrl-C once more to leave at once")
+            # Beside, so that this thread goes on listening to Ctrl-C.
+            threading.Thread(target=_quietly, args=(cancel,), daemon=True).start()
 
     def _run(self) -> None:
         while True:
@@ -90,6 +113,10 @@ class StatementThread:
                 future.set_exception(error)
             else:
                 future.set_result(value)
+
+
+def let_finish() -> None:
+    """Cancel nothing: a short call is let finish."""
 
 
 def _quietly(cancel: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
 from headrace.cli.progress import ProgressBar
-from headrace.cli.statement_thread import Interrupted
+from headrace.cli.statement_thread import Interrupted, let_finish
 from headrace.session import Result
 
 if TYPE_CHECKING:
@@ -80,11 +80,7 @@ class Statements:
         self.printer.waiting()
         try:
             while True:
-                changes = self.thread.call(lambda: subscription.poll(_POLL_SECONDS), _wait)
+                changes = self.thread.call(lambda: subscription.poll(_POLL_SECONDS), let_finish)
                 self.printer.changes(changes or [])
         finally:
-            self.thread.call(subscription.close, _wait)
-
-
-def _wait() -> None:
-    """Cancel nothing: what runs is short."""
+            self.thread.call(subscription.close, let_finish)
