@@ -161,6 +161,30 @@ class Transplant:
             return children[0]
         return self.scala.logical("Union", self.scala.seq(children), False, False)  # noqa: FBT003
 
+    def added_up(
+        self, logical: Any, keys: Sequence[str], sums: Sequence[tuple[str, DataType]]
+    ) -> Any:
+        """Return one row per distinct value of the key columns, with the other columns added."""
+        columns = self.output(logical)
+        kept = [columns[name] for name in keys]
+        added = [
+            self.alias(
+                self.scala.named(f"{EXPRESSIONS}.aggregate")
+                .Sum(columns[name])
+                .toAggregateExpression(),
+                name,
+            )
+            for name, _ in sums
+        ]
+        seq = self.scala.seq
+        total = self.scala.logical(
+            "Aggregate", seq(kept), seq(kept + added), logical, self.scala.none
+        )
+        totals = self.output(total)
+        named = [totals[name] for name in keys]
+        named += [self.alias(self.cast(totals[name], type_), name) for name, type_ in sums]
+        return self.project(named, total)
+
     def output(self, logical: Any) -> dict[str, Any]:
         """Return the output attributes of a plan by name."""
         return {str(a.name()): a for a in items(logical.output())}

@@ -371,7 +371,8 @@ class Lowering:
             for a in node.accumulators.columns
         ]
         named_keys = [(f"g{i}", key) for i, key in enumerate(keys)]
-        keyed = self._keyed(below, keys, named_keys, added, there=False)
+        summed = [(WEIGHT, LongType()), *((a.column, a.type) for a in node.accumulators.columns)]
+        keyed = self._keyed(below, keys, named_keys, added, there=False, totals=summed)
         long = LongType()
         types: list[tuple[str, DataType]] = [(HASH, long)]
         types += [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
@@ -435,8 +436,12 @@ class Lowering:
         summed: list[tuple[str, Any]],
         *,
         there: bool,
+        totals: list[tuple[str, DataType]] | None = None,
     ) -> Any:
-        """Name the columns, hash the keys, and send rows to their partition if need be."""
+        """Name the columns, hash the keys, and send rows to their partition if need be.
+
+        With ``totals``, the columns to add up, a large step adds up before it sends.
+        """
         transplant = self.transplant
         hash_ = frame.hash if there else transplant.hash(keys)
         named = [transplant.alias(hash_, HASH)]
@@ -444,7 +449,12 @@ class Lowering:
         named.append(transplant.alias(frame.weight, WEIGHT))
         named += [transplant.alias(value, name) for name, value in summed]
         projected = transplant.project(named, frame.plan)
-        return projected if there else self._exchange(projected)
+        if there:
+            return projected
+        if totals is not None and columns and self.partitions > 1:
+            identity = [HASH, *(name for name, _ in columns)]
+            projected = transplant.added_up(projected, identity, totals)
+        return self._exchange(projected)
 
     def _exchange(self, below: Any) -> Any:
         """Send rows to the partition that owns their hash; with one partition, just gather."""
