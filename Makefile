@@ -32,5 +32,9 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# A year of flights through six views; for instance: make demo ARGS='--rows 50000 --seconds 10'
+demo: setup
+	@$(BIN)/python examples/flights/demo.py $(ARGS)
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
