@@ -39,5 +39,9 @@ benchmark: setup
 benchmark-peers: setup
 	$(BIN)/python -m benchmarks.run --only peers $(OPTIONS)
 
+# A year of flights through six views; for instance: make demo ARGS='--rows 50000 --seconds 10'
+demo: setup
+	@$(BIN)/python examples/flights/demo.py $(ARGS)
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -57,7 +57,7 @@ CORRECTIONS = (
     ),
     Correction(
         0.55,
-        "AIRBUS INDUSTRIE and AIRBUS are one maker: 400 planes change",
+        "AIRBUS INDUSTRIE and AIRBUS are one maker: the flights of its planes move",
         "UPDATE planes SET manufacturer = 'AIRBUS' WHERE manufacturer = 'AIRBUS INDUSTRIE'",
     ),
     Correction(
@@ -76,10 +76,10 @@ CORRECTIONS = (
 def main() -> int:
     """Run the demo; return 1 if a view differs from batch."""
     options = _options()
-    console = Console()
+    console = Console(highlight=False)
     directory = options.data or Path(tempfile.mkdtemp(prefix="headrace-flights-"))
     try:
-        console.print(f"Starting Spark; the data goes to {directory}", highlight=False)
+        console.print(f"Starting Spark; the data goes to {directory}")
         with headrace.connect(directory) as db:
             if db.relations():
                 console.print(f"There is a database in {directory} already: choose another --data.")
@@ -89,19 +89,19 @@ def main() -> int:
             equal = verify(db, console)
     except KeyboardInterrupt:
         console.print("\nStopped. What was committed stays readable:")
-        console.print(f"  .venv/bin/headrace --data {directory} sql", highlight=False)
+        console.print(f"  .venv/bin/headrace --data {directory} sql")
         return 130
-    console.print(WHAT_NEXT.format(directory=directory), highlight=False, soft_wrap=True)
+    console.print(WHAT_NEXT.format(directory=directory), soft_wrap=True)
     return 0 if equal else 1
 
 
 def declare(db: Database, console: Console) -> None:
     """Create the stream, the tables and the views, and load the tables."""
     for result in db.script(STATEMENTS.read_text(encoding="utf-8"), file=STATEMENTS.name):
-        console.print(f"  {result}", highlight=False)
+        console.print(f"  {result}")
     for table in data.TABLES:
         copied = db.sql(f"COPY {table} FROM '{data.directory()}/{table}.csv' WITH (null = 'NA')")
-        console.print(f"  {table}: {copied}", highlight=False)
+        console.print(f"  {table}: {copied}")
     db.flush()
 
 
@@ -121,8 +121,7 @@ def replay(db: Database, console: Console, rows: int | None, seconds: float) -> 
                 show.tick()
                 while corrections and corrections[0].after <= share:
                     correction = corrections.pop(0)
-                    show.note(correction.why)
-                    db.sql(correction.sql)
+                    show.note(f"{correction.why} ({db.sql(correction.sql)})")
 
 
 def verify(db: Database, console: Console) -> bool:

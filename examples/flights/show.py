@@ -33,19 +33,19 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Print a line by itself."""
-        self._console.print(f"  {text}", soft_wrap=True, highlight=False)
+        self._console.print(f"  {text}", soft_wrap=True)
 
     def tick(self) -> None:
         """Print how far the replay is, if it is time to."""
         if time.perf_counter() - self._printed >= _SECONDS_BETWEEN_LINES:
             self._printed = time.perf_counter()
-            self.note(_numbers(self._replay).plain)
+            self.note(", ".join(_numbers(self._replay)))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.note(_numbers(self._replay).plain)
+        self.note(", ".join(_numbers(self._replay)))
 
 
 class Dashboard:
@@ -54,10 +54,8 @@ class Dashboard:
     def __init__(self, console: Console, replay: Replay) -> None:
         self._replay = replay
         self._notes: list[str] = []
-        self._rows = min(8, max(2, (console.height - 11) // 3 - 3))
-        self._live = Live(
-            get_renderable=self._screen, console=console, refresh_per_second=4, screen=False
-        )
+        self._rows = min(8, max(2, (console.height - 10) // 3 - 2))
+        self._live = Live(get_renderable=self._screen, console=console, refresh_per_second=4)
 
     def note(self, text: str) -> None:
         """Show a line below the views."""
@@ -87,22 +85,22 @@ class Dashboard:
     def _header(self) -> RenderableType:
         replay = self._replay
         bar = ProgressBar(replay.events.num_rows, replay.readable)
-        title = "336,776 flights, six views, every one exact at every epoch"
-        return Panel(Group(bar, _numbers(replay)), title=f"[b]Headrace[/b] · {title}")
+        lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in _numbers(replay))
+        return Panel(Group(bar, *lines), title="[b]Headrace[/b]: the flights of New York, 2013")
 
     # -- one small table per view ----------------------------------------------------------
 
     def _carriers(self) -> Table:
         return self._table(
             "delay_by_carrier",
-            {"carrier": str, "flights": _count, "cancelled": _count, "avg delay": _minutes},
+            {"carrier": str, "flights": _count, "cancelled": _count, "delay": _minutes},
             ((row[0], row[1], row[2], row[4]) for row in self._top("delay_by_carrier", 1)),
         )
 
     def _makers(self) -> Table:
         return self._table(
             "delay_by_airline_and_maker",
-            {"airline": str, "maker": str, "flights": _count, "avg delay": _minutes},
+            {"airline": str, "maker": str, "flights": _count, "delay": _minutes},
             (
                 (row[0], row[1], row[2], row[4])
                 for row in self._top("delay_by_airline_and_maker", 2)
@@ -119,22 +117,25 @@ class Dashboard:
     def _slow_routes(self) -> Table:
         return self._table(
             "slow_routes",
-            {"from": str, "to": str, "flights": _count, "avg delay": _minutes},
+            {"from": str, "to": str, "flights": _count, "delay": _minutes},
             self._top("slow_routes", 3),
         )
 
     def _weather(self) -> Table:
         return self._table(
             "delay_by_weather",
-            {"conditions": str, "flights": _count, "cancelled": _count, "avg delay": _minutes},
+            {"conditions": str, "flights": _count, "cancelled": _count, "delay": _minutes},
             self._top("delay_by_weather", 3),
         )
 
     def _changes(self) -> Table:
-        changes = list(self._replay.mirrors["slow_routes"].recent)[-self._rows :]
+        changes = sorted(
+            self._replay.mirrors["slow_routes"].recent,
+            key=lambda change: (change.epoch, change.operation in ("+I", "-D")),
+        )[-self._rows :]
         return self._table(
             "slow_routes: changes",
-            {"epoch": str, "": _operation, "from": str, "to": str, "avg delay": _minutes},
+            {"epoch": str, "": _operation, "from": str, "to": str, "delay": _minutes},
             ((change.epoch, change.operation, *_route(change.row)) for change in reversed(changes)),
             count=False,
         )
@@ -156,13 +157,14 @@ class Dashboard:
         title = f"{name} [dim]({len(rows):,} rows)[/dim]" if count else name
         table = Table(title=title, title_justify="left", title_style="bold", expand=True, box=None)
         for heading, shown in columns.items():
-            numeric = shown in (_count, _minutes)
+            width = _WIDTHS.get(shown)
             table.add_column(
                 heading,
-                justify="right" if numeric else "left",
-                no_wrap=True,
-                overflow="ellipsis",
                 header_style="dim",
+                justify="left" if width is None else "right",
+                min_width=width,
+                max_width=width,
+                no_wrap=True,
             )
         for row in rows[: self._rows]:
             cells = zip(columns.values(), row, strict=True)
@@ -172,21 +174,17 @@ class Dashboard:
         return table
 
 
-def _numbers(replay: Replay) -> Text:
-    """Return how far the replay is, how fast, and how fresh the views are."""
-    return Text.assemble(
-        (f"{replay.readable:,} of {replay.events.num_rows:,} events", "bold"),
-        f" · {_clock(replay)}",
-        f" · {replay.rate:,.0f} events/s",
-        f" · epoch {replay.epoch}",
-        f" · {replay.sent - replay.readable:,} pending",
-        f" · readable after {replay.last_delay:.1f} s (median {replay.median_delay:.1f} s)",
-    )
+def _numbers(replay: Replay) -> tuple[str, str]:
+    """Return how far the replay is, and how fast and how fresh the views are."""
+    total, pending = replay.events.num_rows, replay.sent - replay.readable
+    far = f"{replay.readable:,} of {total:,} flights until {_clock(replay)}, {replay.rate:,.0f}/s"
+    fresh = f"{replay.last_delay:.1f} s after the insert (median {replay.median_delay:.1f} s)"
+    return far, f"epoch {replay.epoch}, {pending:,} pending, readable {fresh}"
 
 
 def _clock(replay: Replay) -> str:
     if replay.readable == 0:
-        return "no event yet"
+        return "now"
     return _hour(replay.events["scheduled"][replay.readable - 1].as_py())
 
 
@@ -208,3 +206,6 @@ def _minutes(value: float | None) -> str:
 
 def _operation(value: str) -> Text:
     return Text(value, style=_COLOURS[value])
+
+
+_WIDTHS = {_count: 9, _minutes: 9}

@@ -1,0 +1,35 @@
+"""The demo, as somebody would run it whose output goes to a file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+_DEMO = Path(__file__).parents[2] / "examples" / "flights" / "demo.py"
+_VIEWS = (
+    "delay_by_carrier",
+    "flights_enriched",
+    "delay_by_airline_and_maker",
+    "departures",
+    "slow_routes",
+    "delay_by_weather",
+)
+
+
+def test_the_demo_ends_by_saying_that_every_view_equals_batch(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    ran = subprocess.run(
+        [sys.executable, _DEMO, "--rows", "3000", "--seconds", "1", "--data", data],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    verdicts = {line.split()[0]: line for line in ran.stdout.splitlines() if "differences" in line}
+    assert tuple(verdicts) == _VIEWS
+    assert all(line.endswith("0 differences   equal to batch") for line in verdicts.values())
+    assert "all views equal batch" in ran.stdout
+    assert "3,000 of 3,000 flights" in ran.stdout
+    assert f"--data {data} sql" in ran.stdout
