@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,8 @@ PARTITIONS = 2
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of all tests: starting it costs more than most of them."""
+    # Tests are short: what the second compiler would gain, it costs many times over.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     session = start_spark(SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g"))
     yield session
     session.stop()

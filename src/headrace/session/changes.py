@@ -222,7 +222,8 @@ class Changes:
         return ", ".join([*old, *new])
 
     def _matching(self, table: Table, columns: str, where: Any, span: Span) -> pa.Table:
-        condition = "" if where is None else f" WHERE ({where.text})"
+        # Doubled, for `FROM t WHERE (x)` can also name a table "where" with one column.
+        condition = "" if where is None else f" WHERE (({where.text}))"
         text = f"SELECT {columns} FROM {quote(table.name)}{condition}"
         engine, whole = self.instance.engine, Span(text, 0, len(text))
         try:
