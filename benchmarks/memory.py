@@ -15,6 +15,7 @@ from typing import Any, Self
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
+_EVERY = 10
 PARTS = ("driver", "jvm", "workers")
 
 
@@ -32,8 +33,9 @@ class Peak:
 class Sampler:
     """Samples a tree of processes until the block ends: its root, its JVMs, and the rest.
 
-    In Headrace the root is the driver's Python and the rest are Python workers. Samples are taken
-    ``seconds`` apart: a shorter peak can be missed.
+    In Headrace the root is the driver's Python and the rest are Python workers. Resident memory
+    is sampled every ``seconds``: a shorter peak can be missed. A proportional size takes the kernel
+    a walk over all pages, so these are sampled every tenth time.
     """
 
     def __init__(self, pid: int | None = None, seconds: float = 0.25) -> None:
@@ -42,6 +44,7 @@ class Sampler:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
         self.peaks = {part: Peak() for part in (*PARTS, "all")}
+        self._samples = 0
         self._ticks: dict[tuple[int, str], int] = {}
 
     def to_json(self) -> dict[str, Any]:
@@ -50,7 +53,7 @@ class Sampler:
 
     def processor_seconds(self) -> dict[str, float]:
         """Return the processor time used so far by part. A process's last moments can be missed."""
-        self._sample()
+        self._sample(proportional=False)
         used = {part: sum(t for (_, p), t in self._ticks.items() if p == part) for part in PARTS}
         return {part: ticks / _TICKS for part, ticks in used.items()}
 
@@ -64,9 +67,10 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):
-            self._sample()
+            self._sample(proportional=self._samples % _EVERY == 0)
+            self._samples += 1
 
-    def _sample(self) -> None:
+    def _sample(self, *, proportional: bool) -> None:
         sums = {part: [0, 0] for part in (*PARTS, "all")}
         for process in _tree(self._pid):
             part = "workers"
@@ -75,10 +79,10 @@ class Sampler:
             elif process.command == "java":
                 part = "jvm"
             self._ticks[process.id, part] = process.ticks
-            resident, proportional = _memory(process.id)
+            share = _proportional(process.id) if proportional else 0
             for key in (part, "all"):
-                sums[key][0] += resident
-                sums[key][1] += proportional
+                sums[key][0] += process.resident
+                sums[key][1] += share
         self.peaks = {part: peak.or_more(*sums[part]) for part, peak in self.peaks.items()}
 
 
@@ -88,6 +92,7 @@ class _Process:
     parent: int
     command: str
     ticks: int
+    resident: int
 
 
 def _tree(root: int) -> list[_Process]:
@@ -103,7 +108,8 @@ def _tree(root: int) -> list[_Process]:
             continue
         rest = after.split()
         pid, parent = int(folder.name), int(rest[1])
-        process = _Process(pid, parent, before.partition("(")[2], int(rest[11]) + int(rest[12]))
+        ticks, resident = int(rest[11]) + int(rest[12]), int(rest[21]) * _PAGE
+        process = _Process(pid, parent, before.partition("(")[2], ticks, resident)
         children.setdefault(parent, []).append(process)
         if pid == root:
             found.append(process)
@@ -112,11 +118,11 @@ def _tree(root: int) -> list[_Process]:
     return found
 
 
-def _memory(pid: int) -> tuple[int, int]:
+def _proportional(pid: int) -> int:
     try:
-        resident = int((_PROC / str(pid) / "statm").read_text(encoding="utf-8").split()[1]) * _PAGE
         rollup = (_PROC / str(pid) / "smaps_rollup").read_text(encoding="utf-8")
     except OSError:
-        return 0, 0
-    shares = [line.split()[1] for line in rollup.splitlines() if line.startswith("Pss:")]
-    return resident, int(shares[0]) * 1024 if shares else resident
+        return 0
+    return (
+        sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) << 10
+    )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 DATA = HERE / "data"
 RESULTS = HERE / "results"
+_WIDTH = 170
 PARTS = ("throughput", "freshness", "state", "peers")
 
 
@@ -51,6 +52,8 @@ def main(  # noqa: PLR0917 (options, given by name)
 ) -> None:
     """Measure Headrace; with --only peers, other systems on the same files."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
     DATA.mkdir(exist_ok=True)
     results: dict[str, Any] = {"setting": _setting(events, partitions)}
     if "throughput" in parts or "peers" in parts:
