@@ -14,8 +14,9 @@ from headrace.catalyst.planner import Analysed, Planner
 from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Aggregate, Circuit, differentiate
+from headrace.engine.assembly import Assembly, Program
 from headrace.engine.failures import step_failure
-from headrace.engine.lowering import Lowering, Program
+from headrace.engine.lowering import Lowering
 from headrace.engine.optimizer import bare_session
 from headrace.engine.worker import MANIFEST, LogReader, reports_of
 from headrace.errors import Span
@@ -147,7 +148,7 @@ class Engine:
             if key not in self._programs:
                 transplant = Transplant(self._session, self._scala)
                 self._programs[key] = build(
-                    Lowering(transplant, partitions, self._relations, self.log)
+                    Lowering(Assembly(transplant, partitions, self._relations, self.log))
                 )
                 if len(self._programs) > _KEPT_PROGRAMS:
                     self._programs.popitem(last=False)

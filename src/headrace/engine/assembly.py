@@ -1,0 +1,147 @@
+"""The pieces that programs are put together from: leaves, exchanges and operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.engine.worker import LeafTask, LogReader, OperatorTask
+from headrace.operators import OFFSET, StatefulOperator
+from headrace.zset import HASH, WEIGHT, Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalog import Relation
+    from headrace.catalyst.transplant import Transplant
+    from headrace.types import ArrangementId, DataType, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A plan whose rows are a delta: its weight column and, where it has one, its hash column.
+
+    With ``hash``, rows are in the partition that owns it; it is the hash of the columns that
+    :func:`headrace.circuit.properties.partitioning` tells.
+    """
+
+    plan: Any
+    weight: Any
+    hash: Any | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One Spark job, ready to run: its plan, the operators in it, and how many exchanges it has."""
+
+    plan: Any
+    operators: tuple[str, ...]
+    arrangements: Mapping[ArrangementId, Layout]
+    shares: frozenset[RelationId]
+
+
+@dataclass(slots=True)
+class Assembly:
+    """One program in the making: what is in it so far, and how to add to it."""
+
+    transplant: Transplant
+    partitions: int
+    relations: Mapping[RelationId, Relation]
+    log: LogReader
+    frames: dict[RelationId, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
+    """The consolidated delta of relations that others take theirs from, with its columns."""
+    terminals: list[Any] = field(default_factory=list)
+    """The plans that nothing else takes rows from."""
+    operators: list[str] = field(default_factory=list)
+    arrangements: dict[ArrangementId, Layout] = field(default_factory=dict)
+    shares: set[RelationId] = field(default_factory=set)
+
+    def program(self) -> Program:
+        """Return the program: one plan that runs every terminal."""
+        transplant = self.transplant
+        empty = [
+            transplant.project([transplant.alias(transplant.literal(0, LongType()), "x")], terminal)
+            for terminal in self.terminals
+        ]
+        return Program(
+            transplant.union(empty),
+            tuple(self.operators),
+            dict(self.arrangements),
+            frozenset(self.shares),
+        )
+
+    def leaf(self, relation: Relation, columns: tuple[str, ...], *, offsets: bool) -> Any:
+        """Read columns of a relation's share, as ``c0``, ``c1``, ... with its weight."""
+        task = LeafTask(relation.id, columns, offsets, self.partitions, self.log)
+        types = {c.name: c.type for c in relation.schema.columns}
+        fields = [(f"c{i}", types[name]) for i, name in enumerate(columns)]
+        fields.append((WEIGHT, LongType()))
+        if offsets:
+            fields.append((OFFSET, LongType()))
+        self.shares.add(relation.id)
+        return self.transplant.mapped(
+            self.transplant.range(self.partitions), task, spark_schema(fields)
+        )
+
+    def weighted(self, named: list[Any], weight: Any, below: Any) -> Frame:
+        """Project columns with a weight of its own, so that no two frames share its id."""
+        own = self.transplant.alias(weight, WEIGHT)
+        return Frame(self.transplant.project([*named, own], below), own.toAttribute())
+
+    def keyed(
+        self,
+        frame: Frame,
+        keys: list[Any],
+        columns: list[tuple[str, Any]],
+        summed: list[tuple[str, Any]],
+        *,
+        there: bool,
+        totals: list[tuple[str, DataType]] | None = None,
+    ) -> Any:
+        """Name the columns, hash the keys, and send rows to their partition if need be.
+
+        With ``totals``, the columns to add up, a large step adds up before it sends.
+        """
+        transplant = self.transplant
+        hash_ = frame.hash if there else transplant.hash(keys)
+        named = [transplant.alias(hash_, HASH)]
+        named += [transplant.alias(value, name) for name, value in columns]
+        named.append(transplant.alias(frame.weight, WEIGHT))
+        named += [transplant.alias(value, name) for name, value in summed]
+        projected = transplant.project(named, frame.plan)
+        if there:
+            return projected
+        if totals is not None and columns and self.partitions > 1:
+            identity = [HASH, *(name for name, _ in columns)]
+            projected = transplant.added_up(projected, identity, totals)
+        return self.exchange(projected)
+
+    def exchange(self, below: Any) -> Any:
+        """Send rows to the partition that owns their hash; with one partition, just gather."""
+        if self.partitions == 1:
+            return self.transplant.gather(below)
+        return self.transplant.exchange(below, HASH, self.partitions)
+
+    def operator(
+        self,
+        name: str,
+        operator: StatefulOperator,
+        arrangements: tuple[ArrangementId, ...],
+        inputs: tuple[tuple[str, ...], ...],
+        output: list[tuple[str, DataType]],
+        below: Any,
+    ) -> Any:
+        """Step an operator over rows that are in their partition."""
+        for id_, layout in zip(arrangements, operator.layouts, strict=True):
+            self.arrangements[id_] = layout
+        self.operators.append(name)
+        names = tuple(name for name, _ in output)
+        task = OperatorTask(name, operator, arrangements, inputs, names)
+        return self.transplant.mapped(below, task, spark_schema(output))
+
+
+def spark_schema(fields: list[tuple[str, DataType]]) -> StructType:
+    """Return the schema with these columns; all may be NULL."""
+    return StructType([StructField(name, type_) for name, type_ in fields])

@@ -1,0 +1,253 @@
+"""Lowering the nodes of one circuit: stateless ones as Catalyst nodes, operators as tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import LongType
+
+from headrace.catalyst import plan
+from headrace.catalyst.scala import items
+from headrace.circuit import Aggregate, Join, Kind, Node, Source, Stateless, Sum
+from headrace.circuit.accumulators import ROWS
+from headrace.engine.assembly import Assembly, Frame, spark_schema
+from headrace.engine.worker import SIDE, SeedTask
+from headrace.operators import GlobalAggregate
+from headrace.zset import HASH, WEIGHT, Layout
+
+if TYPE_CHECKING:
+    from headrace.catalyst.transplant import Transplant
+    from headrace.types import DataType, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One input of a join, and how it is arranged."""
+
+    prefix: str
+    node: Node
+    keys: tuple[plan.Expression, ...]
+    layout: Layout
+
+    def columns(self) -> list[tuple[str, DataType, Any]]:
+        """Return the arranged columns: name, type, and the expression that computes it."""
+        found = {
+            f"{self.prefix}{i}": (a.type, a.handle) for i, a in enumerate(self.node.plan.attributes)
+        }
+        for name, key in zip(self.layout.key, self.keys, strict=True):
+            found.setdefault(name, (key.type, key.handle))
+        return [(name, *found[name]) for name in self.layout.columns.names]
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Lowers nodes whose inputs are the deltas of the relations in ``known``."""
+
+    assembly: Assembly
+    known: frozenset[RelationId]
+
+    @property
+    def transplant(self) -> Transplant:
+        """Builds the logical plans."""
+        return self.assembly.transplant
+
+    def node(self, node: Node) -> Frame | None:
+        """Lower one node; None where none of its inputs can change."""
+        match node:
+            case Source():
+                return self._source(node) if node.plan.relation in self.known else None
+            case Stateless():
+                below = self.node(node.child)
+                return None if below is None else self._stateless(node, below)
+            case Sum():
+                return self._sum(node)
+            case Join():
+                return self._join(node)
+            case Aggregate():
+                return self._aggregate(node)
+
+    def _stateless(self, node: Stateless, below: Frame) -> Frame:
+        transplant = self.transplant
+        match node.plan:
+            case plan.Project():
+                return self._projected([e.handle for e in node.plan.expressions], below)
+            case plan.Filter():
+                filtered = transplant.filter(node.plan.condition.handle, below.plan)
+                return Frame(filtered, below.weight, below.hash)
+            case plan.Expand():
+                expanded = transplant.expand(node.plan, below.weight, below.plan)
+                return Frame(expanded, below.weight)
+            case plan.Generate():
+                # The hash would shift the columns that Generate tells by position.
+                bare = below.plan
+                if below.hash is not None:
+                    named = [a.handle for a in node.child.plan.attributes]
+                    bare = transplant.project([*named, below.weight], bare)
+                generated = transplant.generate(node.plan, bare)
+                named = [a.handle for a in node.plan.attributes]
+                return Frame(transplant.project([*named, below.weight], generated), below.weight)
+
+    def _projected(self, named: list[Any], below: Frame) -> Frame:
+        carried = [below.weight] if below.hash is None else [below.weight, below.hash]
+        projected = self.transplant.project([*named, *carried], below.plan)
+        return Frame(projected, below.weight, below.hash)
+
+    def _sum(self, node: Sum) -> Frame | None:
+        branches = []
+        for child in node.children:
+            frame = self.node(child)
+            if frame is not None:
+                # Each branch under the ids that the union gives its columns.
+                own = [a.handle for a in child.plan.attributes]
+                named = [
+                    self.transplant.alias(value, a.name, a.handle) if a.id != b.id else value
+                    for value, a, b in zip(
+                        own, node.plan.attributes, child.plan.attributes, strict=True
+                    )
+                ]
+                weight = self.transplant.alias(frame.weight, WEIGHT)
+                branches.append(self.transplant.project([*named, weight], frame.plan))
+        if not branches:
+            return None
+        union = self.transplant.union(branches)
+        return Frame(union, items(union.output())[-1])
+
+    def _join(self, node: Join) -> Frame | None:
+        query = node.plan
+        sides = (
+            _Side("l", node.left, query.left_keys, node.operator.left),
+            _Side("r", node.right, query.right_keys, node.operator.right),
+        )
+        branches = [
+            self._joined_side(i, sides, frame)
+            for i, side in enumerate(sides)
+            if (frame := self.node(side.node)) is not None
+        ]
+        if not branches:
+            return None
+        own = {
+            f"{side.prefix}{i}": attribute
+            for side in sides
+            for i, attribute in enumerate(side.node.plan.attributes)
+        }
+        joined = self.assembly.operator(
+            node.name,
+            node.operator,
+            node.arrangements,
+            tuple((HASH, *side.layout.columns.names, WEIGHT) for side in sides),
+            [
+                (HASH, LongType()),
+                *((name, a.type) for name, a in own.items()),
+                (WEIGHT, LongType()),
+            ],
+            self.assembly.exchange(self.transplant.union(branches)),
+        )
+        columns = self.transplant.output(joined)
+        named = [self.transplant.alias(columns[n], a.name, a.handle) for n, a in own.items()]
+        hash_, weight = columns[HASH], columns[WEIGHT]
+        plan_ = self.transplant.project([*named, weight, hash_], joined)
+        if query.residual is not None:
+            plan_ = self.transplant.filter(query.residual.handle, plan_)
+        return Frame(plan_, weight, hash_)
+
+    def _joined_side(self, index: int, sides: tuple[_Side, _Side], frame: Frame) -> Any:
+        """Name one side's columns, with NULL for the other's, so that both can be one plan."""
+        transplant = self.transplant
+        values = [
+            (name, value if i == index else transplant.literal(None, type_))
+            for i, side in enumerate(sides)
+            for name, type_, value in side.columns()
+        ]
+        hash_ = transplant.hash([key.handle for key in sides[index].keys])
+        which = transplant.literal(index, LongType())
+        named = [transplant.alias(hash_, HASH), transplant.alias(which, SIDE)]
+        named += [transplant.alias(value, name) for name, value in values]
+        named.append(transplant.alias(frame.weight, WEIGHT))
+        return transplant.project(named, frame.plan)
+
+    def _aggregate(self, node: Aggregate) -> Frame | None:
+        below = self.node(node.child)
+        if below is None:
+            return None
+        transplant, query = self.transplant, node.plan
+        keys = [key.handle for key in query.grouping]
+        added = [
+            (
+                a.column,
+                transplant.increment(
+                    a.arguments, a.condition, a.type, below.weight, of_value=a.kind is Kind.SUM
+                ),
+            )
+            for a in node.accumulators.columns
+        ]
+        named_keys = [(f"g{i}", key) for i, key in enumerate(keys)]
+        summed = [(WEIGHT, LongType()), *((a.column, a.type) for a in node.accumulators.columns)]
+        keyed = self.assembly.keyed(below, keys, named_keys, added, there=False, totals=summed)
+        long = LongType()
+        types: list[tuple[str, DataType]] = [(HASH, long)]
+        types += [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
+        types += [(WEIGHT, long), (ROWS, long)]
+        types += [(a.column, a.type) for a in node.accumulators.columns]
+        if isinstance(node.operator, GlobalAggregate):
+            keyed = self._seeded(node.name, node.operator.increments, keyed, types)
+        grouped = self.assembly.operator(
+            node.name,
+            node.operator,
+            node.arrangements,
+            ((HASH, *dict(named_keys), WEIGHT, *dict(added)),),
+            types,
+            keyed,
+        )
+        return self._results(node, grouped)
+
+    def _results(self, node: Aggregate, grouped: Any) -> Frame:
+        """Have Spark compute the results from the accumulators."""
+        transplant, query = self.transplant, node.plan
+        columns = transplant.output(grouped)
+        keys = [
+            transplant.alias(columns[f"g{i}"], a.name, a.handle)
+            for i, a in enumerate(query.grouping_attributes)
+        ]
+        fed, evaluated = [], []
+        for call in node.accumulators.calls:
+            total = columns[call.total] if call.total is not None else None
+            buffers, result = transplant.buffers(call.function, total, columns[call.count])
+            fed += buffers
+            evaluated.append(result)
+        weight, hash_ = columns[WEIGHT], columns[HASH]
+        plan_ = transplant.project([*keys, *fed, weight, hash_], grouped)
+        own = [a.handle for a in query.grouping_attributes]
+        plan_ = transplant.project([*own, *evaluated, weight, hash_], plan_)
+        named = [e.handle for e in query.results]
+        plan_ = transplant.project([*named, weight, hash_], plan_)
+        return Frame(plan_, weight, hash_)
+
+    def _seeded(
+        self, name: str, layout: Layout, keyed: Any, types: list[tuple[str, DataType]]
+    ) -> Any:
+        fields = dict(types)
+        schema = spark_schema([(n, fields[n]) for n in layout.schema.names])
+        seed = SeedTask(name, layout.schema)
+        row = self.transplant.mapped(self.transplant.range(1), seed, schema)
+        return self.assembly.exchange(self.transplant.union([keyed, row]))
+
+    def _source(self, node: Source) -> Frame:
+        """Give a relation's delta the ids that the view's expressions refer to."""
+        scan = node.plan
+        relation = self.assembly.relations[scan.relation]
+        names = tuple(relation.schema.names[i] for i in scan.columns)
+        if scan.relation in self.assembly.frames:
+            below, all_names = self.assembly.frames[scan.relation]
+            columns = self.transplant.output(below)
+            values = [columns[name] for name in names]
+            assert set(names) <= set(all_names)  # noqa: S101
+        else:
+            below = self.assembly.leaf(relation, names, offsets=False)
+            columns = self.transplant.output(below)
+            values = [columns[f"c{i}"] for i in range(len(names))]
+        named = [
+            self.transplant.alias(value, a.name, a.handle)
+            for value, a in zip(values, scan.attributes, strict=True)
+        ]
+        return self.assembly.weighted(named, columns[WEIGHT], below)
