@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from headrace.catalog import Catalog
 from headrace.engine.engine import Engine
@@ -23,10 +22,14 @@ from headrace.session import Instance, Progress, Result, Session, Subscription
 from headrace.settings import Settings
 from headrace.sources.log_reader import EmbeddedLog
 from headrace.sql import Query, parse_statement, split
-from headrace.types import Epoch
 
-Rows = pa.Table | Sequence[Mapping[str, Any]] | Any
-"""Arrow, pandas, or a list of dicts or tuples."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.types import Epoch
+
+Rows: TypeAlias = Any
+"""An Arrow table or batch, a pandas frame, or a sequence of dicts or tuples."""
 
 
 def connect(
@@ -115,8 +118,8 @@ class Database:
     ) -> Result | Subscription:
         """Run one statement, or several separated by semicolons; return the last one's result."""
         result: Result | Subscription | None = None
-        for result in self.script(text, file=file, progress=progress):
-            pass
+        for last in self.script(text, file=file, progress=progress):
+            result = last
         if result is None:
             span = Span(text, 0, len(text), file)
             raise HeadraceError(Code.INVALID, "there is no statement to run", span=span)

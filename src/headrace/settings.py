@@ -7,13 +7,15 @@ Every setting is a keyword of :func:`headrace.connect`, and an environment varia
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from headrace.engine.session import SparkSettings
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.runtime.settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PREFIX = "HEADRACE_"
 
@@ -90,7 +92,8 @@ class Settings:
 
 
 def _checked(name: str, value: Any, kind: type) -> Any:
-    if isinstance(value, kind) and (kind is not int or (value is not True and value >= 0)):
+    natural = not isinstance(value, bool) and isinstance(value, int) and value >= 0
+    if natural if kind is int else isinstance(value, kind):
         return value
     raise HeadraceError(
         Code.INVALID, f'setting "{name}" cannot be {value!r}', hint=f"Give {_kind(kind)}."

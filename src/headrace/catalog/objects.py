@@ -97,6 +97,17 @@ class View:
 Relation: TypeAlias = Stream | Table | View
 
 
+def key_of(relation: Relation) -> tuple[str, ...]:
+    """Return the columns by which a relation's rows are unique; empty where none are known."""
+    match relation:
+        case Stream():
+            return ()
+        case Table():
+            return relation.primary_key
+        case View():
+            return relation.key
+
+
 def relation_of_json(value: dict[str, Any]) -> Relation:
     """Return the relation that ``to_json`` of its class wrote.
 

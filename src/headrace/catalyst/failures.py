@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any
-
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Code, HeadraceError, Span, nearest
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
 
 # PySpark logs every refused query, with its stack trace, to standard error.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

@@ -7,11 +7,12 @@ node's output columns in order; their ids are Catalyst's and are unique within a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import DataType
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
 
-from headrace.types import RelationId
+    from headrace.types import RelationId
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,25 @@ scripts, paths, reflection) never reaches its analyser.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
 from headrace.catalyst.allowed import ALWAYS_CLOCK, FUNCTIONS, REFUSED
 from headrace.catalyst.failures import translate
-from headrace.catalyst.plan import Plan
 from headrace.catalyst.read import Reader
-from headrace.catalyst.scala import Scala, items
+from headrace.catalyst.scala import Scala, items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.types import RelationId, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from headrace.catalyst.plan import Plan
 
 # Rules that would use the (empty) contents of the stand-ins instead of their schema alone.
 _DATA_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation", "OptimizeOneRowPlan")
@@ -132,7 +136,7 @@ class Planner:
         nodes = list(_nodes(parsed))
         for node, kind in nodes:
             if kind == "UnresolvedWith":
-                common_tables |= {items_of(pair) for pair in items(node.cteRelations())}
+                common_tables |= {str(part(p, 0)).lower() for p in items(node.cteRelations())}
         for node, kind in nodes:
             if kind not in _PARSED_NODES:
                 raise HeadraceError(
@@ -174,14 +178,42 @@ class Planner:
 
 _ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": "now"}
 
-_PARSED_NODES: Mapping[str, None] = dict.fromkeys(
-    ["Project", "Filter", "Join", "Aggregate", "UnresolvedRelation", "SubqueryAlias", "Union", "Distinct", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Generate", "UnresolvedWith", "UnresolvedSubqueryColumnAliases", "Except", "Intersect", "UnresolvedHaving", "OneRowRelation", "LateralJoin", "WithWindowDefinition", "UnresolvedInlineTable", "Window", "Expand", "Pivot", "Unpivot", "WithCTE", "CTERelationDef", "CTERelationRef", "RelationTimeTravel", "Deduplicate", "UsingJoin", "LocalRelation"]
+_PARSED_NODES = frozenset(
+    {
+        "Aggregate",
+        "CTERelationDef",
+        "CTERelationRef",
+        "Deduplicate",
+        "Distinct",
+        "Except",
+        "Expand",
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Intersect",
+        "Join",
+        "LateralJoin",
+        "LocalLimit",
+        "LocalRelation",
+        "Offset",
+        "OneRowRelation",
+        "Pivot",
+        "Project",
+        "Sort",
+        "SubqueryAlias",
+        "Union",
+        "UnresolvedHaving",
+        "UnresolvedInlineTable",
+        "UnresolvedRelation",
+        "UnresolvedSubqueryColumnAliases",
+        "UnresolvedWith",
+        "Unpivot",
+        "Window",
+        "WithCTE",
+        "WithWindowDefinition",
+    }
 )
-
-
-def items_of(pair: Any) -> str:
-    """Return the name of a common table expression, as it is looked up."""
-    return str(pair._1()).lower()
+"""The nodes that a parsed query may have."""
 
 
 def _nodes(plan: Any) -> Iterator[tuple[Any, str]]:
@@ -190,7 +222,7 @@ def _nodes(plan: Any) -> Iterator[tuple[Any, str]]:
     yield plan, kind
     if kind == "UnresolvedWith":
         for pair in items(plan.cteRelations()):
-            yield from _nodes(pair._2())
+            yield from _nodes(part(pair, 1))
     for child in items(plan.children()):
         yield from _nodes(child)
     for expression, name in _expressions(plan):
@@ -199,8 +231,15 @@ def _nodes(plan: Any) -> Iterator[tuple[Any, str]]:
 
 
 _SUBQUERIES = frozenset(
-    ["ScalarSubquery", "Exists", "ListQuery", "LateralSubquery", "InSubquery", "FunctionTableSubqueryArgumentExpression"]
-) - {"InSubquery"}
+    {
+        "Exists",
+        "FunctionTableSubqueryArgumentExpression",
+        "LateralSubquery",
+        "ListQuery",
+        "ScalarSubquery",
+    }
+)
+"""The expressions that have a plan of their own."""
 
 
 def _expressions(node: Any) -> Iterator[tuple[Any, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
     ByteType,
@@ -31,9 +31,12 @@ from headrace.catalyst.plan import (
     Scan,
     UnionAll,
 )
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe
+from headrace.catalyst.prune import pruned
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe, part
 from headrace.errors import Code, HeadraceError, Span
-from headrace.types import RelationId
+
+if TYPE_CHECKING:
+    from headrace.types import RelationId
 
 _PLANNING = "org.apache.spark.sql.catalyst.planning"
 
@@ -71,7 +74,7 @@ class Reader:
         """Return the plan, with only the columns that are needed read from each relation."""
         while node.nodeName() in ("Sort", "RebalancePartitions"):
             node = node.child()  # a view is a bag: an order of its rows has no meaning
-        return self._prune(self._read(node), None)
+        return pruned(self._read(node), None)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -137,15 +140,15 @@ class Reader:
                 "Add a condition such as a.id = b.id.",
                 node,
             )
-        residual = maybe(extracted._4())
-        keys = [self._expression(e) for e in items(extracted._2())]
+        residual = maybe(part(extracted, 3))
+        keys = [self._expression(e) for e in items(part(extracted, 1))]
         for key in keys:
             self._check_key(key, "a join key", node)
         return Join(
             self._read(node.left()),
             self._read(node.right()),
             tuple(keys),
-            tuple(self._expression(e) for e in items(extracted._3())),
+            tuple(self._expression(e) for e in items(part(extracted, 2))),
             self._expression(residual) if residual is not None else None,
         )
 
@@ -156,7 +159,7 @@ class Reader:
         normalise = self.scala.module(
             "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
         ).normalize
-        grouping = items(extracted._1())
+        grouping = items(part(extracted, 0))
         keys = []
         for named in grouping:
             value = named.child() if named.getClass().getSimpleName() == "Alias" else named
@@ -167,8 +170,8 @@ class Reader:
             self._read(node.child()),
             tuple(keys),
             tuple(self._attribute(named.toAttribute()) for named in grouping),
-            tuple(self._function(call) for call in items(extracted._2())),
-            tuple(self._expression(e) for e in items(extracted._3())),
+            tuple(self._function(call) for call in items(part(extracted, 1))),
+            tuple(self._expression(e) for e in items(part(extracted, 2))),
             self._attributes(node),
         )
 
@@ -193,8 +196,9 @@ class Reader:
         if name != "count" and not isinstance(
             arguments[0].type, (ByteType, ShortType, IntegerType, LongType, DecimalType)
         ):
+            kind = arguments[0].type.simpleString().upper()
             raise self._unsupported(
-                f"{name} over {arguments[0].type.simpleString().upper()} is not supported in a view",
+                f"{name} over {kind} is not supported in a view",
                 "A sum of inexact numbers drifts as rows come and go. Cast the argument, for "
                 "instance to DECIMAL(18,4).",
                 function,
@@ -213,62 +217,6 @@ class Reader:
             counts_rows,
             call,
         )
-
-    # -- pruning ---------------------------------------------------------------------------
-
-    def _prune(self, plan: Plan, needed: frozenset[int] | None) -> Plan:
-        """Read only the columns that something above needs; None stands for all of them."""
-        match plan:
-            case Scan():
-                if needed is None:
-                    return plan
-                kept = [i for i in plan.columns if plan.attributes[i].id in needed]
-                return Scan(plan.relation, tuple(plan.attributes[i] for i in kept), tuple(kept))
-            case Project():
-                refs = _references(e.handle for e in plan.expressions)
-                return Project(self._prune(plan.child, refs), plan.expressions, plan.attributes)
-            case Filter():
-                refs = None if needed is None else needed | _references([plan.condition.handle])
-                return Filter(self._prune(plan.child, refs), plan.condition)
-            case Expand():
-                refs = _references(e for p in plan.projections for e in p)
-                child = self._prune(plan.child, refs)
-                return Expand(child, plan.projections, plan.attributes)
-            case Generate():
-                # Which columns it passes on is told by their positions: keep them all.
-                return Generate(
-                    self._prune(plan.child, None), plan.text, plan.handle, plan.attributes
-                )
-            case UnionAll():
-                branches = tuple(self._prune(child, None) for child in plan.children)
-                return UnionAll(branches, plan.attributes)
-            case Join():
-                refs = None
-                if needed is not None:
-                    keys = [e.handle for e in plan.left_keys + plan.right_keys]
-                    rest = [plan.residual.handle] if plan.residual else []
-                    refs = needed | _references(keys + rest)
-                return Join(
-                    self._prune(plan.left, refs),
-                    self._prune(plan.right, refs),
-                    plan.left_keys,
-                    plan.right_keys,
-                    plan.residual,
-                )
-            case Aggregate():
-                used = [e.handle for e in plan.grouping]
-                for call in plan.functions:
-                    used += [e.handle for e in call.arguments]
-                    used += [call.condition.handle] if call.condition else []
-                child = self._prune(plan.child, _references(used))
-                return Aggregate(
-                    child,
-                    plan.grouping,
-                    plan.grouping_attributes,
-                    plan.functions,
-                    plan.results,
-                    plan.attributes,
-                )
 
     # -- pieces ----------------------------------------------------------------------------
 
@@ -334,7 +282,3 @@ def _passed_on(handle: Any) -> int | None:
         handle = handle.child()
         kind = handle.getClass().getSimpleName()
     return int(handle.exprId().id()) if kind == "AttributeReference" else None
-
-
-def _references(handles: Any) -> frozenset[int]:
-    return frozenset(int(a.exprId().id()) for handle in handles for a in items(handle.references()))

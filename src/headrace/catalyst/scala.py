@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 EXPRESSIONS = f"{_CATALYST}.expressions"
@@ -56,6 +58,11 @@ def items(sequence: Any) -> list[Any]:
     while iterator.hasNext():
         found.append(iterator.next())
     return found
+
+
+def part(product: Any, position: int) -> Any:
+    """Return a field of a Scala tuple or case class; positions count from 0."""
+    return product.productElement(position)
 
 
 def maybe(option: Any) -> Any | None:

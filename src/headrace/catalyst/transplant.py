@@ -9,16 +9,19 @@ This is private Spark API, kept here, pinned to one minor version, and tested.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, DecimalType, LongType, StructType
 
-from headrace.catalyst import plan
 from headrace.catalyst.read import type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from headrace.catalyst import plan
 
 _SEED = 42
 _PARTITION_SHIFT = 32

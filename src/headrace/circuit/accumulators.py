@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.catalyst.plan import AggregateFunction, Expression
 from headrace.types import DecimalType, LongType, to_arrow
+
+if TYPE_CHECKING:
+    from headrace.catalyst.plan import AggregateFunction, Expression
 
 _MOST_DIGITS = 38
 _SUM_DIGITS = 10

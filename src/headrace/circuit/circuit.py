@@ -6,13 +6,16 @@ a delta as they map a table. Stateful nodes hold arrangements, named ``"<view id
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from headrace.catalyst import plan
-from headrace.circuit.accumulators import Accumulators
-from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
-from headrace.types import ArrangementId, RelationId
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalyst import plan
+    from headrace.circuit.accumulators import Accumulators
+    from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
+    from headrace.types import ArrangementId, RelationId
 
 
 @dataclass(frozen=True, slots=True, eq=False)

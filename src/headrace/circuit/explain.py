@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from headrace.catalyst import plan
 from headrace.circuit.circuit import (
@@ -16,8 +17,10 @@ from headrace.circuit.circuit import (
     Sum,
     inputs,
 )
-from headrace.operators import StatefulOperator
 from headrace.types import ArrangementId, RelationId
+
+if TYPE_CHECKING:
+    from headrace.operators import StatefulOperator
 
 Sizes = Mapping[ArrangementId, tuple[int, int]]
 """Physical rows and bytes of each arrangement; empty for a view that does not exist yet."""

@@ -50,7 +50,9 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
             return _renamed_sets(grouping, node.results, node.attributes)
         case plan.Join():
             pairs = zip(node.left_keys, node.right_keys, strict=True)
-            return tuple(frozenset({a.passes, b.passes} - {None}) for a, b in pairs)
+            return tuple(
+                frozenset(e.passes for e in pair if e.passes is not None) for pair in pairs
+            )
 
 
 def _renamed_sets(

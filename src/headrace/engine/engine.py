@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from headrace.catalog import Relation, Table, View
 from headrace.catalyst.planner import Analysed, Planner
@@ -22,9 +21,15 @@ from headrace.engine.worker import MANIFEST, LogReader, reports_of
 from headrace.errors import Span
 from headrace.operators import GlobalAggregate
 from headrace.runtime.ports import StepPlan
-from headrace.runtime.step import Report, Step
 from headrace.spine import sync_directory
-from headrace.types import RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import SparkSession
+
+    from headrace.runtime.step import Report, Step
+    from headrace.types import RelationId
 
 _KEPT_PROGRAMS = 64
 

@@ -7,11 +7,13 @@ Spark's evaluation errors (a division by zero, a cast that does not fit) come wi
 from __future__ import annotations
 
 import re
-
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
 _OURS = re.compile(
     r"HeadraceError: error\[(?P<code>\w+)\]: (?P<text>.+?)(?:\n\n|\n\tat|\Z)", re.DOTALL

@@ -8,16 +8,14 @@ has the same changed relations.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.catalog import Relation, Table
 from headrace.catalyst import plan
 from headrace.catalyst.scala import items
-from headrace.catalyst.transplant import Transplant
 from headrace.circuit import (
     Aggregate,
     Circuit,
@@ -33,8 +31,13 @@ from headrace.circuit.accumulators import ROWS
 from headrace.circuit.properties import partitioning
 from headrace.engine.worker import SIDE, LeafTask, LogReader, OperatorTask, SeedTask
 from headrace.operators import OFFSET, GlobalAggregate, Integrate, StatefulOperator, Upsert
-from headrace.types import ArrangementId, DataType, RelationId
 from headrace.zset import HASH, WEIGHT, Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalyst.transplant import Transplant
+    from headrace.types import ArrangementId, DataType, RelationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,7 +436,7 @@ class Lowering:
         *,
         there: bool,
     ) -> Any:
-        """Name the columns, hash the keys, and send rows to their partition unless they are there."""
+        """Name the columns, hash the keys, and send rows to their partition if need be."""
         transplant = self.transplant
         hash_ = frame.hash if there else transplant.hash(keys)
         named = [transplant.alias(hash_, HASH)]

@@ -7,9 +7,12 @@ the two uses of a shared exchange differ, and Spark would run what is below it t
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from headrace.catalyst.scala import items
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def bare_session(spark: SparkSession) -> SparkSession:

@@ -8,17 +8,14 @@ that. Comparing the two is how Headrace checks itself.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.catalog import Relation, Stream, Table, View
@@ -29,6 +26,12 @@ from headrace.runtime.step import Share, Step
 from headrace.sql import quote
 from headrace.types import RelationId, Schema
 from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
 
 _OFFSET = "__offset"
 
@@ -119,9 +122,9 @@ class Queries:
 
     def _declare_canonical(self, relation: Relation) -> None:
         if isinstance(relation, View):
-            names = ", ".join(quote(name) for name in relation.schema.names)
+            columns = ", ".join(quote(name) for name in relation.schema.names)
             self._canonical.sql(
-                f"CREATE OR REPLACE TEMPORARY VIEW {quote(relation.name)} ({names}) "
+                f"CREATE OR REPLACE TEMPORARY VIEW {quote(relation.name)} ({columns}) "
                 f"AS {relation.query}"
             )
             return

@@ -9,14 +9,17 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LEAST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)')

@@ -10,22 +10,25 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 from uuid import uuid4
 
 from headrace.catalog import Catalog, Stream, View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, NewRun, OffsetRange, Read, RunKind
-from headrace.runtime.ports import StepRunner
-from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.shares import NOTHING, arranged, log_share
 from headrace.runtime.step import Report, Step
-from headrace.spine import RunFile
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from headrace.runtime.ports import StepRunner
+    from headrace.runtime.settings import RuntimeSettings
+    from headrace.spine import RunFile
 
 STOPPED = "stopped"
 """The cause of a dirty entry of a view whose query fails on its data."""
@@ -232,7 +235,7 @@ class EpochLoop:
         return frozenset(marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)})
 
     def _stop_failing_views(self, poll: Poll) -> None:
-        """Find the views that fail on what was polled, each by a trial of its own, and mark them."""
+        """Find the views that fail on what was polled, by a trial of each, and mark them."""
         found = False
         for view in self.catalog.views_in_order():
             if view.id in self.stopped():

@@ -11,17 +11,20 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.catalog import Stream, View
 from headrace.ledger import EpochCommit, NewArrangement, NewObject, Read, RunKind
 from headrace.runtime.epoch import EpochLoop, new_run
-from headrace.runtime.ports import StepPlan
 from headrace.runtime.shares import NOTHING, snapshot
 from headrace.runtime.step import Arranged, LogShare, RowsShare, Share, Step
 from headrace.spine import RunFile, due, merge, partition_of, ranges
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
-from headrace.zset import Layout
+
+if TYPE_CHECKING:
+    from headrace.runtime.ports import StepPlan
+    from headrace.zset import Layout
 
 Progress = Callable[[int, int], None]
 """Called with the rows done and the rows in all; raising stops the fill, and nothing stays."""

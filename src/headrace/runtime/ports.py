@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.runtime.step import Report, Share, Step
-from headrace.types import ArrangementId, RelationId
-from headrace.zset import Layout
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.runtime.step import Report, Share, Step
+    from headrace.types import ArrangementId, RelationId
+    from headrace.zset import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
-from headrace.runtime.compaction import Compaction
-from headrace.runtime.epoch import EpochLoop
-from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from headrace.runtime.compaction import Compaction
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.types import Epoch
 
 _RETRY_SECONDS = 1.0
 _COMPACT_EVERY = 8
@@ -33,7 +36,7 @@ class Pump:
     _due: threading.Event = field(default_factory=threading.Event)
     _closed: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _compacted: Epoch = Epoch(0)
+    _compacted: int = 0
 
     def start(self) -> None:
         """Start both threads."""

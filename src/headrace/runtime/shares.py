@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from headrace.catalog import Relation, Stream
 from headrace.circuit import rows_of
-from headrace.ledger import Ledger, Run
 from headrace.runtime.step import Arranged, LogShare, RowsShare, Share
 from headrace.spine import HIGHEST, LOWEST, RunFile
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
-from headrace.zset import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.ledger import Ledger, Run
+    from headrace.zset import Layout
 
 NOTHING = LogShare((), Offset(0), Offset(0))
 """A share without changes."""

@@ -8,16 +8,18 @@ attempt counts until the ledger names its runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.ledger import Segment, SegmentFile
 from headrace.ledger.records import OffsetRange
 from headrace.spine import RunFile
 from headrace.types import ArrangementId, Offset, RelationId
 from headrace.zset import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.ledger import Ledger
 from headrace.runtime.shares import run_file
 from headrace.serving.keys import can_hash, spark_hash
 from headrace.spine import Spine
-from headrace.types import ArrangementId, Epoch
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.ledger import Ledger
+    from headrace.types import ArrangementId, Epoch
 
 _SCAN_ROWS = 1 << 18
 

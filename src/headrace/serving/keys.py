@@ -7,17 +7,21 @@ NULL leaves it as it is. Integers of up to 32 bits are hashed as 4 bytes, longer
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SEED = 42
 
 
 def can_hash(type_: pa.DataType) -> bool:
     """Tell whether values of the type can be hashed here."""
-    return pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_boolean(type_)
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean)
+    return any(is_kind(type_) for is_kind in kinds)
 
 
 def spark_hash(values: Sequence[object], types: Sequence[pa.DataType]) -> int:

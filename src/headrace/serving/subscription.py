@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.serving.contents import Contents
-from headrace.types import Epoch
 from headrace.zset import WEIGHT, ZSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.serving.contents import Contents
+    from headrace.types import Epoch
 
 
 @dataclass(frozen=True, slots=True)

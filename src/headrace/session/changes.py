@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +13,16 @@ import pyarrow as pa
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.ledger import LoadProgress, ProducerPosition
-from headrace.session.instance import Instance
 from headrace.session.literals import plain_values
 from headrace.session.results import Progress
+from headrace.sources.blocks import Progress as FileProgress
 from headrace.sources.files import FileOptions, identity, read_file
-from headrace.sources.files import Progress as FileProgress
 from headrace.sql import Assignment, Copy, Delete, Insert, Name, Truncate, Update, quote
 from headrace.types import Column, Offset, Schema
 from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from headrace.session.instance import Instance
 
 Report = Callable[[Progress], None]
 Written = tuple[int, Offset]

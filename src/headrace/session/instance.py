@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Relation, Stream, Table, View, relation_of_json
 from headrace.circuit import rows_of
-from headrace.engine.engine import Engine
 from headrace.engine.lowering import table_layout
-from headrace.engine.queries import Queries
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
-from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill import Progress as FillProgress
-from headrace.runtime.pump import Pump
 from headrace.runtime.shares import log_share, snapshot
-from headrace.runtime.step import Share
 from headrace.sources.log import write_segment
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
-from headrace.zset import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from headrace.engine.engine import Engine
+    from headrace.engine.queries import Queries
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.pump import Pump
+    from headrace.runtime.step import Share
+    from headrace.zset import Layout
 
 HIDDEN = "__"
 """How the names of ephemeral views begin."""
@@ -90,7 +94,7 @@ class Instance:
         with self.loop.lock:
             catalog = self.catalog.without(dropped).with_(relation)
             gone = [self.catalog.by_id[id_] for id_ in dropped]
-            kept = ()
+            kept: tuple[NewArrangement, ...] = ()
             if isinstance(relation, Table):
                 layout = table_layout(relation)
                 kept = (NewArrangement(rows_of(relation.id), layout.to_json()),)

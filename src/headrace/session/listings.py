@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.catalog import Relation, Stream, Table, View
+from headrace.catalog import Relation, Stream, Table, View, key_of
 from headrace.circuit import Circuit, rows_of
 from headrace.circuit.explain import explain
 from headrace.errors import HeadraceError
-from headrace.session.definitions import Definitions
 from headrace.session.instance import HIDDEN, Instance
-from headrace.session.reading import Reading
 from headrace.session.results import Progress, Result
 from headrace.sql import (
     CreateMaterializedView,
@@ -28,6 +25,12 @@ from headrace.sql import (
     Show,
 )
 from headrace.types import Offset, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.session.definitions import Definitions
+    from headrace.session.reading import Reading
 
 _MOST_DIFFERENCES = 20
 _MOST_EPOCHS = 100
@@ -62,7 +65,7 @@ class Listings:
     def describe(self, statement: Describe) -> Result:
         """List a relation's columns; with EXTENDED also what is kept of it."""
         relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
-        key = getattr(relation, "primary_key", None) or getattr(relation, "key", ())
+        key = key_of(relation)
         rows: list[tuple[str, str, str]] = [
             (
                 column.name,
@@ -125,7 +128,7 @@ class Listings:
             (
                 relation.name,
                 relation.kind,
-                ", ".join(getattr(relation, "primary_key", ()) or getattr(relation, "key", ())),
+                ", ".join(key_of(relation)),
                 "stopped" if relation.id in stopped else "running",
             )
             for relation in self.instance.catalog

@@ -108,6 +108,8 @@ def plain_value(token: Token, type_: DataType, *, negative: bool) -> tuple[bool,
         except InvalidOperation:
             return False, None
         _, digits, exponent = number.as_tuple()
-        fits = isinstance(exponent, int) and -exponent <= type_.scale
-        return fits and len(digits) + exponent <= type_.precision - type_.scale, number
+        if not isinstance(exponent, int):
+            return False, None
+        whole = len(digits) + exponent
+        return -exponent <= type_.scale and whole <= type_.precision - type_.scale, number
     return False, None

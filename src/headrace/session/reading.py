@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import Relation, Stream, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.serving import Contents
-from headrace.session.instance import Instance
 from headrace.session.literals import plain_value
 from headrace.session.results import Freshness, Result
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
 from headrace.sql.lexer import Kind, Token, identifier_value, tokens
-from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.session.instance import Instance
+    from headrace.types import Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,9 @@ def simple_select(text: str) -> Simple | None:
     return Simple(relation, tuple(columns), equal, frozenset(negative))
 
 
-_RESERVED = frozenset(["SELECT", "FROM", "WHERE", "DISTINCT", "ALL", "AND", "NULL", "TRUE", "FALSE", "CASE"])
+_RESERVED = frozenset(
+    ["SELECT", "FROM", "WHERE", "DISTINCT", "ALL", "AND", "NULL", "TRUE", "FALSE", "CASE"]
+)
 
 
 @dataclass(slots=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.types import Epoch
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.types import Epoch
 
 _SHOWN = 20
 
@@ -27,8 +29,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How current an answer is. ``committed_at`` is in Unix seconds; ``pending`` counts changes
-    that have arrived and that no epoch has read yet.
+    """How current an answer is.
+
+    ``committed_at`` is in Unix seconds; ``pending`` counts changes that have arrived and that no
+    epoch has read yet.
     """
 
     epoch: Epoch

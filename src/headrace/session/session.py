@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import pyarrow as pa
 
-from headrace.catalog import View
+from headrace.catalog import key_of
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import ProducerPosition
 from headrace.serving import Change, Follower
 from headrace.session.changes import Changes
 from headrace.session.definitions import Definitions
-from headrace.session.instance import Instance
 from headrace.session.listings import Listings
 from headrace.session.reading import Reading, simple_select
 from headrace.session.results import Progress, Result
 from headrace.sql import (
+    AsOfEpoch,
     Copy,
     CreateMaterializedView,
     CreateStream,
@@ -42,6 +40,13 @@ from headrace.sql import (
     Verify,
 )
 from headrace.types import Epoch, Offset, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.catalog import View
+    from headrace.ledger import ProducerPosition
+    from headrace.session.instance import Instance
 
 _POLL_SECONDS = 0.5
 
@@ -101,7 +106,7 @@ class Subscription:
         if self._hidden is not None and self._session.instance_is_open:
             self._session.instance.drop([self._hidden.id])
 
-    def __enter__(self) -> Subscription:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -199,14 +204,13 @@ class Session:
             from headrace.session.reading import whole_span  # noqa: PLC0415
 
             target = Query(text, whole_span(text))
-        after = getattr(statement.as_of, "epoch", None)
+        after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
         return self.subscribe(target, after)
 
     def _follow(self, relation: Any, hidden: View | None, after: Epoch | None) -> Subscription:
         self.instance.require_running(relation)
-        key = getattr(relation, "primary_key", None) or getattr(relation, "key", ())
         contents = self._reading.contents(relation)
-        follower = Follower(contents, tuple(key), self.instance.ledger.last_epoch, after)
+        follower = Follower(contents, key_of(relation), self.instance.ledger.last_epoch, after)
         return Subscription(self, follower, hidden)
 
     def _change(self, statement: Insert | Update | Delete | Truncate) -> Result:
@@ -271,15 +275,15 @@ def _fitted(schema: Any, rows: pa.Table) -> pa.Table:
             hint=f"There are: {', '.join(schema.names)}.",
         )
     arrays = []
-    for field in schema.arrow:
-        name = given.get(field.name.lower())
+    for wanted in schema.arrow:
+        name = given.get(wanted.name.lower())
         if name is None:
-            arrays.append(pa.nulls(rows.num_rows, field.type))
+            arrays.append(pa.nulls(rows.num_rows, wanted.type))
             continue
         try:
-            arrays.append(rows[name].cast(field.type))
+            arrays.append(rows[name].cast(wanted.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise HeadraceError(
-                Code.INVALID, f'column "{field.name}" does not fit: {error}'
+                Code.INVALID, f'column "{wanted.name}" does not fit: {error}'
             ) from error
     return pa.Table.from_arrays(arrays, schema=schema.arrow)

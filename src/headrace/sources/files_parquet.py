@@ -149,7 +149,7 @@ def _cast_or_none(values: pa.Array, target: pa.DataType) -> pa.Array | None:
         return None
 
 
-def _is_of_kind(found: pa.DataType, target: pa.DataType, declared: t.DataType) -> bool:  # noqa: PLR0911 (one arm per kind)
+def _is_of_kind(found: pa.DataType, target: pa.DataType, declared: t.DataType) -> bool:
     if pa.types.is_dictionary(found):
         found = found.value_type
     kinds = pa.types

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.runtime.step import LogShare
 from headrace.sources.log import WEIGHT, read_range
 from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.runtime.step import LogShare
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=Decimal, object_pairs_hook=_object)
 
 
-def _json(data_type: t.DataType) -> Converter:  # noqa: C901, PLR0911 (one arm per type)
+def _json(data_type: t.DataType) -> Converter:
     match data_type:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return lambda value: _integer_json(value, data_type)
@@ -170,7 +170,7 @@ def _json(data_type: t.DataType) -> Converter:  # noqa: C901, PLR0911 (one arm p
     raise LookupError
 
 
-def _text(data_type: t.DataType) -> Converter:  # noqa: PLR0911 (one arm per type)
+def _text(data_type: t.DataType) -> Converter:
     match data_type:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return lambda text: _integer_text(text, data_type)

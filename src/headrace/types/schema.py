@@ -53,7 +53,7 @@ class Schema:
         Timestamps are microseconds, in UTC; strings have 32-bit offsets.
         """
         converted = to_arrow_schema(self.spark, timezone="UTC")
-        return pa.schema([field.with_nullable(True) for field in converted])
+        return pa.schema([field.with_nullable(nullable=True) for field in converted])
 
     def renamed(self, names: tuple[str, ...]) -> Schema:
         """Return the same columns under other names."""

@@ -89,7 +89,7 @@ def _dense(array: pa.Array) -> tuple[Ints, int]:
     return indices.astype(np.int64) + 1, len(encoded.dictionary) + 1
 
 
-def _codes(array: pa.Array) -> tuple[Ints, int]:  # noqa: PLR0911  (one per kind of type)
+def _codes(array: pa.Array) -> tuple[Ints, int]:
     """Number the values: 0 for NULL, else less than the bound that is returned with the numbers."""
     kind = array.type
     if len(array) == 0 or pa.types.is_null(kind):

@@ -1,0 +1,92 @@
+"""Reading only the columns that a query needs: the rest is neither read nor kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst.plan import (
+    Aggregate,
+    Expand,
+    Filter,
+    Generate,
+    Join,
+    Plan,
+    Project,
+    Scan,
+    UnionAll,
+)
+from headrace.catalyst.scala import items
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Needed = frozenset[int] | None
+"""The ids of the attributes that something above refers to; None stands for all of them."""
+
+
+def pruned(plan: Plan, needed: Needed) -> Plan:
+    """Return the plan with scans of only the columns that something above them needs."""
+    match plan:
+        case Scan():
+            return _scan(plan, needed)
+        case Project():
+            refs = _references(e.handle for e in plan.expressions)
+            return Project(pruned(plan.child, refs), plan.expressions, plan.attributes)
+        case Filter():
+            used = _and_also(needed, [plan.condition.handle])
+            return Filter(pruned(plan.child, used), plan.condition)
+        case Expand():
+            refs = _references(e for p in plan.projections for e in p)
+            return Expand(pruned(plan.child, refs), plan.projections, plan.attributes)
+        case Generate():
+            # Which columns it passes on is told by their positions: keep them all.
+            return Generate(pruned(plan.child, None), plan.text, plan.handle, plan.attributes)
+        case UnionAll():
+            branches = tuple(pruned(child, None) for child in plan.children)
+            return UnionAll(branches, plan.attributes)
+        case Join():
+            return _join(plan, needed)
+        case Aggregate():
+            return _aggregate(plan)
+
+
+def _scan(plan: Scan, needed: Needed) -> Scan:
+    if needed is None:
+        return plan
+    kept = [n for n, attribute in enumerate(plan.attributes) if attribute.id in needed]
+    return Scan(
+        plan.relation,
+        tuple(plan.attributes[n] for n in kept),
+        tuple(plan.columns[n] for n in kept),
+    )
+
+
+def _join(plan: Join, needed: Needed) -> Join:
+    rest = [plan.residual.handle] if plan.residual else []
+    keys = [e.handle for e in plan.left_keys + plan.right_keys]
+    used = _and_also(needed, keys + rest)
+    left, right = pruned(plan.left, used), pruned(plan.right, used)
+    return Join(left, right, plan.left_keys, plan.right_keys, plan.residual)
+
+
+def _aggregate(plan: Aggregate) -> Aggregate:
+    used = [e.handle for e in plan.grouping]
+    for call in plan.functions:
+        used += [e.handle for e in call.arguments]
+        used += [call.condition.handle] if call.condition else []
+    return Aggregate(
+        pruned(plan.child, _references(used)),
+        plan.grouping,
+        plan.grouping_attributes,
+        plan.functions,
+        plan.results,
+        plan.attributes,
+    )
+
+
+def _and_also(needed: Needed, handles: Iterable[Any]) -> Needed:
+    return None if needed is None else needed | _references(handles)
+
+
+def _references(handles: Iterable[Any]) -> frozenset[int]:
+    return frozenset(int(a.exprId().id()) for handle in handles for a in items(handle.references()))
