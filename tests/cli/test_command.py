@@ -15,10 +15,15 @@ import pyarrow as pa
 import pytest
 from fake_database import FakeDatabase, in_use
 
+from headrace import connect
 from headrace.cli.command import main
+from headrace.session import Subscription
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from conftest import Command
+    from headrace.serving import Change
 
 
 def _press_ctrl_c() -> None:
@@ -303,24 +308,17 @@ SELECT senso FROM totals;
 """
 
 
-def _headrace(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    text = "import sys; from headrace.cli.command import main; sys.exit(main())"
-    return subprocess.run(
-        [sys.executable, "-c", text, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-        env={**os.environ, "HEADRACE_PARTITIONS": "2", "HEADRACE_DRIVER_MEMORY": "1g"},
-    )
+@pytest.fixture
+def real(command: Command, spark: SparkSession) -> Command:
+    """Run the command against the real database, on the session that all tests share."""
+    command.connect = lambda path: connect(path, spark=spark, partitions=2)
+    return command
 
 
 @pytest.mark.spark
-def test_a_script_runs_from_end_to_end_and_the_next_process_goes_on(tmp_path: Path) -> None:
-    data = str(tmp_path / "data")
-    first = _headrace("--data", data, "sql", stdin=_SETUP)
-    assert first.stdout == (
+def test_a_script_runs_from_end_to_end_and_the_next_command_goes_on(real: Command) -> None:
+    assert real("sql", stdin=_SETUP.encode()) == 1
+    assert real.out == (
         "created stream readings\n"
         "3 rows inserted\n"
         "created view totals over 3 rows\n"
@@ -329,18 +327,32 @@ def test_a_script_runs_from_end_to_end_and_the_next_process_goes_on(tmp_path: Pa
         " a      | 2 |  3.30\n"
         " b      | 1 |  5.00\n"
     )
-    assert first.returncode == 1
-    assert 'created data directory "' in first.stderr
-    assert '"senso"' in first.stderr
-    assert "--> <stdin>:7:8" in first.stderr
-    assert "Traceback" not in first.stderr
+    assert '"senso"' in real.err
+    assert "--> <stdin>:7:8" in real.err
 
     insert = "INSERT INTO readings VALUES ('b', -5);"
-    query = "SELECT total FROM totals WHERE sensor = 'b'; VERIFY"
-    second = _headrace("sql", "--data", data, "--format", "json", "-c", insert + query)
-    answers = [json.loads(line) for line in second.stdout.splitlines()]
-    assert answers == [
-        {"total": "0.00"},
-        {"view": "totals", "rows": 2, "differences": 0, "verdict": "equal to batch"},
-    ]
-    assert (second.returncode, second.stderr) == (0, "1 row inserted\n")
+    query = "SELECT total FROM totals WHERE sensor = 'b'"
+    assert real.sql(insert + query, "--format", "json") == 0
+    assert (real.out, real.err) == ('{"total":"0.00"}\n', "1 row inserted\n")
+    assert real("verify", "totals", "--format", "csv") == 0
+    assert real.out.splitlines()[1] == "totals,2,0,equal to batch"
+
+
+@pytest.mark.spark
+def test_changes_of_a_query_are_followed_until_ctrl_c(
+    real: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll = Subscription.poll
+
+    def poll_until_nothing_comes(self: Subscription, timeout: float) -> list[Change] | None:
+        changes = poll(self, timeout)
+        if changes is None:
+            _press_ctrl_c()
+        return changes
+
+    monkeypatch.setattr(Subscription, "poll", poll_until_nothing_comes)
+    assert real("sql", stdin=_SETUP.encode()) == 1
+    query = "SELECT sensor, n FROM totals WHERE sensor = 'a' EMIT CHANGES"
+    assert real.sql(query, "--format", "json") == 130
+    (change,) = map(json.loads, real.out.splitlines())
+    assert (change["op"], change["row"]) == ("+I", {"sensor": "a", "n": 2})

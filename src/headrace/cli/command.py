@@ -86,7 +86,7 @@ def main(
         _leave()
     except (KeyboardInterrupt, click.Abort):
         return _INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, _ReaderGone):
         # What is left in the buffer has nowhere to go, and must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _NO_READER
@@ -94,6 +94,19 @@ def main(
         report(error, sys.stderr, debug=invocation.debug)
         return _FAILED
     return int(code or _DONE)
+
+
+class _ReaderGone(Exception):  # noqa: N818  (it is no error of ours)
+    """Whoever read the output, such as ``head``, has had enough."""
+
+
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click itself would exit with 1 where the reader has gone."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGone from error
 
 
 def _leave() -> None:
@@ -166,6 +179,7 @@ def _note(text: str) -> None:
 
 
 @click.group(
+    cls=_Commands,
     epilog=_EXAMPLES,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
