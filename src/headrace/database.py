@@ -67,7 +67,7 @@ class Database:
             folder.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(directory)
         try:
-            self._ledger = Ledger.open(directory / "ledger.db")
+            self._ledger = Ledger.open(directory / "ledger.db", fault=fault)
             self._ledger.acquire()
             partitions = self._partitions()
             self._own_spark = spark is None

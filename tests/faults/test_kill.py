@@ -1,0 +1,84 @@
+"""``kill -9`` of a running loader, at every stage of an epoch and at random moments.
+
+Each start finds what the last one left, checks every view against Spark batch before it goes on,
+and sends all batches again, each of which takes effect once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LOADER = Path(__file__).with_name("loader.py")
+BATCHES = 12
+ROWS = 40
+STAGES = [
+    ("before commit", 3),
+    ("fill", 1),
+    ("step", 2),
+    ("stepped", 1),
+    ("commit", 2),
+    ("before commit", 20),
+    ("after commit", 25),
+    ("publish", 3),
+    ("stepped", 4),
+    ("commit", 5),
+]
+RANDOM_KILLS = 12
+SECONDS_ALLOWED = 240.0
+
+
+def start(directory: Path, *stage: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(LOADER), str(directory), str(BATCHES), *stage]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ
+    )
+
+
+def finish(directory: Path) -> list[int]:
+    """Let a loader run to its end; return the totals that it found."""
+    loader = start(directory)
+    printed, _ = loader.communicate(timeout=SECONDS_ALLOWED)
+    assert loader.returncode == 0, printed[-3000:]
+    return list(json.loads(printed.strip().split("\n")[-1]))
+
+
+def expected() -> list[int]:
+    rows = BATCHES * ROWS
+    return [rows, rows, sum(range(rows)), rows, BATCHES]
+
+
+@pytest.mark.timeout(1800)
+def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    died = 0
+    for stage, nth in STAGES:
+        loader = start(data, stage, str(nth))
+        printed, _ = loader.communicate(timeout=SECONDS_ALLOWED)
+        assert loader.returncode in (0, -signal.SIGKILL), printed[-3000:]
+        died += loader.returncode == -signal.SIGKILL
+    assert died >= len(STAGES) // 2, "the faults were hardly ever reached"
+    assert finish(data) == expected()
+
+
+@pytest.mark.timeout(1800)
+def test_a_loader_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    data, moments = tmp_path / "data", random.Random(20130101)
+    for _ in range(RANDOM_KILLS):
+        loader = start(data)
+        assert loader.stdout is not None
+        line = loader.stdout.readline()
+        assert line.strip() == "ready", line + loader.stdout.read()
+        time.sleep(moments.uniform(0.0, 6.0))
+        loader.send_signal(signal.SIGKILL)
+        loader.wait()
+        loader.stdout.close()
+    assert finish(data) == expected()
