@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import headrace
-from headrace.engine.session import SparkSettings, start_spark
 from harness import Oracle
+from headrace.engine.session import SparkSettings, start_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

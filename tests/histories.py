@@ -65,12 +65,12 @@ class History:
         rows, found = model.current(), []
         while len(found) < count:
             draw = self.random.random()
-            if model.deletes and rows and draw < 0.3:  # noqa: PLR2004
+            if model.deletes and rows and draw < 0.3:
                 at = self.random.randrange(len(rows))
                 rows[at], rows[-1] = rows[-1], rows[at]
                 found.append((-1, rows.pop()))
                 continue
-            if rows and draw < 0.45:  # noqa: PLR2004
+            if rows and draw < 0.45:
                 row = self._varied(model, self.random.choice(rows))
             else:
                 row = self.row(model)
@@ -124,9 +124,7 @@ class History:
 
     def _decimal(self, kind: t.DecimalType) -> Decimal:
         digits = max(1, kind.precision - self.head)
-        return Decimal(self.random.randint(-(10**digits) + 1, 10**digits - 1)).scaleb(
-            -kind.scale
-        )
+        return Decimal(self.random.randint(-(10**digits) + 1, 10**digits - 1)).scaleb(-kind.scale)
 
     def _map(self, kind: t.MapType) -> list[tuple[Any, Any]]:
         keys = {self.value(kind.keyType, nullable=False) for _ in range(self.random.randrange(3))}
@@ -141,7 +139,7 @@ class History:
                 single = isinstance(kind, t.FloatType)
                 return self.random.choice(_DOUBLES[:6] if single else _DOUBLES)
             case t.BooleanType():
-                return self.random.random() < 0.5  # noqa: PLR2004
+                return self.random.random() < 0.5
             case t.DateType():
                 return date(2024, 2, 27) + timedelta(days=self.random.randrange(4))
             case t.TimestampType():

@@ -5,10 +5,16 @@
 ...     db.sql("CREATE STREAM readings (sensor STRING, area STRING, reading INT)")
 """
 
-from headrace.database import Database, connect
-from headrace.errors import Code, HeadraceError
-from headrace.serving import Change
-from headrace.session import Freshness, Progress, Result, Subscription
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.database import Database, connect
+    from headrace.errors import Code, HeadraceError
+    from headrace.serving import Change
+    from headrace.session import Freshness, Progress, Result, Subscription
 
 __version__ = "0.1.0"
 
@@ -24,3 +30,22 @@ __all__ = [
     "__version__",
     "connect",
 ]
+
+_HOMES = {
+    "Change": "headrace.serving",
+    "Code": "headrace.errors",
+    "Database": "headrace.database",
+    "Freshness": "headrace.session",
+    "HeadraceError": "headrace.errors",
+    "Progress": "headrace.session",
+    "Result": "headrace.session",
+    "Subscription": "headrace.session",
+    "connect": "headrace.database",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: Spark and Arrow take a second to import."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

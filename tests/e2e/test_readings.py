@@ -27,7 +27,9 @@ BY_AREA = {"wheel": 63, "motor": 68, "engine": 52.4}
 
 
 def insert(db, sensor, area, reading):
-    db.sql(f"INSERT INTO readings (sensor, area, reading) VALUES ('{sensor}', '{area}', {reading});")
+    db.sql(
+        f"INSERT INTO readings (sensor, area, reading) VALUES ('{sensor}', '{area}', {reading});"
+    )
 
 
 def averages(db, name):
@@ -65,7 +67,9 @@ def test_averages_of_ten_readings(db, emit):
 
 def test_averages_are_pushed_as_the_readings_arrive(db):
     db.sql(CREATE)
-    db.sql("CREATE TABLE avg_readings AS SELECT sensor, AVG(reading) AS avg FROM readings GROUP BY sensor")
+    db.sql(
+        "CREATE TABLE avg_readings AS SELECT sensor, AVG(reading) AS avg FROM readings GROUP BY sensor"
+    )
     pushed = db.sql("SELECT * FROM avg_readings WHERE sensor='sensor-1' EMIT CHANGES;")
     rows = db.sql("SELECT * FROM readings EMIT CHANGES;")
     ours = db.sql("SELECT * FROM readings WHERE sensor='sensor-1' EMIT CHANGES;")

@@ -23,7 +23,7 @@ GROUPED = {
     "filters": """SELECT h, count(*) FILTER (WHERE i32 > 10) AS a, sum(m) FILTER (WHERE flag) AS b,
         avg(i8) FILTER (WHERE h <> 'a') AS c, count(i8) FILTER (WHERE i8 IS NULL) AS d
         FROM t GROUP BY h""",
-    "having": "SELECT g, sum(i32) AS s FROM t GROUP BY g HAVING sum(i32) > 20 AND count(*) < 9",
+    "having_both": "SELECT g, sum(i32) AS s FROM t GROUP BY g HAVING sum(i32) > 20 AND count(*) < 9",
     "having_only": "SELECT g FROM t GROUP BY g HAVING count(h) > 2",
     "arithmetic": """SELECT g + 1 AS x, sum(i32) / count(*) AS a, sum(m) - avg(m) * 2 AS b, 1 + count(*) * 2 AS c,
         coalesce(sum(i8), 0) AS d, concat(h, ':', count(*)) AS e FROM t GROUP BY g, h""",
@@ -146,13 +146,15 @@ def test_the_largest_decimals_add_up_exactly(oracle):
     run = oracle()
     run.table("t", "g INT, a DECIMAL(38,0), b DECIMAL(38,38), c DECIMAL(38,18), d DECIMAL(1,0)")
     run.view("v", "SELECT g, sum(a) AS a, sum(b) AS b, sum(c) AS c, sum(d) AS d FROM t GROUP BY g")
-    run.view("w", "SELECT g, avg(b) AS b, avg(c) AS c, avg(d) AS d, count(a) AS n FROM t GROUP BY g")
-    nines = Decimal("9" * 37)
+    run.view(
+        "w", "SELECT g, avg(b) AS b, avg(c) AS c, avg(d) AS d, count(a) AS n FROM t GROUP BY g"
+    )
+    nines, most = Decimal("9" * 37), Decimal("-" + "9" * 38)
     tiny = Decimal("1e-38")
     rows = [
         (1, nines, tiny, Decimal("12345678901234567890.123456789012345678"), Decimal(9)),
-        (1, nines, -tiny * 3, Decimal("-0.000000000000000001"), Decimal(-9)),
-        (1, -nines * 10 - 9, None, None, None),
+        (1, nines, Decimal("-3e-38"), Decimal("-0.000000000000000001"), Decimal(-9)),
+        (1, most, None, None, None),
         (2, None, None, None, None),
     ]
     run.insert("t", rows)

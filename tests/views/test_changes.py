@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness import Oracle
 from headrace import HeadraceError
 from histories import History
 
@@ -21,9 +22,27 @@ def watched(run):
     run.view("total", "SELECT count(*) AS n, sum(x) AS s FROM b")
 
 
-def test_duplicate_rows_of_a_table_without_a_key(oracle):
-    run = oracle()
+@pytest.fixture(scope="module")
+def warehouse(spark, tmp_path_factory):
+    """One database for all tests of this module; it has to be right after all of them, too."""
+    run = Oracle(spark, tmp_path_factory.mktemp("warehouse") / "db")
     watched(run)
+    yield run
+    run.finish()
+    run.close()
+
+
+@pytest.fixture
+def run(warehouse):
+    """Give a test the database with both tables emptied."""
+    warehouse.truncate("t")
+    warehouse.truncate("b")
+    warehouse.epoch()
+    assert all(warehouse.rows(name) == [] for name in ("rows", "groups", "joined", "bag"))
+    return warehouse
+
+
+def test_duplicate_rows_of_a_table_without_a_key(run):
     run.insert("b", [("a", 1)] * 3)
     run.epoch()
     run.log("b", [(-1, ("a", 1))])
@@ -33,12 +52,9 @@ def test_duplicate_rows_of_a_table_without_a_key(oracle):
     assert run.delete("b", "x = 1") == 2
     run.epoch()
     assert run.rows("total") == [(0, None)]
-    run.finish()
 
 
-def test_changes_that_cancel_within_an_epoch_change_nothing(oracle):
-    run = oracle()
-    watched(run)
+def test_changes_that_cancel_within_an_epoch_change_nothing(run):
     run.insert("t", [(1, "a", 1)])
     run.insert("b", [("a", 7)])
     run.epoch()
@@ -50,12 +66,9 @@ def test_changes_that_cancel_within_an_epoch_change_nothing(oracle):
         assert joined.poll() == []
     run.update("t", {"x": "x"}, "true")
     run.epoch()
-    run.finish()
 
 
-def test_upserts_of_one_key_in_one_epoch_keep_the_last(oracle):
-    run = oracle()
-    watched(run)
+def test_upserts_of_one_key_in_one_epoch_keep_the_last(run):
     run.insert("b", [("a", 1), ("c", 2), ("c", 2)])
     run.insert("t", [(1, "a", 1), (1, "b", 2), (2, "a", 3)])
     run.insert("t", [(1, "c", 9)])
@@ -65,12 +78,9 @@ def test_upserts_of_one_key_in_one_epoch_keep_the_last(oracle):
     run.log("t", [(-1, (1, None, None)), (1, (1, "z", 0)), (-1, (1, None, None)), (1, (2, "c", 3))])
     run.epoch()
     assert run.rows("rows") == [(2, 4)]
-    run.finish()
 
 
-def test_deleting_a_key_that_is_absent_changes_nothing(oracle):
-    run = oracle()
-    watched(run)
+def test_deleting_a_key_that_is_absent_changes_nothing(run):
     run.log("t", [(-1, (5, None, None))])
     run.epoch()
     assert run.delete("t", "k = 99") == 0
@@ -78,12 +88,9 @@ def test_deleting_a_key_that_is_absent_changes_nothing(oracle):
     run.log("t", [(-1, (5, None, None)), (1, (6, "a", 1)), (-1, (7, "q", 1))])
     run.epoch()
     assert run.rows("rows") == [(6, 2)]
-    run.finish()
 
 
-def test_an_update_can_move_a_primary_key(oracle):
-    run = oracle()
-    watched(run)
+def test_an_update_can_move_a_primary_key(run):
     run.insert("b", [("a", 1)])
     run.insert("t", [(k, "a", k) for k in range(5)])
     assert run.update("t", {"k": "k + 1"}) == 5
@@ -93,12 +100,9 @@ def test_an_update_can_move_a_primary_key(oracle):
     run.epoch()
     with pytest.raises(HeadraceError, match="same primary key"):
         run.db.sql("UPDATE t SET k = 1")
-    run.finish()
 
 
-def test_truncate_empties_a_table(oracle):
-    run = oracle()
-    watched(run)
+def test_truncate_empties_a_table(run):
     run.insert("t", [(1, "a", 1), (2, None, None)])
     run.insert("b", [("a", 1), ("a", 1), (None, 3)])
     run.epoch()
@@ -109,19 +113,15 @@ def test_truncate_empties_a_table(oracle):
     run.insert("t", [(1, "a", 1)])
     run.epoch()
     assert run.rows("groups") == [("a", 1, 1)]
-    run.finish()
 
 
-def test_updates_by_expression_over_old_values(oracle):
-    run = oracle()
-    watched(run)
+def test_updates_by_expression_over_old_values(run):
     run.insert("t", [(k, "ab"[k % 2], k) for k in range(6)] + [(9, None, None)])
     run.insert("b", [("a", 1), ("a", 1), ("b", 2)])
     assert run.update("t", {"x": "x * 2", "g": "concat(g, x)"}, "x < 4") == 4
     assert run.update("b", {"x": "x + 1"}, "g = 'a'") == 2
     run.epoch()
     assert run.update("t", {"g": "NULL"}, "g IS NULL OR x > 3") == 5
-    run.finish()
 
 
 @pytest.mark.parametrize("epoch_rows", [1, 7])
@@ -130,7 +130,7 @@ def test_a_backlog_read_in_small_epochs_gives_the_same(oracle, epoch_rows):
     watched(run)
     History(run, 12, domain=5).write(["t", "b"], 12 if epoch_rows == 1 else 60)
     made = run.epoch()
-    assert made == -(-12 // 1) if epoch_rows == 1 else made >= 60 // 7
+    assert made == (12 if epoch_rows == 1 else 9)
     run.update("t", {"g": "upper(g)"})
     run.delete("b", "x > 1")
     run.finish()

@@ -19,7 +19,9 @@ def test_views_on_views_agree_at_every_epoch(oracle):
     run.view("three", "SELECT sum(x) AS x, sum(groups) AS groups FROM two WHERE n > 1")
     # Diamonds.
     run.view("evens", "SELECT g, count(*) AS n FROM t WHERE x % 2 = 0 GROUP BY g")
-    run.view("diamond", "SELECT one.g, one.n, evens.n AS even FROM one JOIN evens ON one.g = evens.g")
+    run.view(
+        "diamond", "SELECT one.g, one.n, evens.n AS even FROM one JOIN evens ON one.g = evens.g"
+    )
     run.view("union_of_both", "SELECT g, n FROM one UNION ALL SELECT g, -n FROM evens")
     run.view("difference", "SELECT g, sum(n) AS odd FROM union_of_both GROUP BY g")
     run.view("base_and_view", "SELECT t.id, t.x, one.x AS total FROM t JOIN one ON t.g = one.g")
@@ -70,11 +72,22 @@ def test_common_tables_and_subqueries_in_from(oracle):
         """WITH big AS (SELECT * FROM t WHERE x > 3), totals AS (SELECT g, sum(x) AS s FROM big GROUP BY g)
         SELECT big.id, totals.s FROM big JOIN totals ON big.g = totals.g""",
     )
-    run.view("cte_twice", "WITH c AS (SELECT g, count(*) AS n FROM t GROUP BY g) SELECT a.n, b.g FROM c a JOIN c b ON a.g = b.n")
+    run.view(
+        "cte_twice",
+        "WITH c AS (SELECT g, count(*) AS n FROM t GROUP BY g) SELECT a.n, b.g FROM c a JOIN c b ON a.g = b.n",
+    )
     run.view("cte_columns", "WITH c(p, q) AS (SELECT g, x FROM t) SELECT q, p FROM c WHERE p > 1")
-    run.view("cte_nested", "WITH a AS (WITH b AS (SELECT x FROM t) SELECT x + 1 AS y FROM b) SELECT sum(y) AS s FROM a")
-    run.view("cte_shadows", "WITH t2 AS (SELECT id FROM t) SELECT id FROM t2 UNION ALL SELECT x FROM t")
-    run.view("subquery", "SELECT y + 1 AS z FROM (SELECT x * 2 AS y FROM (SELECT x FROM t WHERE g > 1) AS i) AS o WHERE y > 2")
+    run.view(
+        "cte_nested",
+        "WITH a AS (WITH b AS (SELECT x FROM t) SELECT x + 1 AS y FROM b) SELECT sum(y) AS s FROM a",
+    )
+    run.view(
+        "cte_shadows", "WITH t2 AS (SELECT id FROM t) SELECT id FROM t2 UNION ALL SELECT x FROM t"
+    )
+    run.view(
+        "subquery",
+        "SELECT y + 1 AS z FROM (SELECT x * 2 AS y FROM (SELECT x FROM t WHERE g > 1) AS i) AS o WHERE y > 2",
+    )
     history = History(run, 11, domain=9)
     history.epochs(["t"], (1, 10, 50, 5))
     run.truncate("t")

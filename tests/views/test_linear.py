@@ -81,7 +81,7 @@ GENERATORS = {
     "all_kept": "SELECT * FROM e LATERAL VIEW explode(arr) AS x WHERE id > 1",
     "constant": "SELECT id, explode(array(1, 2, 2)) AS x FROM e",
     "bare": "SELECT explode(sequence(1, 3)) AS x FROM e",
-    "stacked": "SELECT stack(2, id, s, i8, 'z') AS (n, t) FROM e",
+    "stacked": "SELECT stack(2, id, s, id + 1, 'z') AS (n, t) FROM e",
     "counted": "SELECT x, count(*) AS n, sum(id) AS t FROM e LATERAL VIEW explode(arr) AS x GROUP BY x",
     "over_aggregate": """SELECT id, x FROM (SELECT id, count(*) AS n FROM e GROUP BY id)
         LATERAL VIEW explode(sequence(1L, n)) AS x""",

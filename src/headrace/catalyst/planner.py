@@ -28,8 +28,14 @@ if TYPE_CHECKING:
 
     from headrace.catalyst.plan import Plan
 
-# Rules that would use the (empty) contents of the stand-ins instead of their schema alone.
-_DATA_RULES = ("ConvertToLocalRelation", "PropagateEmptyRelation", "OptimizeOneRowPlan")
+# Rules that would use the (empty) contents of the stand-ins instead of their schema alone, or that
+# would forget what a view is over where its condition is never true.
+_DATA_RULES = (
+    "ConvertToLocalRelation",
+    "PropagateEmptyRelation",
+    "OptimizeOneRowPlan",
+    "PruneFilters",
+)
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 
 

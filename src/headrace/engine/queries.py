@@ -16,7 +16,15 @@ import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+)
 
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.engine.failures import step_failure
@@ -24,7 +32,7 @@ from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
 from headrace.errors import HeadraceError
 from headrace.runtime.step import Share, Step
 from headrace.sql import quote
-from headrace.types import RelationId, Schema
+from headrace.types import DataType, RelationId, Schema
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -178,6 +186,34 @@ class _Reading:
             raise step_failure(error) from error
 
 
+def _identity(column: str, type_: DataType) -> str:
+    """Return what to group by so that different values stay apart.
+
+    Grouping itself takes -0.0 for 0.0 and sorts the entries of maps, and would hand out values
+    that nobody wrote.
+    """
+    if _holds(type_, (MapType,)):
+        return f"to_json(struct({column}))"
+    if _holds(type_, (FloatType, DoubleType)):
+        return f"{column}, to_json(struct({column}))"
+    return column
+
+
+def _holds(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
+    """Tell whether a type is one of the kinds, or has a part that is."""
+    match type_:
+        case ArrayType():
+            return _holds(type_.elementType, kinds)
+        case StructType():
+            return any(_holds(field.dataType, kinds) for field in type_.fields)
+        case MapType():
+            return isinstance(type_, kinds) or any(
+                _holds(part, kinds) for part in (type_.keyType, type_.valueType)
+            )
+        case _:
+            return isinstance(type_, kinds)
+
+
 def _stored(relation: Relation) -> str:
     return f"__stored_{relation.id}"
 
@@ -193,12 +229,16 @@ def _canonical_sql(relation: Stream | Table) -> str:
     raw = quote(_raw(relation))
     if isinstance(relation, Stream):
         return f"SELECT {renamed} FROM {raw}"
-    positions = ", ".join(f"c{i}" for i in range(len(names)))
     if not relation.primary_key:
-        kept = f"SELECT {positions}, sum({WEIGHT}) AS n FROM {raw} GROUP BY {positions}"
-        return (
-            f"SELECT {renamed} FROM (SELECT *, explode(sequence(1L, n)) FROM ({kept}) WHERE n > 0)"
+        columns = ", ".join(f"c{i}" for i in range(len(names)))
+        identity = ", ".join(
+            _identity(f"c{i}", c.type) for i, c in enumerate(relation.schema.columns)
         )
+        kept = (
+            f"SELECT first(struct({columns})) AS kept, sum({WEIGHT}) AS n FROM {raw} "
+            f"GROUP BY {identity}"
+        )
+        return f"SELECT {renamed} FROM (SELECT kept.*, explode(sequence(1L, n)) FROM ({kept}) WHERE n > 0)"
     key = ", ".join(f"c{names.index(name)}" for name in relation.primary_key)
     last = (
         f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY {_OFFSET} DESC) AS nth "

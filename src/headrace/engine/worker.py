@@ -129,7 +129,7 @@ class SeedTask:
         for _ in batches:
             pass
         if self.operator in current_step().initialise:
-            zeros = {field.name: pa.array([0]).cast(field.type) for field in self.schema}
+            zeros = {field.name: pa.array([0], field.type) for field in self.schema}
             yield pa.RecordBatch.from_pydict(zeros, schema=self.schema)
 
 

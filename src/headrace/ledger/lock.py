@@ -72,5 +72,5 @@ def _taken(directory: Path, holder: str) -> HeadraceError:
     return HeadraceError(
         Code.CONFLICT,
         f'data directory "{directory}" is open for writing in {process}{elsewhere}',
-        hint="Stop that process first, connect to its server, or open the directory for reading.",
+        hint="Stop that process first: one process at a time writes to a data directory.",
     )

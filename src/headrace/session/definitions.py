@@ -83,11 +83,12 @@ class Definitions:
 
     def _fill(self, view: View, replaced: tuple[RelationId, ...]) -> int:
         seen = 0
+        name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name
 
         def report(done: int, total: int) -> None:
             nonlocal seen
             seen = total
-            self.progress(Progress(f"filling {view.name}", done, total, "rows"))
+            self.progress(Progress(f"filling {name}", done, total, "rows"))
 
         self.instance.create_view(view, report, replaced)
         return seen

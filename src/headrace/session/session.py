@@ -83,6 +83,9 @@ class Subscription:
         """Return the changes of whole epochs, or None if none came within ``timeout`` seconds."""
         if not self._open:
             return None
+        failed = self._session.instance.pump.error
+        if failed is not None:
+            raise failed
         found = self._follower.poll()
         if found is None and timeout > 0:
             loop = self._session.instance.loop
