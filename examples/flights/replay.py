@@ -15,7 +15,7 @@ import pyarrow as pa
 from headrace import Change, Database, Subscription
 
 _INSERTS_PER_SECOND = 8
-_MOST_PENDING = 40_000
+_MOST_PENDING = 80_000
 
 
 @dataclass

@@ -84,9 +84,11 @@ class Dashboard:
 
     def _header(self) -> RenderableType:
         replay = self._replay
-        bar = ProgressBar(replay.events.num_rows, replay.readable)
-        lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in _numbers(replay))
-        return Panel(Group(bar, *lines), title="[b]Headrace[/b]: the flights of New York, 2013")
+        inside = Table.grid(expand=True)
+        inside.add_row(ProgressBar(replay.events.num_rows, replay.readable))
+        for line in _numbers(replay):
+            inside.add_row(Text(line, no_wrap=True, overflow="ellipsis"))
+        return Panel(inside, title="[b]Headrace[/b]: the flights of New York, 2013")
 
     # -- one small table per view ----------------------------------------------------------
 
@@ -110,14 +112,14 @@ class Dashboard:
     def _departures(self) -> Table:
         return self._table(
             "departures",
-            {"3 hours from": _hour, "origin": str, "departed": _count, "late": _count},
+            {"3 hours from": _hour, "from": _code, "departed": _count, "late": _count},
             ((row[1], row[0], row[2], row[4]) for row in self._top("departures", 1)),
         )
 
     def _slow_routes(self) -> Table:
         return self._table(
             "slow_routes",
-            {"from": str, "to": str, "flights": _count, "delay": _minutes},
+            {"from": _code, "to": str, "flights": _count, "delay": _minutes},
             self._top("slow_routes", 3),
         )
 
@@ -135,7 +137,7 @@ class Dashboard:
         )[-self._rows :]
         return self._table(
             "slow_routes: changes",
-            {"epoch": str, "": _operation, "from": str, "to": str, "delay": _minutes},
+            {"epoch": _code, "": _operation, "from": _code, "to": str, "delay": _minutes},
             ((change.epoch, change.operation, *_route(change.row)) for change in reversed(changes)),
             count=False,
         )
@@ -157,13 +159,12 @@ class Dashboard:
         title = f"{name} [dim]({len(rows):,} rows)[/dim]" if count else name
         table = Table(title=title, title_justify="left", title_style="bold", expand=True, box=None)
         for heading, shown in columns.items():
-            width = _WIDTHS.get(shown)
             table.add_column(
                 heading,
                 header_style="dim",
-                justify="left" if width is None else "right",
-                min_width=width,
-                max_width=width,
+                justify="right" if shown in (_count, _minutes) else "left",
+                width=_WIDTHS.get(shown),
+                ratio=None if shown in _WIDTHS else 1,  # the rest of the width
                 no_wrap=True,
             )
         for row in rows[: self._rows]:
@@ -208,4 +209,9 @@ def _operation(value: str) -> Text:
     return Text(value, style=_COLOURS[value])
 
 
-_WIDTHS = {_count: 9, _minutes: 9}
+def _code(value: object) -> str:
+    return str(value)
+
+
+_WIDTHS = {_operation: 2, _code: 5, _hour: 12, _count: 9, _minutes: 9}
+"""How wide a column of a kind is."""

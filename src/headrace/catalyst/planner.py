@@ -91,8 +91,8 @@ class Planner:
 
     def declare(self, relation: RelationId, name: str, schema: Schema) -> None:
         """Make ``name`` known to queries, replacing a former meaning."""
-        jvm = self.scala.jvm
-        java_schema = jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(schema.to_json()))
+        types = self.scala.named("org.apache.spark.sql.types.DataType")
+        java_schema = types.fromJson(json.dumps(schema.to_json()))
         empty = self.spark.sparkContext._jsc.emptyRDD()  # noqa: SLF001
         frame = self._session.createDataFrame(empty, java_schema)
         leaf = frame.queryExecution().analyzed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,16 +15,21 @@ LOGICAL = f"{_CATALYST}.plans.logical"
 
 @dataclass(frozen=True, slots=True)
 class Scala:
-    """The JVM of one Spark session; every value it returns is a handle on a JVM object."""
+    """The JVM of one Spark session; every value it returns is a handle on a JVM object.
+
+    Each name is looked up once: to py4j a package is a class that is in none of Spark's jars, and
+    it goes through all of them to know.
+    """
 
     jvm: Any
+    _named: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def named(self, path: str) -> Any:
-        """Return the class or static holder at a dotted path."""
-        found = self.jvm
-        for part in path.split("."):
-            found = getattr(found, part)
-        return found
+        """Return the class or package at a dotted path."""
+        if path not in self._named:
+            package, _, name = path.rpartition(".")
+            self._named[path] = getattr(self.named(package) if package else self.jvm, name)
+        return self._named[path]
 
     def module(self, path: str) -> Any:
         """Return the singleton of a Scala ``object``."""
@@ -32,23 +37,23 @@ class Scala:
 
     def expression(self, name: str, *arguments: Any) -> Any:
         """Construct the Catalyst expression class ``name``."""
-        return getattr(self.named(EXPRESSIONS), name)(*arguments)
+        return self.named(f"{EXPRESSIONS}.{name}")(*arguments)
 
     def logical(self, name: str, *arguments: Any) -> Any:
         """Construct the Catalyst logical plan class ``name``."""
-        return getattr(self.named(LOGICAL), name)(*arguments)
+        return self.named(f"{LOGICAL}.{name}")(*arguments)
 
     def seq(self, items: Iterable[Any]) -> Any:
         """Return an immutable Scala ``Seq`` of the items."""
-        array = self.jvm.java.util.ArrayList()
+        array = self.named("java.util.ArrayList")()
         for item in items:
             array.add(item)
-        return self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(array).toSeq()
+        return self.named("scala.jdk.javaapi.CollectionConverters").asScala(array).toSeq()
 
     @property
     def none(self) -> Any:
         """Scala's ``None``."""
-        return self.jvm.scala.Option.empty()
+        return self.named("scala.Option").empty()
 
 
 def items(sequence: Any) -> list[Any]:

@@ -54,12 +54,12 @@ class Transplant:
 
     def type(self, type_: DataType) -> Any:
         """Return the JVM's object for a Spark type."""
-        return self.scala.jvm.org.apache.spark.sql.types.DataType.fromJson(type_.json())
+        return self.scala.named("org.apache.spark.sql.types.DataType").fromJson(type_.json())
 
     def cast(self, value: Any, type_: DataType) -> Any:
         """Return ``value`` as another type; an overflow is an error."""
         ansi = self.scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()
-        utc = self.scala.jvm.scala.Option.apply("UTC")
+        utc = self.scala.named("scala.Option").apply("UTC")
         return self.scala.expression("Cast", value, self.type(type_), utc, ansi)
 
     def hash(self, values: Sequence[Any]) -> Any:
