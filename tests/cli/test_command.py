@@ -211,7 +211,7 @@ def test_a_directory_in_use_is_an_error(command: Command) -> None:
 
 
 def test_ctrl_c_cancels_the_statement_and_ends_the_script(command: Command) -> None:
-    import threading  # noqa: PLC0415
+    import threading
 
     def press() -> None:
         assert command.database.waiting.wait(60)

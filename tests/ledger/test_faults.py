@@ -59,7 +59,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def path(tmp_path: Path, ledger: Ledger, orders: NewObject) -> Path:
     """A ledger at epoch 2, with ten rows in the log and one run."""
-    from tests.ledger.building import run  # noqa: PLC0415
+    from tests.ledger.building import run
 
     ledger.append(orders.relation, segment(10))
     step(ledger, run("1/0", "old"))

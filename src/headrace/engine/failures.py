@@ -19,6 +19,7 @@ _OURS = re.compile(
     r"HeadraceError: error\[(?P<code>\w+)\]: (?P<text>.+?)(?:\n\n|\n\tat|\Z)", re.DOTALL
 )
 _CONDITION = re.compile(r"\[(?P<condition>[A-Z][A-Z_.0-9]+)\] (?P<message>[^\n]+)")
+_PYTHON = re.compile(r"^(?:E\s+)?((?:\w+\.)*\w+(?:Error|Exception): [^\n]+)$", re.MULTILINE)
 _CANCELLED = ("cancelled", "was cancelled", "Job aborted because SparkContext was shut down")
 _EVALUATION = (
     "ARITHMETIC_OVERFLOW",

@@ -238,7 +238,8 @@ def _canonical_sql(relation: Stream | Table) -> str:
             f"SELECT first(struct({columns})) AS kept, sum({WEIGHT}) AS n FROM {raw} "
             f"GROUP BY {identity}"
         )
-        return f"SELECT {renamed} FROM (SELECT kept.*, explode(sequence(1L, n)) FROM ({kept}) WHERE n > 0)"
+        copies = f"SELECT kept.*, explode(sequence(1L, n)) FROM ({kept}) WHERE n > 0"
+        return f"SELECT {renamed} FROM ({copies})"
     key = ", ".join(f"c{names.index(name)}" for name in relation.primary_key)
     last = (
         f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY {_OFFSET} DESC) AS nth "
