@@ -156,7 +156,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="where to keep the database")
     parser.add_argument("--rows", type=int, help="how many flights; by default, all 336,776")
     parser.add_argument(
-        "--seconds", type=float, default=30, help="how long the replay should take (30)"
+        "--seconds", type=float, default=20, help="how long the replay should take (20)"
     )
     return parser.parse_args()
 

@@ -64,8 +64,8 @@ def _spare_what_stays() -> None:
     """Take what this process has imported out of all further garbage collections.
 
     Spark's worker collects garbage in full after every task. Going through the modules each time
-    took six times as long as the tasks of a small epoch. Once per process: what is garbage by then
-    stays, what comes later is collected.
+    was most of the processor time that small epochs took in workers. Once per process, so that
+    garbage that comes later is still collected.
     """
     gc.collect()
     gc.freeze()
