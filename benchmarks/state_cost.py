@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GROUPS = (10_000, 1_000_000, 10_000_000)
 CHANGES = 1_000
 _LOAD_ROWS = 1_000_000
-_WARM_EPOCHS = 15
+_WARM_EPOCHS = 60
 
 
 def measure(directory: Path, groups: int, epochs: int, partitions: int) -> dict[str, Any]:
