@@ -32,7 +32,7 @@ class Settings:
     """The JVM's heap."""
     continuous: bool = True
     """Make epochs in the background as changes arrive; else only when something waits for them."""
-    epoch_rows: int = 500_000
+    epoch_rows: int = 1_000_000
     """The most changes that one epoch reads."""
     small_rows: int = 20_000
     """Up to how many changes an epoch is stepped in one task instead of one per partition."""

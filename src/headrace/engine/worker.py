@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MANIFEST = "headrace.step"
 """The local property that holds the path of the step's manifest."""
 
-BATCH_ROWS = 100_000
+BATCH_ROWS = 10_000
 SIDE = "__side"
 """The column that tells the two inputs of a join apart: 0 is the left one."""
 

@@ -16,7 +16,7 @@ class RuntimeSettings:
     its failure counts.
     """
 
-    epoch_rows: int = 500_000
+    epoch_rows: int = 1_000_000
     small_rows: int = 20_000
     fill_rows: int = 1_000_000
     history_epochs: int = 256
