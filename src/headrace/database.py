@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from headrace.catalog import Catalog
 from headrace.engine.engine import Engine
@@ -24,8 +25,6 @@ from headrace.sources.log_reader import EmbeddedLog
 from headrace.sql import Query, parse_statement, split
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from headrace.types import Epoch
 
 Rows: TypeAlias = Any
@@ -70,7 +69,7 @@ class Database:
             self._ledger = Ledger.open(directory / "ledger.db", fault=fault)
             self._ledger.acquire()
             partitions = self._partitions()
-            self._own_spark = spark is None
+            self._own_spark = spark is None and SparkSession.getActiveSession() is None
             self._spark = spark or start_spark(settings.spark)
             engine = Engine(self._spark, partitions, EmbeddedLog())
             queries = Queries(self._spark, directory.resolve(), partitions, EmbeddedLog())

@@ -1,0 +1,191 @@
+"""The Python API as its users meet it."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace.errors import Code, HeadraceError
+
+READINGS = "CREATE STREAM readings (sensor STRING, area STRING, reading INT)"
+AVERAGES = """CREATE MATERIALIZED VIEW averages AS
+  SELECT sensor, avg(reading) AS avg, count(*) AS n FROM readings GROUP BY sensor"""
+
+
+def test_a_session_reads_its_own_writes(db):
+    db.sql(READINGS)
+    db.sql(AVERAGES)
+    for i in range(1, 6):
+        db.sql(f"INSERT INTO readings VALUES ('a', 'x', {i})")
+        assert db.sql("SELECT n FROM averages WHERE sensor = 'a'").fetchall() == [(i,)]
+
+
+def test_rows_are_inserted_from_arrow_pandas_dicts_and_tuples(db):
+    db.sql(READINGS)
+    db.sql(AVERAGES)
+    assert db.insert("readings", pa.table({"sensor": ["a"], "reading": [1]})) == 1
+    assert db.insert("readings", pd.DataFrame({"Sensor": ["a", "b"], "reading": [2, 3]})) == 2
+    assert db.insert("readings", [{"sensor": "b", "area": None, "reading": 5}]) == 1
+    assert db.insert("readings", [("c", "x", 7)]) == 1
+    assert sorted(db.sql("SELECT * FROM averages")) == [("a", 1.5, 2), ("b", 4.0, 2), ("c", 7.0, 1)]
+
+
+def test_an_insert_that_is_repeated_takes_effect_once(db):
+    db.sql(READINGS)
+    for _ in range(3):
+        db.insert("readings", [("a", "x", 1)], producer="p", sequence=1)
+    db.insert("readings", [("a", "x", 1)], producer="p", sequence=2)
+    assert db.sql("SELECT count(*) FROM readings").fetchall() == [(2,)]
+
+
+def test_results_come_in_every_form_and_say_their_epoch(db):
+    db.sql(READINGS)
+    db.sql(AVERAGES)
+    db.sql("INSERT INTO readings VALUES ('a', 'x', 1)")
+    result = db.sql("SELECT * FROM averages")
+    assert result.to_arrow().to_pylist() == [{"sensor": "a", "avg": 1.0, "n": 1}]
+    assert list(result.to_pandas()["n"]) == [1]
+    assert result.columns == ("sensor", "avg", "n")
+    assert result.epoch == db.flush()
+    assert result.freshness.pending == 0
+    assert "sensor" in repr(result)
+    assert "<table>" in result._repr_html_()
+
+
+def test_a_subscription_gives_the_rows_and_then_their_changes(db):
+    db.sql(READINGS)
+    db.sql(AVERAGES)
+    db.sql("INSERT INTO readings VALUES ('a', 'x', 1)")
+    with db.subscribe("averages") as changes:
+        first = changes.poll()
+        assert [(c.operation, c.row["avg"]) for c in first] == [("+I", 1.0)]
+        db.sql("INSERT INTO readings VALUES ('a', 'x', 3), ('b', 'x', 5)")
+        db.flush()
+        seen = sorted((c.operation, c.weight, c.row["avg"]) for c in changes.poll())
+        assert seen == [("+I", 1, 5.0), ("+U", 1, 2.0), ("-U", -1, 1.0)]
+        at = changes.epoch
+    db.sql("INSERT INTO readings VALUES ('b', 'x', 7)")
+    db.flush()
+    with db.subscribe("averages", after=at) as resumed:
+        assert sorted(c.operation for c in resumed.poll()) == ["+U", "-U"]
+
+
+def test_a_subscription_to_any_query_leaves_nothing_behind(db):
+    db.sql(READINGS)
+    with db.subscribe("SELECT upper(sensor) AS s FROM readings WHERE reading > 1") as changes:
+        assert changes.poll() == []
+        db.sql("INSERT INTO readings VALUES ('a', 'x', 1), ('b', 'x', 2)")
+        db.flush()
+        assert [c.row for c in changes.poll()] == [{"s": "B"}]
+    assert db.relations() == [("stream", "readings")]
+    assert len(db.instance.catalog) == 1
+
+
+def test_tables_and_views_are_read_as_they_were(db):
+    db.sql("CREATE TABLE prices (item STRING PRIMARY KEY, price DECIMAL(10,2))")
+    db.sql("INSERT INTO prices VALUES ('tea', 2.50)")
+    then = db.flush()
+    db.sql("UPDATE prices SET price = price * 2 WHERE item = 'tea'")
+    assert db.sql("SELECT price FROM prices").fetchall() == [(Decimal("5.00"),)]
+    before = db.sql(f"SELECT price FROM prices AS OF EPOCH {then}")
+    assert before.fetchall() == [(Decimal("2.50"),)]
+    assert before.epoch == then
+    with pytest.raises(HeadraceError, match="does not exist yet"):
+        db.sql("SELECT price FROM prices AS OF EPOCH 9999")
+
+
+def test_a_view_over_rows_that_are_there_is_filled_from_them(db):
+    db.sql(READINGS)
+    db.insert("readings", [(f"s{i % 5}", "x", i) for i in range(100)])
+    seen = []
+    db.sql(AVERAGES, progress=seen.append)
+    assert db.sql("SELECT sum(n) FROM averages").fetchall() == [(100,)]
+    assert (seen[-1].done, seen[-1].total, seen[-1].unit) == (100, 100, "rows")
+
+
+def test_a_view_that_fails_on_its_data_stops_alone_and_says_why(db):
+    db.sql(READINGS)
+    db.sql(AVERAGES)
+    db.sql("CREATE MATERIALIZED VIEW ratios AS SELECT sensor, 100 / reading AS r FROM readings")
+    db.sql("CREATE MATERIALIZED VIEW above AS SELECT r FROM ratios WHERE r > 1")
+    db.sql("INSERT INTO readings VALUES ('a', 'x', 10)")
+    assert db.sql("SELECT * FROM above").fetchall() == [(10.0,)]
+    db.sql("INSERT INTO readings VALUES ('a', 'x', 0)")
+    assert db.sql("SELECT n FROM averages WHERE sensor = 'a'").fetchall() == [(2,)]
+    with pytest.raises(HeadraceError) as refused:
+        db.sql("SELECT * FROM ratios")
+    assert refused.value.code is Code.UNAVAILABLE
+    assert "division by zero" in refused.value.detail.lower()
+    with pytest.raises(HeadraceError, match="stopped"):
+        db.sql("SELECT * FROM above")
+    assert [(row[0], row[1]) for row in db.sql("SHOW DIRTY")] == [("ratios", "stopped")]
+    assert {row[3] for row in db.verify()} == {"equal to batch", "stopped"}
+    db.sql("DROP VIEW ratios CASCADE")
+    db.sql(
+        "CREATE MATERIALIZED VIEW ratios AS "
+        "SELECT sensor, try_divide(100, reading) AS r FROM readings"
+    )
+    assert len(db.sql("SELECT * FROM ratios")) == 2
+    assert db.sql("SHOW DIRTY").fetchall() == []
+
+
+def test_rejected_rows_of_a_file_are_kept_with_their_reason_and_the_rest_goes_in(db, tmp_path):
+    file = tmp_path / "readings.json"
+    lines = [json.dumps({"sensor": "a", "area": "x", "reading": i}) for i in range(5)]
+    lines[1:1] = ['{"sensor": "a", "reading": "abc"}', "{broken"]
+    file.write_text("\n".join(lines) + "\n")
+    db.sql(READINGS)
+    result = db.sql(f"COPY readings FROM '{file}'")
+    assert result.message.startswith("5 rows copied, 2 rejected")
+    kept = db.sql("SHOW REJECTS").fetchall()
+    assert [(row[2], row[3]) for row in kept] == [(2, "reading"), (3, None)]
+    assert db.sql("SELECT count(*) FROM readings").fetchall() == [(5,)]
+
+
+def test_csv_and_parquet_files_are_copied(db, tmp_path):
+    rows = pd.DataFrame({"sensor": ["a", "b"], "area": ["x", None], "reading": [1, 2]})
+    rows.to_csv(tmp_path / "r.csv", index=False)
+    pa.parquet = __import__("pyarrow.parquet").parquet
+    pa.parquet.write_table(pa.Table.from_pandas(rows), tmp_path / "r.parquet")
+    db.sql(READINGS)
+    db.sql(f"COPY readings FROM '{tmp_path / 'r.csv'}'")
+    db.sql(f"COPY readings FROM '{tmp_path / 'r.parquet'}'")
+    expected = [("a", "x", 1), ("a", "x", 1), ("b", None, 2), ("b", None, 2)]
+    found = db.sql("SELECT * FROM readings").fetchall()
+    assert sorted(found, key=str) == sorted(expected, key=str)
+
+
+def test_a_database_that_is_opened_again_goes_on_where_it_was(tmp_path, spark):
+    with headrace.connect(tmp_path / "d", spark=spark, continuous=False) as db:
+        db.sql(READINGS)
+        db.sql(AVERAGES)
+        db.sql("INSERT INTO readings VALUES ('a', 'x', 1)")
+        db.flush()
+        db.sql("INSERT INTO readings VALUES ('a', 'x', 3)")
+    with headrace.connect(tmp_path / "d", spark=spark, continuous=False) as db:
+        assert db.sql("SELECT avg FROM averages WHERE sensor = 'a'").fetchall() == [(2.0,)]
+        assert {row[3] for row in db.verify()} == {"equal to batch"}
+
+
+def test_a_directory_that_is_open_cannot_be_opened_again(tmp_path, spark):
+    with (
+        headrace.connect(tmp_path / "d", spark=spark, continuous=False),
+        pytest.raises(HeadraceError) as refused,
+    ):
+        headrace.connect(tmp_path / "d", spark=spark)
+    assert refused.value.code is Code.CONFLICT
+
+
+def test_the_background_makes_epochs_by_itself(tmp_path, spark):
+    with headrace.connect(tmp_path / "d", spark=spark, continuous=True) as db:
+        db.sql(READINGS)
+        db.sql(AVERAGES)
+        with db.subscribe("averages") as changes:
+            assert changes.poll() == []
+            db.insert("readings", [("a", "x", 1)])
+            assert [c.row["n"] for c in changes.poll(timeout=60.0)] == [1]

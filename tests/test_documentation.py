@@ -1,0 +1,45 @@
+"""What the documentation shows is run, and what can be set is documented."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from headrace.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(name: str) -> list[str]:
+    text = (ROOT / name).read_text()
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_examples_of_the_readme_run(tmp_path, spark, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    del spark  # the example joins the session that is there
+    for block in blocks("README.md"):
+        exec(compile(block, "README.md", "exec"), {})  # noqa: S102
+    assert "68.5" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+def test_every_setting_is_documented(name):
+    assert f"| `{name}` |" in (ROOT / "README.md").read_text()
+
+
+def test_every_operator_documents_its_algebra_state_cost_and_nulls():
+    for path in (ROOT / "src/headrace/operators").glob("*.py"):
+        if path.stem in ("__init__", "protocol"):
+            continue
+        text = path.read_text()
+        for section in ("Algebra:", "State:", "Cost per epoch:", "NULL:"):
+            assert section in text, f"{path.name} lacks {section}"
+
+
+def test_no_module_is_too_long_to_read():
+    for path in (ROOT / "src").rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 400, path
