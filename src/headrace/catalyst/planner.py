@@ -8,15 +8,23 @@ scripts, paths, reflection) never reaches its analyser.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
-from headrace.catalyst.allowed import ALWAYS_CLOCK, FUNCTIONS, REFUSED
+from headrace.catalyst.allowed import (
+    ALWAYS_CLOCK,
+    FUNCTIONS,
+    OUTSIDE,
+    REFUSED,
+    SPECIAL_TIMES,
+)
 from headrace.catalyst.failures import translate
 from headrace.catalyst.plan import Plan
 from headrace.catalyst.read import Reader
@@ -115,6 +123,13 @@ class Planner:
             optimised = execution.optimizedPlan()
         except PySparkException as error:
             raise translate(error, query) from error
+        except Py4JError as error:
+            raise HeadraceError(
+                Code.INVALID,
+                "Spark cannot make sense of the query",
+                detail=_first_cause(error),
+                span=query,
+            ) from error
         schema = StructType.fromJson(json.loads(analysed.schema().json()))
         reads = {
             self._relations[leaf.rdd().id()]
@@ -141,7 +156,7 @@ class Planner:
             if kind not in _PARSED_NODES:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
-                    f"{_words(kind)} is not allowed in a query",
+                    f"{_NODE_WORDS.get(kind) or _words(kind)} is not allowed in a query",
                     hint="A query is one SELECT over streams, tables and views.",
                     span=_origin(node, query),
                 )
@@ -150,6 +165,8 @@ class Planner:
             for expression, name in _expressions(node):
                 if name in ("UnresolvedFunction", "UnresolvedGenerator"):
                     _check_function(expression, name, query)
+                elif name == "Literal":
+                    _check_typed_literal(expression, query)
 
     def _check_name(self, node: Any, common_tables: set[str], query: Span) -> None:
         name = ".".join(part.lower() for part in items(node.multipartIdentifier()))
@@ -166,14 +183,28 @@ class Planner:
     def _check_resolved(self, analysed: Any, query: Span) -> None:
         if analysed.isStreaming():
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
-        for node, _kind in _nodes(analysed):
+        # Functions such as to_date stand for others, which are what has to be looked at.
+        replaced = self.scala.module(f"{_OPTIMIZER}.ReplaceExpressions").apply
+        for node, kind in _nodes(analysed, replaced):
+            if not items(node.children()) and kind not in _LEAVES:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    f"{_words(kind)} is not allowed in a query",
+                    hint="Read from streams, tables and views.",
+                    span=_origin(node, query),
+                )
             for expression, name in _expressions(node):
+                if name in OUTSIDE:
+                    raise _refused(OUTSIDE[name], _origin(expression, query))
+                if name == "Cast":
+                    _check_cast(expression, query)
                 if name in ALWAYS_CLOCK:
                     raise _refused(_ALIASES.get(name, "current_timestamp"), _origin(expression, query))
                 if not expression.deterministic() and not items(expression.children()):
                     raise _refused(str(expression.prettyName()), _origin(expression, query))
 
 
+_LEAVES = ("LogicalRDD", "OneRowRelation", "LocalRelation", "CTERelationRef")
 _ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": "now"}
 
 _PARSED_NODES: Mapping[str, None] = dict.fromkeys(
@@ -185,23 +216,46 @@ _PARSED_NODES: Mapping[str, None] = dict.fromkeys(
 )
 
 
+_NODE_WORDS = {
+    "UnresolvedTableValuedFunction": "a table-valued function",
+    "UnresolvedTVFAliases": "a table-valued function",
+    "ScriptTransformation": "TRANSFORM",
+    "Sample": "TABLESAMPLE",
+    "UnresolvedHint": "a hint",
+    "RepartitionByExpression": "DISTRIBUTE BY",
+    "UnresolvedQualify": "QUALIFY",
+    "Intersect All": "INTERSECT ALL",
+    "Except All": "EXCEPT ALL",
+    "PipeOperator": "the pipe operator",
+}
+
+
 def items_of(pair: Any) -> str:
     """Return the name of a common table expression, as it is looked up."""
     return str(pair._1()).lower()
 
 
-def _nodes(plan: Any) -> Iterator[tuple[Any, str]]:
-    """Yield every logical node with its kind, subqueries in expressions included."""
+def _nodes(
+    plan: Any, prepared: Callable[[Any], Any] = lambda plan: plan
+) -> Iterator[tuple[Any, str]]:
+    """Yield every logical node with its kind, subqueries in expressions included.
+
+    ``prepared`` is applied to the whole plan, and to that of each subquery.
+    """
+    yield from _below(prepared(plan), prepared)
+
+
+def _below(plan: Any, prepared: Callable[[Any], Any]) -> Iterator[tuple[Any, str]]:
     kind = str(plan.nodeName())
     yield plan, kind
     if kind == "UnresolvedWith":
         for pair in items(plan.cteRelations()):
-            yield from _nodes(pair._2())
+            yield from _below(pair._2(), prepared)
     for child in items(plan.children()):
-        yield from _nodes(child)
+        yield from _below(child, prepared)
     for expression, name in _expressions(plan):
         if name in _SUBQUERIES:
-            yield from _nodes(expression.plan())
+            yield from _nodes(expression.plan(), prepared)
 
 
 _SUBQUERIES = frozenset(
@@ -243,11 +297,50 @@ def _check_function(expression: Any, kind: str, query: Span) -> None:
         )
 
 
+_CLOCK_TEXT = re.compile(rf"[\s'\"]*({'|'.join(SPECIAL_TIMES)})\b", re.IGNORECASE)
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+
+
+def _check_typed_literal(literal: Any, query: Span) -> None:
+    """Refuse ``TIMESTAMP 'now'`` and the like, which the parser has replaced by a time."""
+    if str(literal.dataType().typeName()) not in _TIMES:
+        return
+    span = _origin(literal, query)
+    found = re.match(r"\w+\s*(['\"].*)", span.source, re.DOTALL)
+    if found is not None and _CLOCK_TEXT.match(found[1]):
+        raise _refused(_clock_word(found[1]), span)
+
+
+def _check_cast(cast: Any, query: Span) -> None:
+    """Refuse a constant text that Spark takes for the time of planning when it is cast."""
+    value = cast.child()
+    if str(cast.dataType().typeName()) not in _TIMES or not value.foldable():
+        return
+    if str(value.dataType().typeName()) != "string":
+        return
+    text = str(value.eval(None))
+    if _CLOCK_TEXT.match(text):
+        raise _refused(_clock_word(text), _origin(cast, query))
+
+
+def _clock_word(text: str) -> str:
+    found = _CLOCK_TEXT.match(text)
+    return f"timestamp '{found[1].lower() if found else text}'"
+
+
+def _first_cause(error: Py4JError) -> str:
+    """Return the line of a Java stack trace that says what is wrong."""
+    lines = [line for line in str(error).split("\n") if line.startswith(": ")]
+    shown = lines[0].removeprefix(": ") if lines else str(error).split("\n")[0]
+    return re.sub(r"^[\w.$]+: |#\d+L?|\[[A-Z_.]+\] | SQLSTATE: \w+", "", shown)[:300]
+
+
 def _refused(name: str, span: Span) -> HeadraceError:
-    why = REFUSED.get(name)
+    why = REFUSED.get("now" if name.startswith("timestamp '") else name)
+    called = f'function "{name}"' if " " not in name else name
     return HeadraceError(
         Code.UNSUPPORTED,
-        f'function "{name}" is not allowed in a query',
+        f"{called} is not allowed in a query",
         detail=f"{name} is refused because {why.reason}." if why else "It is not deterministic.",
         hint=why.hint if why else None,
         span=span,
@@ -256,7 +349,8 @@ def _refused(name: str, span: Span) -> HeadraceError:
 
 def _words(kind: str) -> str:
     """Turn a class name such as ``ScriptTransformation`` into words."""
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in kind).strip()
+    spaced = "".join(f" {c.lower()}" if c.isupper() else c for c in kind)
+    return " ".join(spaced.split())
 
 
 def _origin(node: Any, query: Span) -> Span:

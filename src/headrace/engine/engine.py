@@ -85,7 +85,10 @@ class Engine:
         """Return the circuit of an analysed query whose columns are called ``names``."""
         with self.planning:
             plan = self.planner.plan(analysed, query)
-            return differentiate(id_, plan, analysed.schema.renamed(names), self._key_of)
+            try:
+                return differentiate(id_, plan, analysed.schema.renamed(names), self._key_of)
+            except HeadraceError as error:
+                raise error.at(query) from error
 
     def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
         relation = self._relations[id_]
