@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from bags import Row
 
 PARTITIONS = 2
-ROWS_PER_CHANGE = 40
-"""What an epoch may read and pass between operators for each change, unless a test says so."""
+ROWS_PER_CHANGE = 8
+"""The rows that an operator may take, look up and pass on for each change of an epoch."""
 
 _LOOKUPS = 3
 _PAST_EPOCHS = 2
@@ -255,14 +255,17 @@ class Oracle:
         changes = sum(changed.values())
         assert counters["changes"] == changes
         assert counters["fallbacks"] == 0
-        assert counters["jobs"] == jobs == self._sets(set(changed)), (counters, changed)
+        assert (counters["jobs"], jobs) == (self._sets(set(changed)),) * 2, self._reason()
         catalog, circuits = self.db.instance.catalog, self.db.instance.engine.circuit
         operators = sum(len(circuits(v).stateful()) for v in catalog.views_in_order())
         most = PARTITIONS * (operators + len(self.models))
         assert counters["operators"] <= most
         work = counters["rows_in"] + counters["rows_read"] + counters["rows_out"]
-        assert work <= self.rows_per_change * changes + 4 * most, counters
+        assert work <= (self.rows_per_change * changes + 4) * most, counters
         assert not self.db.instance.loop.stopped()
+
+    def _reason(self) -> str:
+        return "\n".join(entry.detail for entry in self.db.instance.ledger.dirty())
 
     def _sets(self, changed: set[str]) -> int:
         """Return how many connected sets the changed relations belong to."""

@@ -72,7 +72,7 @@ def test_totals_by_group(oracle, seed):
     for name, query in GROUPED.items():
         run.view(name, query)
     history = History(run, seed, domain=9)
-    history.epochs(["t"], (1, 10, 150, 10))
+    history.epochs(["t"], (10, 150))
     run.update("t", {"g": "g + 1", "h": "coalesce(h, 'was null')"}, "i32 % 2 = 0")
     run.truncate("t")
     run.epoch()
@@ -152,7 +152,7 @@ def test_the_largest_decimals_add_up_exactly(oracle):
     nines, most = Decimal("9" * 37), Decimal("-" + "9" * 38)
     tiny = Decimal("1e-38")
     rows = [
-        (1, nines, tiny, Decimal("12345678901234567890.123456789012345678"), Decimal(9)),
+        (1, nines, tiny, Decimal("1234567890123456.123456789012345678"), Decimal(9)),
         (1, nines, Decimal("-3e-38"), Decimal("-0.000000000000000001"), Decimal(-9)),
         (1, most, None, None, None),
         (2, None, None, None, None),

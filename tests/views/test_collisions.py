@@ -30,7 +30,7 @@ def colliding(monkeypatch):
 
 
 def test_rows_of_one_hash_are_told_apart(oracle, colliding):  # noqa: ARG001
-    run = oracle(rows_per_change=2000, lookups=False)
+    run = oracle(rows_per_change=200, lookups=False)
     run.table("t", "id INT, g INT, s STRING, m DECIMAL(10,2)", key="id")
     run.table("b", "g INT, s STRING, f DOUBLE")
     run.view("groups", "SELECT g, s, count(*) AS n, sum(m) AS m FROM t GROUP BY g, s")

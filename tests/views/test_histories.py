@@ -11,7 +11,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("seed", [21])
 def test_a_random_life(oracle, seed):
-    run = oracle(rows_per_change=3000)
+    run = oracle(rows_per_change=300)
     run.table("customers", "id INT, region STRING, tier TINYINT", key="id")
     run.table("orders", "id INT, customer INT, product INT, m DECIMAL(12,2), day DATE", key="id")
     run.table("returns", "product INT, n SMALLINT")

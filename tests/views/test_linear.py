@@ -41,6 +41,10 @@ PROJECTIONS = {
     "bytes": "SELECT hex(bin) AS a, base64(bin) AS b, bin, sha2(bin, 256) AS c, crc32(bin) AS d FROM e",
     "one": "SELECT 1 AS one FROM e",
     "constants": "SELECT 'x' AS x, CAST(NULL AS INT) AS n, id FROM e ORDER BY id",
+    "nothing_known": "SELECT id, NULL AS n FROM e",
+    "collated": "SELECT s COLLATE UTF8_LCASE AS c, s COLLATE UTF8_LCASE = 'AB' AS d FROM e",
+    "of_json": "SELECT id, CAST(try_variant_get(try_parse_json(s), '$', 'int') AS STRING) AS v FROM e",
+    "times_of_day": "SELECT id, make_time(id % 20 + 2, 1, 2.5) AS v FROM e",
     "twice": "SELECT id AS a, id AS b, id + 1 AS c, id + 1 AS d FROM e",
 }
 
@@ -51,6 +55,7 @@ FILTERS = {
     "by_list": "SELECT s FROM e WHERE s IN ('a', 'b', '') AND NOT st.a IN (1, 2)",
     "by_time": "SELECT day, ts FROM e WHERE ts >= TIMESTAMP'2024-02-28 23:30:00' AND day < '2024-03-01'",
     "by_other": "SELECT i8 FROM e WHERE array_contains(arr, 2) OR mp['a'] IS NOT NULL OR d = 0",
+    "unpivoted": "SELECT * FROM (SELECT s, id, i8 + 0 AS i FROM e) UNPIVOT (v FOR n IN (id, i))",
     "never": "SELECT id FROM e WHERE id > 5 AND id < 5",
     "nowhere": "SELECT id FROM e WHERE false",
     "hidden": "SELECT s FROM e WHERE i64 > 3 AND length(s) < 3",
@@ -85,7 +90,6 @@ GENERATORS = {
     "counted": "SELECT x, count(*) AS n, sum(id) AS t FROM e LATERAL VIEW explode(arr) AS x GROUP BY x",
     "over_aggregate": """SELECT id, x FROM (SELECT id, count(*) AS n FROM e GROUP BY id)
         LATERAL VIEW explode(sequence(1L, n)) AS x""",
-    "lateral_join": "SELECT id, x FROM e, LATERAL explode(arr) AS l(x)",
 }
 
 
@@ -96,9 +100,8 @@ def test_rows_are_mapped_one_by_one(oracle, views):
     for name, query in views.items():
         run.view(name, query)
     history = History(run, 1, domain=12)
-    history.epochs(["e"], (1, 30, 200, 5))
+    history.epochs(["e"], (60, 5))
     run.truncate("e")
-    history.epochs(["e"], (6,))
     run.finish()
 
 
@@ -109,20 +112,18 @@ def test_unions_add_up(oracle):
     for name, query in UNIONS.items():
         run.view(name, query)
     history = History(run, 2, domain=12)
-    history.epochs(["e", "o"], (2, 1, 30, 200))
+    history.epochs(["e", "o"], (60,))
     history.epochs(["o"], (4,))
     run.truncate("e")
-    run.epoch()
     run.finish()
 
 
 def test_generators_multiply_rows(oracle):
-    run = oracle(rows_per_change=100)
+    run = oracle(rows_per_change=20)
     run.table("e", EVERYTHING)
     for name, query in GENERATORS.items():
         run.view(name, query)
     history = History(run, 3, domain=12)
-    history.epochs(["e"], (1, 20, 150, 3))
+    history.epochs(["e"], (60, 5))
     run.truncate("e")
-    history.epochs(["e"], (4,))
     run.finish()

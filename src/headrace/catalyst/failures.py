@@ -33,7 +33,8 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
         listed = ", ".join(found)
         hint = f'Did you mean "{close}"?' if close else f"There are: {listed}." if listed else None
         return HeadraceError(code, f'column "{name}" does not exist', hint=hint, span=span)
-    primary, _, detail = message.partition(". ")
+    primary, *rest = re.split(r"\.\s+", message, maxsplit=1)
+    detail = rest[0] if rest else ""
     primary = primary.rstrip(".").replace("`", '"')
     primary = primary[:1].lower() + primary[1:] if primary[1:2].islower() else primary
     return HeadraceError(

@@ -11,19 +11,36 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
-from headrace.catalyst.allowed import ALWAYS_CLOCK, FUNCTIONS, REFUSED
+from headrace.catalyst.allowed import (
+    ALWAYS_CLOCK,
+    OUTSIDE,
+)
 from headrace.catalyst.failures import translate
+from headrace.catalyst.fence import (
+    ALIASES,
+    LEAVES,
+    NODE_WORDS,
+    PARSED_NODES,
+    check_cast,
+    check_function,
+    check_typed_literal,
+    expressions,
+    first_cause,
+    nodes,
+    origin,
+    refused,
+    words,
+)
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import Scala, items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
     from headrace.catalyst.plan import Plan
@@ -121,6 +138,13 @@ class Planner:
             optimised = execution.optimizedPlan()
         except PySparkException as error:
             raise translate(error, query) from error
+        except Py4JError as error:
+            raise HeadraceError(
+                Code.INVALID,
+                "Spark cannot make sense of the query",
+                detail=first_cause(error),
+                span=query,
+            ) from error
         schema = StructType.fromJson(json.loads(analysed.schema().json()))
         reads = {
             self._relations[leaf.rdd().id()]
@@ -139,23 +163,25 @@ class Planner:
 
     def _check_parsed(self, parsed: Any, query: Span) -> None:
         common_tables: set[str] = set()
-        nodes = list(_nodes(parsed))
-        for node, kind in nodes:
+        found = list(nodes(parsed))
+        for node, kind in found:
             if kind == "UnresolvedWith":
                 common_tables |= {str(part(p, 0)).lower() for p in items(node.cteRelations())}
-        for node, kind in nodes:
-            if kind not in _PARSED_NODES:
+        for node, kind in found:
+            if kind not in PARSED_NODES:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
-                    f"{_words(kind)} is not allowed in a query",
+                    f"{NODE_WORDS.get(kind) or words(kind)} is not allowed in a query",
                     hint="A query is one SELECT over streams, tables and views.",
-                    span=_origin(node, query),
+                    span=origin(node, query),
                 )
             if kind == "UnresolvedRelation":
                 self._check_name(node, common_tables, query)
-            for expression, name in _expressions(node):
+            for expression, name in expressions(node):
                 if name in ("UnresolvedFunction", "UnresolvedGenerator"):
-                    _check_function(expression, name, query)
+                    check_function(expression, name, query)
+                elif name == "Literal":
+                    check_typed_literal(expression, query)
 
     def _check_name(self, node: Any, common_tables: set[str], query: Span) -> None:
         name = ".".join(part.lower() for part in items(node.multipartIdentifier()))
@@ -166,143 +192,28 @@ class Planner:
             Code.INVALID,
             f'stream, table or view "{name}" does not exist',
             hint=f'Did you mean "{close}"?' if close else "SHOW TABLES lists what exists.",
-            span=_origin(node, query),
+            span=origin(node, query),
         )
 
     def _check_resolved(self, analysed: Any, query: Span) -> None:
         if analysed.isStreaming():
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
-        for node, _kind in _nodes(analysed):
-            for expression, name in _expressions(node):
+        # Functions such as to_date stand for others, which are what has to be looked at.
+        replaced = self.scala.module(f"{_OPTIMIZER}.ReplaceExpressions").apply
+        for node, kind in nodes(analysed, replaced):
+            if not items(node.children()) and kind not in LEAVES:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    f"{words(kind)} is not allowed in a query",
+                    hint="Read from streams, tables and views.",
+                    span=origin(node, query),
+                )
+            for expression, name in expressions(node):
+                if name in OUTSIDE:
+                    raise refused(OUTSIDE[name], origin(expression, query))
+                if name == "Cast":
+                    check_cast(expression, query)
                 if name in ALWAYS_CLOCK:
-                    raise _refused(
-                        _ALIASES.get(name, "current_timestamp"), _origin(expression, query)
-                    )
+                    raise refused(ALIASES.get(name, "current_timestamp"), origin(expression, query))
                 if not expression.deterministic() and not items(expression.children()):
-                    raise _refused(str(expression.prettyName()), _origin(expression, query))
-
-
-_ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": "now"}
-
-_PARSED_NODES = frozenset(
-    {
-        "Aggregate",
-        "CTERelationDef",
-        "CTERelationRef",
-        "Deduplicate",
-        "Distinct",
-        "Except",
-        "Expand",
-        "Filter",
-        "Generate",
-        "GlobalLimit",
-        "Intersect",
-        "Join",
-        "LateralJoin",
-        "LocalLimit",
-        "LocalRelation",
-        "Offset",
-        "OneRowRelation",
-        "Pivot",
-        "Project",
-        "Sort",
-        "SubqueryAlias",
-        "Union",
-        "UnresolvedHaving",
-        "UnresolvedInlineTable",
-        "UnresolvedRelation",
-        "UnresolvedSubqueryColumnAliases",
-        "UnresolvedWith",
-        "Unpivot",
-        "Window",
-        "WithCTE",
-        "WithWindowDefinition",
-    }
-)
-"""The nodes that a parsed query may have."""
-
-
-def _nodes(plan: Any) -> Iterator[tuple[Any, str]]:
-    """Yield every logical node with its kind, subqueries in expressions included."""
-    kind = str(plan.nodeName())
-    yield plan, kind
-    if kind == "UnresolvedWith":
-        for pair in items(plan.cteRelations()):
-            yield from _nodes(part(pair, 1))
-    for child in items(plan.children()):
-        yield from _nodes(child)
-    for expression, name in _expressions(plan):
-        if name in _SUBQUERIES:
-            yield from _nodes(expression.plan())
-
-
-_SUBQUERIES = frozenset(
-    {
-        "Exists",
-        "FunctionTableSubqueryArgumentExpression",
-        "LateralSubquery",
-        "ListQuery",
-        "ScalarSubquery",
-    }
-)
-"""The expressions that have a plan of their own."""
-
-
-def _expressions(node: Any) -> Iterator[tuple[Any, str]]:
-    """Yield every expression of one node, parents before children."""
-    pending = items(node.expressions())
-    while pending:
-        expression = pending.pop()
-        yield expression, str(expression.getClass().getSimpleName())
-        pending.extend(items(expression.children()))
-
-
-def _check_function(expression: Any, kind: str, query: Span) -> None:
-    if kind == "UnresolvedFunction":
-        parts = [part.lower() for part in items(expression.nameParts())]
-    else:
-        parts = [str(expression.name().funcName()).lower()]
-    name = parts[-1]
-    span = _origin(expression, query)
-    if len(parts) > 1 and parts[:-1] not in (["builtin"], ["system", "builtin"]):
-        raise HeadraceError(Code.INVALID, f'function "{".".join(parts)}" does not exist', span=span)
-    if name == "unix_timestamp" and items(expression.children()):
-        return
-    if name in REFUSED:
-        raise _refused(name, span)
-    if name not in FUNCTIONS:
-        close = nearest(name, tuple(sorted(FUNCTIONS)))
-        raise HeadraceError(
-            Code.INVALID,
-            f'function "{name}" does not exist',
-            hint=f'Did you mean "{close}"?' if close else None,
-            span=span,
-        )
-
-
-def _refused(name: str, span: Span) -> HeadraceError:
-    why = REFUSED.get(name)
-    return HeadraceError(
-        Code.UNSUPPORTED,
-        f'function "{name}" is not allowed in a query',
-        detail=f"{name} is refused because {why.reason}." if why else "It is not deterministic.",
-        hint=why.hint if why else None,
-        span=span,
-    )
-
-
-def _words(kind: str) -> str:
-    """Turn a class name such as ``ScriptTransformation`` into words."""
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in kind).strip()
-
-
-def _origin(node: Any, query: Span) -> Span:
-    """Return where in the query a node was written, as far as Spark knows."""
-    origin = node.origin()
-    start, stop = origin.startIndex(), origin.stopIndex()
-    if not (start.isDefined() and stop.isDefined()):
-        return query
-    begin, end = query.start + start.get(), query.start + stop.get() + 1
-    if not query.start <= begin < end <= query.end:
-        return query
-    return Span(query.text, begin, end, query.file, query.line)
+                    raise refused(str(expression.prettyName()), origin(expression, query))

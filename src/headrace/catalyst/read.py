@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
+    ArrayType,
     ByteType,
     DataType,
     DecimalType,
@@ -13,6 +14,8 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     ShortType,
+    StringType,
+    StructType,
     VariantType,
     _parse_datatype_json_string,
 )
@@ -180,7 +183,10 @@ class Reader:
         kind = str(function.getClass().getSimpleName())
         text = str(call.sql())
         name = _LINEAR.get(kind)
-        if name is None:
+        if kind == "PivotFirst":
+            what, hint = _REFUSED_NODES["Pivot"]
+            raise self._unsupported(f"{what} is not supported in a view", hint, function)
+        if name is None or str(function.prettyName()).startswith("try_"):
             raise self._unsupported(
                 f"the aggregate {function.prettyName()!s} is not supported in a view",
                 "count, sum and avg are kept incrementally so far.",
@@ -251,6 +257,12 @@ class Reader:
         )
 
     def _check_key(self, key: Expression, what: str, node: Any) -> None:
+        if is_collated(key.type):
+            raise self._unsupported(
+                f"{what} that is compared by a collation is not supported",
+                "Use lower() or COLLATE UTF8_BINARY, so that equal values are the same text.",
+                node,
+            )
         if isinstance(key.type, (MapType, VariantType)):
             raise self._unsupported(
                 f"{what} of type {key.type.simpleString().upper()} is not supported",
@@ -268,6 +280,19 @@ class Reader:
             if query.start <= begin < end <= query.end:
                 span = Span(query.text, begin, end, query.file, query.line)
         return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)
+
+
+def is_collated(type_: DataType) -> bool:
+    """Tell whether a type has text in it whose equality is not that of its bytes."""
+    match type_:
+        case StringType():
+            return not type_.isUTF8BinaryCollation()
+        case ArrayType():
+            return is_collated(type_.elementType)
+        case StructType():
+            return any(is_collated(field.dataType) for field in type_.fields)
+        case _:
+            return False
 
 
 def type_of(handle: Any) -> DataType:

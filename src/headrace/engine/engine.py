@@ -19,7 +19,7 @@ from headrace.engine.failures import step_failure
 from headrace.engine.lowering import Lowering
 from headrace.engine.optimizer import bare_session
 from headrace.engine.worker import MANIFEST, LogReader, reports_of
-from headrace.errors import Span
+from headrace.errors import HeadraceError, Span
 from headrace.operators import GlobalAggregate
 from headrace.runtime.ports import StepPlan
 from headrace.spine import sync_directory
@@ -91,7 +91,10 @@ class Engine:
         """Return the circuit of an analysed query whose columns are called ``names``."""
         with self.planning:
             plan = self.planner.plan(analysed, query)
-            return differentiate(id_, plan, analysed.schema.renamed(names), self._key_of)
+            try:
+                return differentiate(id_, plan, analysed.schema.renamed(names), self._key_of)
+            except HeadraceError as error:
+                raise error.at(query) from error
 
     def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
         relation = self._relations[id_]

@@ -8,12 +8,58 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    GeographyType,
+    GeometryType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from headrace.errors import Code, HeadraceError
+
+_NOT_KEPT = (
+    CalendarIntervalType,
+    GeographyType,
+    GeometryType,
+    VariantType,
+    YearMonthIntervalType,
+)
+"""Types that Arrow does not carry, or whose values cannot be told apart by equality."""
 
 
 def to_arrow(type_: DataType) -> pa.DataType:
-    """Return the Arrow type that carries a Spark type between Spark and Python."""
+    """Return the Arrow type that carries a Spark type between Spark and Python.
+
+    Raises:
+        HeadraceError: ``unsupported`` for types whose values cannot be kept.
+    """
+    require_kept(type_)
     return to_arrow_type(type_, timezone="UTC")
+
+
+def require_kept(type_: DataType) -> None:
+    """Refuse a type whose values cannot be kept, also within another one."""
+    match type_:
+        case ArrayType():
+            require_kept(type_.elementType)
+        case MapType():
+            require_kept(type_.keyType)
+            require_kept(type_.valueType)
+        case StructType():
+            for field in type_.fields:
+                require_kept(field.dataType)
+        case _ if isinstance(type_, _NOT_KEPT):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"a column of type {type_.simpleString().upper()} cannot be kept",
+                hint="Keep it as STRING, and convert it where it is used.",
+            )
 
 
 @dataclass(frozen=True)
@@ -52,6 +98,7 @@ class Schema:
 
         Timestamps are microseconds, in UTC; strings have 32-bit offsets.
         """
+        require_kept(self.spark)
         converted = to_arrow_schema(self.spark, timezone="UTC")
         return pa.schema([field.with_nullable(nullable=True) for field in converted])
 

@@ -1,0 +1,206 @@
+"""The fence around Spark's planner: walking a query's nodes, and refusing what lies outside."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst.allowed import FUNCTIONS, REFUSED, SPECIAL_TIMES
+from headrace.catalyst.scala import items, part
+from headrace.errors import Code, HeadraceError, Span, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from py4j.protocol import Py4JError
+
+LEAVES = ("LogicalRDD", "OneRowRelation", "LocalRelation", "CTERelationRef")
+ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": "now"}
+
+PARSED_NODES = frozenset(
+    {
+        "Aggregate",
+        "CTERelationDef",
+        "CTERelationRef",
+        "Deduplicate",
+        "Distinct",
+        "Except",
+        "Expand",
+        "Filter",
+        "Generate",
+        "GlobalLimit",
+        "Intersect",
+        "Join",
+        "LateralJoin",
+        "LocalLimit",
+        "LocalRelation",
+        "Offset",
+        "OneRowRelation",
+        "Pivot",
+        "Project",
+        "Sort",
+        "SubqueryAlias",
+        "Union",
+        "UnresolvedHaving",
+        "UnresolvedInlineTable",
+        "UnresolvedRelation",
+        "UnresolvedSubqueryColumnAliases",
+        "UnresolvedWith",
+        "Unpivot",
+        "Window",
+        "WithCTE",
+        "WithWindowDefinition",
+    }
+)
+"""The nodes that a parsed query may have."""
+
+
+NODE_WORDS = {
+    "UnresolvedTableValuedFunction": "a table-valued function",
+    "UnresolvedTVFAliases": "a table-valued function",
+    "ScriptTransformation": "TRANSFORM",
+    "Sample": "TABLESAMPLE",
+    "UnresolvedHint": "a hint",
+    "RepartitionByExpression": "DISTRIBUTE BY",
+    "UnresolvedQualify": "QUALIFY",
+    "Intersect All": "INTERSECT ALL",
+    "Except All": "EXCEPT ALL",
+    "PipeOperator": "the pipe operator",
+}
+
+
+def nodes(
+    plan: Any, prepared: Callable[[Any], Any] = lambda plan: plan
+) -> Iterator[tuple[Any, str]]:
+    """Yield every logical node with its kind, subqueries in expressions included.
+
+    ``prepared`` is applied to the whole plan, and to that of each subquery.
+    """
+    yield from _below(prepared(plan), prepared)
+
+
+def _below(plan: Any, prepared: Callable[[Any], Any]) -> Iterator[tuple[Any, str]]:
+    kind = str(plan.nodeName())
+    yield plan, kind
+    if kind == "UnresolvedWith":
+        for pair in items(plan.cteRelations()):
+            yield from _below(part(pair, 1), prepared)
+    for child in items(plan.children()):
+        yield from _below(child, prepared)
+    for expression, name in expressions(plan):
+        if name in _SUBQUERIES:
+            yield from nodes(expression.plan(), prepared)
+
+
+_SUBQUERIES = frozenset(
+    {
+        "Exists",
+        "FunctionTableSubqueryArgumentExpression",
+        "LateralSubquery",
+        "ListQuery",
+        "ScalarSubquery",
+    }
+)
+"""The expressions that have a plan of their own."""
+
+
+def expressions(node: Any) -> Iterator[tuple[Any, str]]:
+    """Yield every expression of one node, parents before children."""
+    pending = items(node.expressions())
+    while pending:
+        expression = pending.pop()
+        yield expression, str(expression.getClass().getSimpleName())
+        pending.extend(items(expression.children()))
+
+
+def check_function(expression: Any, kind: str, query: Span) -> None:
+    """Refuse a call, not resolved yet, of a function that is unknown or outside the fence."""
+    if kind == "UnresolvedFunction":
+        parts = [part.lower() for part in items(expression.nameParts())]
+    else:
+        parts = [str(expression.name().funcName()).lower()]
+    name = parts[-1]
+    span = origin(expression, query)
+    if len(parts) > 1 and parts[:-1] not in (["builtin"], ["system", "builtin"]):
+        raise HeadraceError(Code.INVALID, f'function "{".".join(parts)}" does not exist', span=span)
+    if name == "unix_timestamp" and items(expression.children()):
+        return
+    if name in REFUSED:
+        raise refused(name, span)
+    if name not in FUNCTIONS:
+        close = nearest(name, tuple(sorted(FUNCTIONS)))
+        raise HeadraceError(
+            Code.INVALID,
+            f'function "{name}" does not exist',
+            hint=f'Did you mean "{close}"?' if close else None,
+            span=span,
+        )
+
+
+_CLOCK_TEXT = re.compile(rf"[\s'\"]*({'|'.join(SPECIAL_TIMES)})\b", re.IGNORECASE)
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+
+
+def check_typed_literal(literal: Any, query: Span) -> None:
+    """Refuse ``TIMESTAMP 'now'`` and the like, which the parser has replaced by a time."""
+    if str(literal.dataType().typeName()) not in _TIMES:
+        return
+    span = origin(literal, query)
+    found = re.match(r"\w+\s*(['\"].*)", span.source, re.DOTALL)
+    if found is not None and _CLOCK_TEXT.match(found[1]):
+        raise refused(_clock_word(found[1]), span)
+
+
+def check_cast(cast: Any, query: Span) -> None:
+    """Refuse a constant text that Spark takes for the time of planning when it is cast."""
+    value = cast.child()
+    if str(cast.dataType().typeName()) not in _TIMES or not value.foldable():
+        return
+    if str(value.dataType().typeName()) != "string":
+        return
+    text = str(value.eval(None))
+    if _CLOCK_TEXT.match(text):
+        raise refused(_clock_word(text), origin(cast, query))
+
+
+def _clock_word(text: str) -> str:
+    found = _CLOCK_TEXT.match(text)
+    return f"timestamp '{found[1].lower() if found else text}'"
+
+
+def first_cause(error: Py4JError) -> str:
+    """Return the line of a Java stack trace that says what is wrong."""
+    lines = [line for line in str(error).split("\n") if line.startswith(": ")]
+    shown = lines[0].removeprefix(": ") if lines else str(error).split("\n")[0]
+    return re.sub(r"^[\w.$]+: |#\d+L?|\[[A-Z_.]+\] | SQLSTATE: \w+", "", shown)[:300]
+
+
+def refused(name: str, span: Span) -> HeadraceError:
+    """Return the refusal of a function by name, with the reason and what to use instead."""
+    why = REFUSED.get("now" if name.startswith("timestamp '") else name)
+    called = f'function "{name}"' if " " not in name else name
+    return HeadraceError(
+        Code.UNSUPPORTED,
+        f"{called} is not allowed in a query",
+        detail=f"{name} is refused because {why.reason}." if why else "It is not deterministic.",
+        hint=why.hint if why else None,
+        span=span,
+    )
+
+
+def words(kind: str) -> str:
+    """Turn a class name such as ``ScriptTransformation`` into words."""
+    spaced = "".join(f" {c.lower()}" if c.isupper() else c for c in kind)
+    return " ".join(spaced.split())
+
+
+def origin(node: Any, query: Span) -> Span:
+    """Return where in the query a node was written, as far as Spark knows."""
+    origin = node.origin()
+    start, stop = origin.startIndex(), origin.stopIndex()
+    if not (start.isDefined() and stop.isDefined()):
+        return query
+    begin, end = query.start + start.get(), query.start + stop.get() + 1
+    if not query.start <= begin < end <= query.end:
+        return query
+    return Span(query.text, begin, end, query.file, query.line)

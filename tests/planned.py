@@ -1,0 +1,69 @@
+"""Queries planned over a few relations, with nothing that runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from headrace.catalog import Relation, Stream, Table, View
+from headrace.engine.engine import Engine
+from headrace.errors import Span
+from headrace.session.definitions import _check_names
+from headrace.sources.log_reader import EmbeddedLog
+from headrace.types import RelationId, Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.circuit import Circuit
+
+COLUMNS = {
+    "t": "k INT, g INT, x BIGINT, s STRING, d DOUBLE, m DECIMAL(10,2), ts TIMESTAMP,"
+    " arr ARRAY<INT>, mp MAP<STRING, INT>",
+    "u": "k INT, v INT",
+    "w": "mp MAP<STRING, INT>, a INT, b INT",
+}
+KEYS = {"t": ("k",), "w": ("a", "b")}
+
+
+@dataclass
+class Planned:
+    """An engine that knows the tables ``t`` and ``w``, by key, and the stream ``u``."""
+
+    spark: SparkSession
+    engine: Engine = field(init=False)
+    names: dict[RelationId, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.engine = Engine(self.spark, 2, EmbeddedLog())
+        for name, columns in COLUMNS.items():
+            schema = Schema.of_spark(StructType.fromDDL(columns))
+            id_ = RelationId(len(self.names) + 1)
+            key = KEYS.get(name)
+            self.declare(Table(id_, name, schema, key) if key else Stream(id_, name, schema))
+
+    def declare(self, relation: Relation) -> None:
+        self.names[relation.id] = relation.name
+        self.engine.declare(relation)
+
+    def view(self, name: str, query: str) -> Circuit:
+        """Declare a view, and return its circuit."""
+        span = Span(query, 0, len(query))
+        analysed = self.engine.planner.analyse(span)
+        names = analysed.schema.names
+        _check_names(names, len(names), span)
+        id_ = RelationId(len(self.names) + 1)
+        circuit = self.engine.circuit_of(id_, analysed, span, names)
+        key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
+        self.declare(View(id_, name, analysed.schema, query, analysed.reads, key, query))
+        return circuit
+
+    def circuit(self, query: str) -> Circuit:
+        """Return the circuit of a query."""
+        span = Span(query, 0, len(query))
+        analysed = self.engine.planner.analyse(span)
+        names = analysed.schema.names
+        _check_names(names, len(names), span)
+        return self.engine.circuit_of(RelationId(9), analysed, span, names)
