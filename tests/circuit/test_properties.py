@@ -40,9 +40,6 @@ NONE = [
     "SELECT k, explode(arr) AS e FROM t",
     "SELECT g, s, count(*) AS n FROM t GROUP BY g, s, ROLLUP (x)",
     "SELECT window(ts, '1 hour', '30 minutes') AS w, k FROM t",
-    "SELECT t.k, u.v FROM t JOIN u ON t.k = u.k",
-    "SELECT t.g, w.a, w.b FROM t JOIN w ON t.g = w.a",
-    "SELECT x.g, y.s FROM t x JOIN t y ON x.g = y.k",
     "SELECT x.k AS i FROM t x JOIN t y ON x.g = y.g",
 ]
 
@@ -53,6 +50,20 @@ def test_a_key_is_known(planned, query, key):
     names = circuit.output.operator.layout.columns.names
     assert circuit.unique
     assert [names[i] for i in circuit.output.key] == key.split()
+
+
+JOINED = [
+    "SELECT t.k, u.v FROM t JOIN u ON t.k = u.k",
+    "SELECT t.g, w.a, w.b FROM t JOIN w ON t.g = w.a",
+    "SELECT x.g, y.s FROM t x JOIN t y ON x.g = y.k",
+]
+
+
+@pytest.mark.parametrize("query", JOINED)
+def test_without_a_known_key_a_join_is_arranged_by_what_it_is_joined_on(planned, query):
+    circuit = planned.circuit(query)
+    assert not circuit.unique
+    assert circuit.output.key == (0,)
 
 
 @pytest.mark.parametrize("query", NONE)

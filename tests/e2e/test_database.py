@@ -143,7 +143,7 @@ def test_rejected_rows_of_a_file_are_kept_with_their_reason_and_the_rest_goes_in
     result = db.sql(f"COPY readings FROM '{file}'")
     assert result.message.startswith("5 rows copied, 2 rejected")
     kept = db.sql("SHOW REJECTS").fetchall()
-    assert [(row[2], row[3]) for row in kept] == [(2, "reading"), (3, None)]
+    assert sorted((row[2], row[3]) for row in kept) == [(2, "reading"), (3, None)]
     assert db.sql("SELECT count(*) FROM readings").fetchall() == [(5,)]
 
 
@@ -168,6 +168,8 @@ def test_a_database_that_is_opened_again_goes_on_where_it_was(tmp_path, spark):
         db.flush()
         db.sql("INSERT INTO readings VALUES ('a', 'x', 3)")
     with headrace.connect(tmp_path / "d", spark=spark, continuous=False) as db:
+        assert db.pending() == 1
+        db.flush()
         assert db.sql("SELECT avg FROM averages WHERE sensor = 'a'").fetchall() == [(2.0,)]
         assert {row[3] for row in db.verify()} == {"equal to batch"}
 

@@ -159,7 +159,9 @@ def test_the_largest_decimals_add_up_exactly(oracle):
     ]
     run.insert("t", rows)
     run.epoch()
-    run.log("t", [(-1, rows[2]), (1, rows[0]), (-1, rows[3])])
+    run.log("t", [(-1, rows[2]), (-1, rows[3])])
+    run.epoch()
+    run.log("t", [(1, rows[0])])
     run.epoch()
     run.log("t", [(-1, rows[0])])
     run.epoch()

@@ -66,6 +66,7 @@ NODE_WORDS = {
     "Intersect All": "INTERSECT ALL",
     "Except All": "EXCEPT ALL",
     "PipeOperator": "the pipe operator",
+    "RelationTimeTravel": "Spark's time travel",
 }
 
 
