@@ -29,6 +29,11 @@ CREATE MATERIALIZED VIEW IF NOT EXISTS owners AS
   SELECT owner, count(*) AS payments, sum(amount) AS total FROM owned GROUP BY owner
   HAVING count(*) > 3;
 """
+LATE = """
+CREATE MATERIALIZED VIEW IF NOT EXISTS late AS
+  SELECT owner, account, count(*) AS n FROM payments JOIN accounts USING (account)
+  GROUP BY owner, account
+"""
 
 
 def main() -> None:
@@ -58,6 +63,7 @@ def main() -> None:
             db.insert("accounts", accounts, producer="accounts", sequence=batch)
             db.insert("notes", [(batch % 3, "seen")], producer="notes", sequence=batch)
             print("batch", batch, flush=True)
+        db.sql(LATE)
         db.flush()
         check(db)
         total = db.sql("SELECT count(*) AS n, count(DISTINCT id) AS d, sum(id) AS s FROM payments")
