@@ -44,7 +44,6 @@ PROJECTIONS = {
     "nothing_known": "SELECT id, NULL AS n FROM e",
     "collated": "SELECT s COLLATE UTF8_LCASE AS c, s COLLATE UTF8_LCASE = 'AB' AS d FROM e",
     "of_json": "SELECT id, CAST(try_variant_get(try_parse_json(s), '$', 'int') AS STRING) AS v FROM e",
-    "times_of_day": "SELECT id, make_time(id % 20 + 2, 1, 2.5) AS v FROM e",
     "twice": "SELECT id AS a, id AS b, id + 1 AS c, id + 1 AS d FROM e",
 }
 
