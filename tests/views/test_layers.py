@@ -55,7 +55,7 @@ def test_connected_sets_step_one_by_one_in_one_epoch(oracle):
     history = History(run, 10, domain=9)
     history.epochs(["a", "b", "c", "alone"], (8, 40))
     history.epochs(["b"], (3,))
-    run.view("bridge", "SELECT a.k, b.x FROM a JOIN sum_b b ON a.k = b.s")
+    run.view("bridge", "SELECT a.k, b.p FROM a JOIN sum_b b ON a.k = b.s")
     history.epochs(["a", "b", "c"], (12,))
     run.view("of_unread", "SELECT count(*) AS n FROM unread")
     run.insert("unread", [(2,), (2,)])
