@@ -33,7 +33,7 @@ class Settings:
     continuous: bool = True
     """Make epochs in the background as changes arrive; else only when something waits for them."""
     epoch_rows: int = 1_000_000
-    """The most changes that one epoch reads."""
+    """About how many changes one epoch reads; what one statement wrote is never split."""
     small_rows: int = 20_000
     """Up to how many changes an epoch is stepped in one task instead of one per partition."""
     fill_rows: int = 1_000_000

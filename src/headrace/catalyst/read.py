@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
-    ArrayType,
     ByteType,
     DataType,
     DecimalType,
@@ -14,8 +13,6 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     ShortType,
-    StringType,
-    StructType,
     VariantType,
     _parse_datatype_json_string,
 )
@@ -37,6 +34,7 @@ from headrace.catalyst.plan import (
 from headrace.catalyst.prune import pruned
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe, part
 from headrace.errors import Code, HeadraceError, Span
+from headrace.types import is_collated
 
 if TYPE_CHECKING:
     from headrace.types import RelationId
@@ -280,19 +278,6 @@ class Reader:
             if query.start <= begin < end <= query.end:
                 span = Span(query.text, begin, end, query.file, query.line)
         return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)
-
-
-def is_collated(type_: DataType) -> bool:
-    """Tell whether a type has text in it whose equality is not that of its bytes."""
-    match type_:
-        case StringType():
-            return not type_.isUTF8BinaryCollation()
-        case ArrayType():
-            return is_collated(type_.elementType)
-        case StructType():
-            return any(is_collated(field.dataType) for field in type_.fields)
-        case _:
-            return False
 
 
 def type_of(handle: Any) -> DataType:

@@ -17,7 +17,6 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
-    ArrayType,
     DoubleType,
     FloatType,
     LongType,
@@ -32,7 +31,7 @@ from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
 from headrace.errors import HeadraceError
 from headrace.runtime.step import Share, Step
 from headrace.sql import quote
-from headrace.types import DataType, RelationId, Schema
+from headrace.types import DataType, RelationId, Schema, holds
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -192,26 +191,11 @@ def _identity(column: str, type_: DataType) -> str:
     Grouping itself takes -0.0 for 0.0 and sorts the entries of maps, and would hand out values
     that nobody wrote.
     """
-    if _holds(type_, (MapType,)):
+    if holds(type_, (MapType,)):
         return f"to_json(struct({column}))"
-    if _holds(type_, (FloatType, DoubleType)):
+    if holds(type_, (FloatType, DoubleType)):
         return f"{column}, to_json(struct({column}))"
     return column
-
-
-def _holds(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
-    """Tell whether a type is one of the kinds, or has a part that is."""
-    match type_:
-        case ArrayType():
-            return _holds(type_.elementType, kinds)
-        case StructType():
-            return any(_holds(field.dataType, kinds) for field in type_.fields)
-        case MapType():
-            return isinstance(type_, kinds) or any(
-                _holds(part, kinds) for part in (type_.keyType, type_.valueType)
-            )
-        case _:
-            return isinstance(type_, kinds)
 
 
 def _stored(relation: Relation) -> str:

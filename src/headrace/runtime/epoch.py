@@ -115,17 +115,30 @@ class EpochLoop:
             return self._attempt(poll)
 
     def poll(self) -> Poll:
-        """Fix what the next epoch reads: no more than ``epoch_rows`` changes in all."""
+        """Fix what the next epoch reads: about ``epoch_rows`` changes in all, and at least one.
+
+        What one statement appended is read by one epoch, whatever its size: nobody ever sees half
+        of an UPDATE.
+        """
         ends, done = self.ledger.log_ends(), self.ledger.positions()
         left = self.settings.epoch_rows
-        ranges = {}
+        ranges: dict[RelationId, OffsetRange] = {}
         for id_ in self.maintained():
             first, end = done.get(id_, Offset(0)), ends.get(id_, Offset(0))
-            taken = Offset(min(end, first + left))
-            if taken > first:
-                ranges[id_] = OffsetRange(first, taken)
-                left -= taken - first
+            if end - first > left:
+                end = self._last_statement(id_, first, Offset(first + left), some=not ranges)
+            if end > first:
+                ranges[id_] = OffsetRange(first, end)
+                left -= end - first
         return Poll(self.ledger.last_epoch(), ranges)
+
+    def _last_statement(
+        self, id_: RelationId, first: Offset, limit: Offset, *, some: bool
+    ) -> Offset:
+        """Return where the last statement that fits ends, or with ``some``, the first one."""
+        segments = self.ledger.segments(id_, first, Offset(max(limit, first + 1)))
+        within = [s.range.end for s in segments if s.range.end <= limit]
+        return within[-1] if within else segments[0].range.end if some else first
 
     def maintained(self) -> frozenset[RelationId]:
         """Return the relations whose changes epochs read: tables, and streams under views."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class RuntimeSettings:
     """Limits of epochs and of history.
 
-    ``epoch_rows`` is the most changes that one epoch reads; a longer backlog takes more epochs.
+    ``epoch_rows`` is about how many changes one epoch reads: a longer backlog takes more epochs,
+    but what one statement wrote is never split.
     ``history_epochs`` is how many epochs back a view or table can still be read.
     ``small_rows`` is up to how many changes an epoch is stepped in one task: below that, starting
     tasks costs more than a second core brings. ``attempts`` is how often a step is tried before

@@ -21,7 +21,7 @@ from headrace.sql import (
     Option,
     Query,
 )
-from headrace.types import Column, RelationId, Schema
+from headrace.types import Column, RelationId, Schema, require_key
 
 Report = Callable[[Progress], None]
 
@@ -172,19 +172,19 @@ class Definitions:
         return (existing.id,)
 
     def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
-        engine = self.instance.engine
         folded = {name.lower() for name in key}
+        return Schema(tuple(self._column(d, keyed=d.name.lower() in folded) for d in definitions))
+
+    def _column(self, definition: ColumnDefinition, *, keyed: bool) -> Column:
+        engine, span = self.instance.engine, definition.type.span
         with engine.planning:
-            return Schema(
-                tuple(
-                    Column(
-                        d.name,
-                        engine.planner.parse_type(d.type.span, d.type.text),
-                        not (d.not_null or d.name.lower() in folded),
-                    )
-                    for d in definitions
-                )
-            )
+            type_ = engine.planner.parse_type(span, definition.type.text)
+        if keyed:
+            try:
+                require_key(type_)
+            except HeadraceError as error:
+                raise error.at(span) from error
+        return Column(definition.name, type_, not (definition.not_null or keyed))
 
 
 def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from pyspark.sql.types import DataType, DecimalType, LongType
 
 from headrace.types.identifiers import ArrangementId, Epoch, Offset, RelationId
-from headrace.types.schema import Column, Schema, to_arrow
+from headrace.types.schema import Column, Schema, holds, is_collated, require_key, to_arrow
 
 __all__ = [
     "ArrangementId",
@@ -15,5 +15,8 @@ __all__ = [
     "Offset",
     "RelationId",
     "Schema",
+    "holds",
+    "is_collated",
+    "require_key",
     "to_arrow",
 ]

@@ -12,9 +12,12 @@ from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
     DataType,
+    DoubleType,
+    FloatType,
     GeographyType,
     GeometryType,
     MapType,
+    StringType,
     StructField,
     StructType,
     VariantType,
@@ -60,6 +63,45 @@ def require_kept(type_: DataType) -> None:
                 f"a column of type {type_.simpleString().upper()} cannot be kept",
                 hint="Keep it as STRING, and convert it where it is used.",
             )
+
+
+def holds(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
+    """Tell whether a type is one of the kinds, or has a part that is."""
+    match type_:
+        case ArrayType():
+            return holds(type_.elementType, kinds)
+        case StructType():
+            return any(holds(field.dataType, kinds) for field in type_.fields)
+        case MapType():
+            return isinstance(type_, kinds) or any(
+                holds(part, kinds) for part in (type_.keyType, type_.valueType)
+            )
+        case _:
+            return isinstance(type_, kinds)
+
+
+def is_collated(type_: DataType) -> bool:
+    """Tell whether a type has text in it whose equality is not that of its bytes."""
+    match type_:
+        case StringType():
+            return not type_.isUTF8BinaryCollation()
+        case ArrayType():
+            return is_collated(type_.elementType)
+        case StructType():
+            return any(is_collated(field.dataType) for field in type_.fields)
+        case _:
+            return False
+
+
+def require_key(type_: DataType) -> None:
+    """Refuse a type of a primary key where SQL takes different values for the same key."""
+    if holds(type_, (FloatType, DoubleType, MapType)) or is_collated(type_):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"a primary key of type {type_.simpleString().upper()} is not supported",
+            detail="Different values of this type can be equal in SQL, or have no equality at all.",
+            hint="Use a key of an integer, DECIMAL, STRING, DATE or TIMESTAMP type.",
+        )
 
 
 @dataclass(frozen=True)
