@@ -17,7 +17,7 @@ from headrace.circuit import Aggregate, Circuit, differentiate
 from headrace.engine.assembly import Assembly, Program
 from headrace.engine.failures import step_failure
 from headrace.engine.lowering import Lowering
-from headrace.engine.optimizer import bare_session
+from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.worker import MANIFEST, LogReader, reports_of
 from headrace.errors import HeadraceError, Span
 from headrace.operators import GlobalAggregate
@@ -49,6 +49,7 @@ class Engine:
         self.planning = threading.RLock()
         self._scala = Scala(spark.sparkContext._jvm)  # noqa: SLF001
         self._session = bare_session(spark)
+        self._session_for_few = for_few_rows(self._session)
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
@@ -149,7 +150,7 @@ class Engine:
         """Return the program kept under a key, building it where there is none yet."""
         with self.planning:
             if key not in self._programs:
-                transplant = Transplant(self._session, self._scala)
+                transplant = self._transplant(partitions)
                 self._programs[key] = build(
                     Lowering(Assembly(transplant, partitions, self._relations, self.log))
                 )
@@ -157,6 +158,10 @@ class Engine:
                     self._programs.popitem(last=False)
             self._programs.move_to_end(key)
             return self._programs[key]
+
+    def _transplant(self, partitions: int) -> Transplant:
+        few = partitions == 1 < self.partitions
+        return Transplant(self._session_for_few if few else self._session, self._scala)
 
     def _needs(self, program: Program, circuits: Iterable[Circuit]) -> StepPlan:
         single = {
@@ -173,7 +178,7 @@ class Engine:
         context = self.spark.sparkContext
         context.setLocalProperty(MANIFEST, str(step.manifest))
         try:
-            Transplant(self._session, self._scala).run(program.plan)
+            self._transplant(step.partitions).run(program.plan)
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
         finally:

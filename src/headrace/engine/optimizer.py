@@ -1,4 +1,4 @@
-"""The session in which steps run: Spark's optimizer, without what would undo a program.
+"""The sessions in which steps run: Spark's optimizer, without what would undo a program.
 
 The queries were optimised when they were planned. Within a program, operators write files, so
 each must run exactly once: rules that push a projection or a filter below an exchange would make
@@ -14,6 +14,8 @@ from headrace.catalyst.scala import items
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
+
 
 def bare_session(spark: SparkSession) -> SparkSession:
     """Return a session of the same application in which no optional optimizer rule runs."""
@@ -25,5 +27,17 @@ def bare_session(spark: SparkSession) -> SparkSession:
         for batch in items(optimizer.batches())
         for rule in items(batch.rules())
     }
-    session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules - needed)))
+    session.conf.set(_EXCLUDED, ",".join(sorted(rules - needed)))
+    return session
+
+
+def for_few_rows(bare: SparkSession) -> SparkSession:
+    """Return a session like ``bare`` in which less is generated and compiled for each plan.
+
+    Spark can fuse the operators of a stage into one generated class. That makes rows cheaper and
+    first runs dearer, and most of the time a step with few rows is a first run.
+    """
+    session = bare.newSession()
+    session.conf.set(_EXCLUDED, bare.conf.get(_EXCLUDED))
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
     return session

@@ -9,17 +9,22 @@ import stat
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
 LEAST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)')
@@ -59,7 +64,10 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.structuredLogging.enabled", "false")
         .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.python.daemon.module", "headrace.engine.daemon")
         .config("spark.sql.adaptive.enabled", "false")
+        # Every epoch runs the same generated classes: they stay, and stay compiled.
+        .config("spark.sql.codegen.cache.maxEntries", "10000")
         .config("spark.sql.shuffle.partitions", str(settings.partitions))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
@@ -77,7 +85,22 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
     with _quiet():
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
+    _start_workers(spark)
     return spark
+
+
+def _start_workers(spark: SparkSession) -> None:
+    """Have the daemon of Python workers started, meanwhile: it takes a second or two."""
+
+    def start() -> None:
+        with suppress(PySparkException, Py4JError, OSError):
+            spark.range(1, numPartitions=1).mapInArrow(_unchanged, "id BIGINT").collect()
+
+    threading.Thread(target=start, name="headrace-workers", daemon=True).start()
+
+
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 @contextmanager
