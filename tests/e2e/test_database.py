@@ -191,3 +191,13 @@ def test_the_background_makes_epochs_by_itself(tmp_path, spark):
             assert changes.poll() == []
             db.insert("readings", [("a", "x", 1)])
             assert [c.row["n"] for c in changes.poll(timeout=60.0)] == [1]
+
+
+@pytest.mark.parametrize("type_", ["DOUBLE", "STRUCT<a: FLOAT>", "MAP<STRING, INT>"])
+def test_a_primary_key_needs_a_type_with_one_equality(db, type_):
+    with pytest.raises(HeadraceError, match="primary key of type") as refused:
+        db.sql(f"CREATE TABLE t (k {type_} PRIMARY KEY, x INT)")
+    assert refused.value.code is Code.UNSUPPORTED
+    assert refused.value.span is not None
+    assert refused.value.span.text[refused.value.span.start :].startswith(type_)
+    db.sql(f"CREATE TABLE t (k {type_}, x INT)")

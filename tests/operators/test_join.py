@@ -204,8 +204,14 @@ def test_a_step_emits_no_more_rows_than_pairs_that_touch_a_change() -> None:
     assert run.step(order, USERS.schema.empty_table()).output.num_rows == 1
 
 
-def test_the_output_has_no_hash() -> None:
-    assert HASH not in orders_and_users().schema.names
+def test_the_output_carries_the_hash_of_the_key() -> None:
+    run = Epochs(orders_and_users(), ["user", "amount", "city"])
+    orders = table(ORDERS, "weight | user | amount \n +1 | ann | 10 \n +1 | bob | 20")
+    users = table(USERS, "weight | id | city \n +1 | ann | Oslo \n +1 | bob | Rome")
+    output = run.step(orders, users).output
+    hashes = dict(zip(orders["user"].to_pylist(), orders[HASH].to_pylist(), strict=True))
+    found = zip(output["user"].to_pylist(), output[HASH].to_pylist(), strict=True)
+    assert sorted(found) == sorted(hashes.items())
 
 
 def test_a_cross_join_pairs_all_rows() -> None:

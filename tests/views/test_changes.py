@@ -128,9 +128,25 @@ def test_updates_by_expression_over_old_values(run):
 def test_a_backlog_read_in_small_epochs_gives_the_same(oracle, epoch_rows):
     run = oracle(epoch_rows=epoch_rows)
     watched(run)
-    History(run, 12, domain=5).write(["t", "b"], 5 if epoch_rows == 1 else 30)
+    history, statements = History(run, 12, domain=5), 4
+    for _ in range(statements):
+        run.log("t", history.changes(run.models["t"], 4))
+        run.log("b", history.changes(run.models["b"], 2))
     made = run.epoch()
-    assert made == 5
+    assert made == (2 * statements if epoch_rows == 1 else statements)
     run.update("t", {"g": "upper(g)"})
     run.delete("b", "x > 1")
+    run.finish()
+
+
+def test_no_epoch_reads_half_of_a_statement(oracle):
+    run = oracle(epoch_rows=3)
+    watched(run)
+    run.insert("b", [("a", x) for x in range(20)])
+    assert run.epoch() == 1
+    run.update("b", {"g": "'z'"})  # 20 rows go and 20 come
+    assert run.epoch() == 1
+    run.log("t", [(1, (1, "z", 1)), (1, (2, "z", 2))])
+    run.log("t", [(1, (1, "z", 3)), (1, (3, "z", 4))])
+    assert run.epoch() == 2
     run.finish()
