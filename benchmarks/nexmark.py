@@ -7,6 +7,9 @@ hundred auctions or the ten to come; three quarters come from the hot bidder. Pe
 place in the numbering but are not written: no query here reads them.
 
 An event depends on the seed and its number alone, never on how many events are asked for.
+
+*Lean* files have only the fields that the benchmarks' streams declare: what a producer that is not
+padded to a size would send.
 """
 
 from __future__ import annotations
@@ -47,6 +50,9 @@ BASE_TIME: Final = 1_735_689_600_000
 """The first event's time: milliseconds since 1970, the beginning of 2025 in UTC."""
 EVENTS_PER_SECOND: Final = 10_000
 
+LEAN_BIDS: Final = ("auction", "bidder", "price", "dateTime")
+LEAN_AUCTIONS: Final = ("id", "seller", "category", "initialBid")
+
 _VERSION: Final = 1
 _HOT_CHANNELS: Final = ("Google", "Facebook", "Baidu", "Apple")
 _LETTERS: Final = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", np.uint8)
@@ -65,9 +71,11 @@ class Dataset:
     auction_bytes: int
 
 
-def dataset(directory: Path, events: int, seed: int = DEFAULT_SEED) -> Dataset:
+def dataset(
+    directory: Path, events: int, seed: int = DEFAULT_SEED, *, lean: bool = False
+) -> Dataset:
     """Return the files of the first ``events`` events, writing them where they are missing."""
-    stem = f"v{_VERSION}-{events}-{seed}"
+    stem = f"v{_VERSION}-{events}-{seed}{'-lean' if lean else ''}"
     note = directory / f"{stem}.json"
     if note.exists():
         found = json.loads(note.read_text(encoding="utf-8"))
@@ -78,8 +86,8 @@ def dataset(directory: Path, events: int, seed: int = DEFAULT_SEED) -> Dataset:
             return known
     directory.mkdir(parents=True, exist_ok=True)
     bids, auctions = directory / f"bids-{stem}.jsonl", directory / f"auctions-{stem}.jsonl"
-    bid_rows = _write(bids, events, seed, bids_of)
-    auction_rows = _write(auctions, events, seed, auctions_of)
+    bid_rows = _write(bids, events, seed, bids_of, LEAN_BIDS if lean else ())
+    auction_rows = _write(auctions, events, seed, auctions_of, LEAN_AUCTIONS if lean else ())
     made = Dataset(
         bids.resolve(),
         auctions.resolve(),
@@ -170,12 +178,18 @@ def json_lines(table: pa.Table) -> bytes:
     return data.to_pybytes()[: int(np.frombuffer(offsets, np.int32)[len(lines)])]
 
 
-def _write(path: Path, events: int, seed: int, rows_of: Callable[..., pa.Table]) -> int:
+def _write(
+    path: Path,
+    events: int,
+    seed: int,
+    rows_of: Callable[..., pa.Table],
+    fields: tuple[str, ...] = (),
+) -> int:
     fresh, rows = path.with_suffix(".part"), 0
     with fresh.open("wb") as file:
         for chunk in range(-(-events // CHUNK_EVENTS)):
             table = rows_of(chunk, min(CHUNK_EVENTS, events - chunk * CHUNK_EVENTS), seed)
-            file.write(json_lines(table))
+            file.write(json_lines(table.select(list(fields)) if fields else table))
             rows += table.num_rows
     fresh.replace(path)
     return rows

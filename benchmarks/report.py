@@ -20,6 +20,7 @@ def throughput(results: Sequence[dict[str, Any]]) -> Table:
         [
             "workload",
             "rows",
+            "MB",
             "rows/s warm",
             "rows/s with start-up",
             "cold s",
@@ -33,6 +34,7 @@ def throughput(results: Sequence[dict[str, Any]]) -> Table:
         table.add_row(
             found["workload"],
             f"{found['rows']:,}",
+            f"{found['megabytes']:,}",
             f"{found['warm_rows_per_second']:,}",
             f"{found['rows_per_second_with_start_up']:,}",
             f"{found['cold_seconds']:.2f}",

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import platform
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ PARTS = ("throughput", "freshness", "state", "peers")
 
 @click.command()
 @click.option("--events", default=2_000_000, show_default=True, help="Events to generate.")
-@click.option("--runs", default=4, show_default=True, help="Runs of a query; the first is cold.")
+@click.option("--runs", default=10, show_default=True, help="Runs of a query; the first is cold.")
 @click.option("--samples", default=200, show_default=True, help="Inserts per size.")
 @click.option("--epochs", default=60, show_default=True, help="Epochs per size of state.")
 @click.option("--partitions", default=min(8, os.cpu_count() or 1), show_default="one per core")
@@ -61,8 +62,9 @@ def main(  # noqa: PLR0917 (options, given by name)
         nexmark.dataset(DATA, events)
     if "throughput" in parts:
         results["throughput"] = [
-            _apart(throughput.measure, DATA, events, runs, partitions, workload.name)
-            for workload in throughput.WORKLOADS
+            _apart(partial(throughput.measure, lean=lean), DATA, events, runs, partitions, w.name)
+            for w in throughput.WORKLOADS
+            for lean in (False, True)
         ]
         console.print(report.throughput(results["throughput"]))
     if "freshness" in parts:
