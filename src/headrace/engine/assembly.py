@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.worker import LeafTask, LogReader, OperatorTask
+from headrace.engine.worker import Chain, LeafTask, LogReader, OperatorTask
 from headrace.operators import OFFSET, StatefulOperator
 from headrace.zset import HASH, WEIGHT, Layout
 
@@ -20,16 +20,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """The operator that a plan ends with: its task, the rows that it takes, and what it yields.
+
+    ``columns`` maps ids of attributes to columns of the operator's output.
+    """
+
+    task: OperatorTask
+    below: Any
+    columns: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """A plan whose rows are a delta: its weight column and, where it has one, its hash column.
 
     With ``hash``, rows are in the partition that owns it; it is the hash of the columns that
-    :func:`headrace.circuit.properties.partitioning` tells.
+    :func:`headrace.circuit.properties.partitioning` tells. With ``tail``, the plan does no
+    more than name the output of an operator.
     """
 
     plan: Any
     weight: Any
     hash: Any | None = None
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +148,31 @@ class Assembly:
         below: Any,
     ) -> Any:
         """Step an operator over rows that are in their partition."""
+        task = self.task(name, operator, arrangements, inputs, output)
+        return self.transplant.mapped(below, task, spark_schema(output))
+
+    def task(
+        self,
+        name: str,
+        operator: StatefulOperator,
+        arrangements: tuple[ArrangementId, ...],
+        inputs: tuple[tuple[str, ...], ...],
+        output: list[tuple[str, DataType]],
+    ) -> OperatorTask:
+        """Return the task of an operator that is part of the program."""
         for id_, layout in zip(arrangements, operator.layouts, strict=True):
             self.arrangements[id_] = layout
         self.operators.append(name)
-        names = tuple(name for name, _ in output)
-        task = OperatorTask(name, operator, arrangements, inputs, names)
-        return self.transplant.mapped(below, task, spark_schema(output))
+        return OperatorTask(name, operator, arrangements, inputs, tuple(n for n, _ in output))
+
+    def chain(
+        self, tail: Tail, columns: list[int], task: OperatorTask, output: list[tuple[str, DataType]]
+    ) -> Any:
+        """Step an operator right after another one, over the columns with these ids."""
+        passed = (HASH, *(tail.columns[id_] for id_ in columns), WEIGHT)
+        return self.transplant.mapped(
+            tail.below, Chain(tail.task, passed, task), spark_schema(output)
+        )
 
 
 def spark_schema(fields: list[tuple[str, DataType]]) -> StructType:

@@ -11,7 +11,7 @@ from headrace.catalyst import plan
 from headrace.catalyst.scala import items
 from headrace.circuit import Aggregate, Join, Kind, Node, Source, Stateless, Sum
 from headrace.circuit.accumulators import ROWS
-from headrace.engine.assembly import Assembly, Frame, spark_schema
+from headrace.engine.assembly import Assembly, Frame, Tail, spark_schema
 from headrace.engine.worker import SIDE, SeedTask
 from headrace.operators import GlobalAggregate
 from headrace.zset import HASH, WEIGHT, Layout
@@ -71,7 +71,7 @@ class Nodes:
         transplant = self.transplant
         match node.plan:
             case plan.Project():
-                return self._projected([e.handle for e in node.plan.expressions], below)
+                return self._projected(node.plan, below)
             case plan.Filter():
                 filtered = transplant.filter(node.plan.condition.handle, below.plan)
                 return Frame(filtered, below.weight, below.hash)
@@ -88,10 +88,11 @@ class Nodes:
                 named = [a.handle for a in node.plan.attributes]
                 return Frame(transplant.project([*named, below.weight], generated), below.weight)
 
-    def _projected(self, named: list[Any], below: Frame) -> Frame:
+    def _projected(self, node: plan.Project, below: Frame) -> Frame:
+        named = [e.handle for e in node.expressions]
         carried = [below.weight] if below.hash is None else [below.weight, below.hash]
         projected = self.transplant.project([*named, *carried], below.plan)
-        return Frame(projected, below.weight, below.hash)
+        return Frame(projected, below.weight, below.hash, _renamed(below.tail, node))
 
     def _sum(self, node: Sum) -> Frame | None:
         branches = []
@@ -131,25 +132,24 @@ class Nodes:
             for side in sides
             for i, attribute in enumerate(side.node.plan.attributes)
         }
-        joined = self.assembly.operator(
-            node.name,
-            node.operator,
-            node.arrangements,
-            tuple((HASH, *side.layout.columns.names, WEIGHT) for side in sides),
-            [
-                (HASH, LongType()),
-                *((name, a.type) for name, a in own.items()),
-                (WEIGHT, LongType()),
-            ],
-            self.assembly.exchange(self.transplant.union(branches)),
-        )
+        types = [
+            (HASH, LongType()),
+            *((name, a.type) for name, a in own.items()),
+            (WEIGHT, LongType()),
+        ]
+        inputs = tuple((HASH, *side.layout.columns.names, WEIGHT) for side in sides)
+        task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+        below = self.assembly.exchange(self.transplant.union(branches))
+        joined = self.transplant.mapped(below, task, spark_schema(types))
         columns = self.transplant.output(joined)
         named = [self.transplant.alias(columns[n], a.name, a.handle) for n, a in own.items()]
         hash_, weight = columns[HASH], columns[WEIGHT]
         plan_ = self.transplant.project([*named, weight, hash_], joined)
         if query.residual is not None:
             plan_ = self.transplant.filter(query.residual.handle, plan_)
-        return Frame(plan_, weight, hash_)
+            return Frame(plan_, weight, hash_)
+        tail = Tail(task, below, {a.id: name for name, a in own.items()})
+        return Frame(plan_, weight, hash_, tail)
 
     def _joined_side(self, index: int, sides: tuple[_Side, _Side], frame: Frame) -> Any:
         """Name one side's columns, with NULL for the other's, so that both can be one plan."""
@@ -251,3 +251,12 @@ class Nodes:
             for value, a in zip(values, scan.attributes, strict=True)
         ]
         return self.assembly.weighted(named, columns[WEIGHT], below)
+
+
+def _renamed(tail: Tail | None, node: plan.Project) -> Tail | None:
+    """Return the tail by the ids of a projection, if that does no more than pass columns on."""
+    if tail is None or any(e.passes not in tail.columns for e in node.expressions):
+        return None
+    pairs = zip(node.attributes, node.expressions, strict=True)
+    columns = {a.id: tail.columns[e.passes] for a, e in pairs if e.passes is not None}
+    return Tail(tail.task, tail.below, columns)

@@ -17,6 +17,7 @@ from pyspark.sql.types import LongType
 from headrace.catalog import Table
 from headrace.circuit import Circuit, rows_of
 from headrace.circuit.properties import partitioning
+from headrace.engine.assembly import spark_schema
 from headrace.engine.lower_nodes import Nodes
 from headrace.operators import OFFSET, Integrate, Upsert
 from headrace.zset import HASH, WEIGHT, Layout
@@ -120,18 +121,17 @@ class Lowering:
             and len(found) == len(ids)
             and all(id_ in column for id_, column in zip(ids, found, strict=True))
         )
-        keyed = self.assembly.keyed(frame, handles, by_name, [], there=there)
         types = [(HASH, LongType())]
         types += [(name, a.type) for name, a in zip(names, attributes, strict=True)]
         types.append((WEIGHT, LongType()))
-        kept = self.assembly.operator(
-            output.name,
-            output.operator,
-            output.arrangements,
-            ((HASH, *names, WEIGHT),),
-            types,
-            keyed,
+        task = self.assembly.task(
+            output.name, output.operator, output.arrangements, ((HASH, *names, WEIGHT),), types
         )
+        if there and frame.tail is not None:
+            kept = self.assembly.chain(frame.tail, [a.id for a in attributes], task, types)
+        else:
+            keyed = self.assembly.keyed(frame, handles, by_name, [], there=there)
+            kept = self.transplant.mapped(keyed, task, spark_schema(types))
         self._publish(circuit.view, kept, tuple(names))
 
 
