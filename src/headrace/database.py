@@ -93,7 +93,7 @@ class Database:
             self._lock.release()
             raise
         self._open = True
-        self._session = Session(self.instance, lambda: self._open)
+        self._session = Session(self.instance, lambda: self._open, self._ledger.log_ends())
         self._using = threading.RLock()
         if settings.continuous:
             self._pump.start()
@@ -223,8 +223,6 @@ class Database:
     def _require_open(self) -> None:
         if not self._open:
             raise HeadraceError(Code.UNAVAILABLE, "the database is closed")
-        if self._pump.error is not None and self._pump.error.code is Code.CORRUPT:
-            raise self._pump.error
 
     def __enter__(self) -> Self:
         return self

@@ -55,6 +55,8 @@ def test_a_damaged_run_is_reported_and_not_read(stored, spark, kind):
         with pytest.raises(HeadraceError) as failed:
             db.flush()
         assert failed.value.code is Code.CORRUPT
+        db.sql("SHOW TABLES")
+        db.sql("DROP MATERIALIZED VIEW names")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -174,6 +174,14 @@ def test_a_database_that_is_opened_again_goes_on_where_it_was(tmp_path, spark):
         assert {row[3] for row in db.verify()} == {"equal to batch"}
 
 
+def test_a_read_after_reopening_sees_what_was_acknowledged(tmp_path, spark):
+    with headrace.connect(tmp_path / "d", spark=spark, continuous=False) as db:
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY)")
+        db.insert("t", [(1,), (2,)])
+    with headrace.connect(tmp_path / "d", spark=spark, continuous=False) as db:
+        assert db.sql("SELECT count(*) FROM t").fetchall() == [(2,)]
+
+
 def test_a_directory_that_is_open_cannot_be_opened_again(tmp_path, spark):
     with (
         headrace.connect(tmp_path / "d", spark=spark, continuous=False),

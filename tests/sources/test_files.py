@@ -133,6 +133,20 @@ BAD_JSON = [
 ]
 
 
+def test_hexadecimal_is_no_integer_in_csv(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "a,b\n1,0xff\n0x10,x\n017,y\n")
+    rows, rejects = load(path, schema(a="int", b="string"))
+    assert [(row["a"], row["b"]) for row in rows] == [(1, "0xff"), (17, "y")]
+    assert refusals(rejects) == [(3, "a", '"0x10" is not an INT')]
+
+
+def test_a_header_with_another_name_than_the_column_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "id,grp\n70,lost\n")
+    with pytest.raises(HeadraceError, match='no column "g" in its header, but "grp"'):
+        load(path, schema(id="int", g="string"))
+    assert load(path, schema(id="int"))[0] == [{"id": 70}]
+
+
 @pytest.mark.parametrize(("kind", "value", "reason"), BAD_JSON)
 def test_a_bad_json_value_is_refused_with_line_column_and_reason(
     tmp_path: Path, kind: str, value: str, reason: str
@@ -231,12 +245,15 @@ def test_a_json_array_is_refused_as_a_whole(tmp_path: Path) -> None:
 
 def test_csv_header_names_match_regardless_of_case_and_order(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", "\ufeffNAME,extra,Id\nann,x,1\n,,2\n\n")
-    rows, rejects = load(path, schema(id="int", name="string", missing="date"))
-    assert rows == [
-        {"id": 1, "name": "ann", "missing": None},
-        {"id": 2, "name": None, "missing": None},
-    ]
+    rows, rejects = load(path, schema(id="int", name="string"))
+    assert rows == [{"id": 1, "name": "ann"}, {"id": 2, "name": None}]
     assert rejects == []
+
+
+def test_a_column_that_csv_does_not_have_is_null(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.csv", "name\nann\n")
+    rows, _ = load(path, schema(missing="date", name="string"))
+    assert rows == [{"missing": None, "name": "ann"}]
 
 
 def test_csv_without_header_goes_by_position(tmp_path: Path) -> None:

@@ -93,7 +93,8 @@ def _start_workers(spark: SparkSession) -> None:
     """Have the daemon of Python workers started, meanwhile: it takes a second or two."""
 
     def start() -> None:
-        with suppress(PySparkException, Py4JError, OSError):
+        # Whoever stops Spark meanwhile takes the context away: an AttributeError.
+        with suppress(PySparkException, Py4JError, OSError, AttributeError):
             spark.range(1, numPartitions=1).mapInArrow(_unchanged, "id BIGINT").collect()
 
     threading.Thread(target=start, name="headrace-workers", daemon=True).start()

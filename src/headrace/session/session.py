@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import pyarrow as pa
@@ -118,12 +118,16 @@ class Subscription:
 
 @dataclass(slots=True)
 class Session:
-    """Runs statements on an instance; reads see the session's own writes."""
+    """Runs statements on an instance; reads see what was there before, and the session's writes.
+
+    ``awaited`` are the offsets that reads wait for: the ends of all logs when the session began,
+    moved on by its own writes.
+    """
 
     instance: Instance
     is_open: Callable[[], bool]
+    awaited: dict[RelationId, Offset]
     report: Callable[[Progress], None] = _silent
-    _written: dict[RelationId, Offset] = field(default_factory=dict)
 
     @property
     def instance_is_open(self) -> bool:
@@ -153,7 +157,7 @@ class Session:
             case Query():
                 if statement.emit_changes:
                     return self.subscribe(statement)
-                self._see_own_writes()
+                self._see_awaited()
                 return self._reading.select(statement)
             case Subscribe():
                 return self._subscribe(statement)
@@ -187,7 +191,7 @@ class Session:
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
         """Follow a query; what is not a whole view is kept as one for as long as it is followed."""
-        self._see_own_writes()
+        self._see_awaited()
         simple = simple_select(query.text)
         found = None if simple is None else self.instance.catalog.find(simple.relation)
         plain = simple is not None and not simple.equal and not simple.columns
@@ -240,12 +244,12 @@ class Session:
         return self._done(f"{statement.key} is {statement.value}")
 
     def _wrote(self, relation: RelationId, end: Offset) -> None:
-        self._written[relation] = Offset(max(end, self._written.get(relation, 0)))
+        self.awaited[relation] = Offset(max(end, self.awaited.get(relation, 0)))
 
-    def _see_own_writes(self) -> None:
+    def _see_awaited(self) -> None:
         live = self.instance.catalog.by_id
-        self._written = {id_: end for id_, end in self._written.items() if id_ in live}
-        self.instance.settle(self._written)
+        self.awaited = {id_: end for id_, end in self.awaited.items() if id_ in live}
+        self.instance.settle(self.awaited)
 
     def _done(self, message: str) -> Result:
         return Result(None, self.instance.ledger.last_epoch(), message)

@@ -201,6 +201,16 @@ def _fields(
             f"Its first line is: {', '.join(names)[:200]}.",
             'Set the option "header" to false if that line is data.',
         )
+    missing = [c.name for i, c in enumerate(schema.columns) if i not in found]
+    unknown = [name for name, index in zip(names, fields, strict=True) if index is None]
+    if missing and unknown:
+        close = nearest(missing[0], unknown)
+        meant = f' Is it "{close}" there?' if close else ""
+        raise HeadraceError(
+            Code.INVALID,
+            f'file "{path}" has no column "{missing[0]}" in its header, but "{unknown[0]}"',
+            hint=f"Name the columns that are to be filled: COPY t (a, b) FROM ...{meant}",
+        )
     twice = [name for name in names if fields.count(columns.get(name.casefold(), -1)) > 1]
     if twice:
         raise HeadraceError(Code.INVALID, f'file "{path}" has two columns "{twice[0]}"')

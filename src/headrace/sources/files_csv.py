@@ -152,6 +152,7 @@ class CsvDecoder:
         self._converters = [from_text(column) for column in schema.columns]
         self._place = {column: place for place, column in enumerate(fields) if column is not None}
         self._width = len(fields)
+        self._has_integers = any(pa.types.is_integer(field.type) for field in self._target)
         # With one field to a record, an empty line is a record with an empty field.
         self._parse = pcsv.ParseOptions(
             delimiter=dialect.delimiter,
@@ -199,7 +200,8 @@ class CsvDecoder:
         return self._whole(data)
 
     def _whole(self, data: bytes) -> pa.Table | None:
-        if not self._place:
+        # Arrow takes 0x10 for an integer.
+        if not self._place or (self._has_integers and (b"0x" in data or b"0X" in data)):
             return None
         try:
             read = pcsv.read_csv(

@@ -30,6 +30,7 @@ Converter = Callable[[Any], Any]
 
 _RANGES: Final = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_WHOLE: Final = re.compile(r"-?\d{1,4000}", re.ASCII)
 _BELOW_MICROSECOND: Final = re.compile(r"(\.\d{6})\d+", re.ASCII)
 _EXACT: Final = Context(prec=200)
 _INFINITE: Final = frozenset({"inf", "infinity"})
@@ -273,12 +274,9 @@ def _moment(value: str, data_type: t.DataType) -> int:
 
 
 def _integer_text(text: str, data_type: t.DataType) -> int:
-    try:
-        number = int(pa.scalar(text.strip()).cast(pa.int64()).as_py())
-    except pa.ArrowInvalid as error:
-        whole = re.fullmatch(r"-?\d+", text.strip(), re.ASCII)
-        raise (out_of_range if whole else refuse)(text, data_type) from error
-    return _integer(number, data_type, text)
+    if _WHOLE.fullmatch(text.strip()) is None:
+        raise refuse(text, data_type)
+    return _integer(int(text), data_type, text)
 
 
 def _floating_text(text: str, data_type: t.DataType) -> float:
