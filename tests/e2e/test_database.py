@@ -182,6 +182,14 @@ def test_a_read_after_reopening_sees_what_was_acknowledged(tmp_path, spark):
         assert db.sql("SELECT count(*) FROM t").fetchall() == [(2,)]
 
 
+def test_a_time_that_python_has_no_value_for_is_said_to_be_one(db):
+    found = db.sql("SELECT TIMESTAMP'0001-01-01 00:00:00' - INTERVAL 2 DAYS AS x")
+    with pytest.raises(HeadraceError, match="outside of the years") as refused:
+        found.fetchall()
+    assert refused.value.code is Code.UNSUPPORTED
+    assert found.to_arrow().num_rows == 1
+
+
 def test_a_directory_that_is_open_cannot_be_opened_again(tmp_path, spark):
     with (
         headrace.connect(tmp_path / "d", spark=spark, continuous=False),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.errors import Code, HeadraceError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -78,9 +80,12 @@ class Result:
         return self.to_arrow().to_pandas()
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return the rows as tuples of Python values."""
-        columns = [column.to_pylist() for column in self.to_arrow().columns]
-        return list(zip(*columns, strict=True))
+        """Return the rows as tuples of Python values.
+
+        Raises:
+            HeadraceError: ``unsupported`` for a date or time that Python has no value for.
+        """
+        return list(zip(*_values(self.to_arrow()), strict=True))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.fetchall())
@@ -93,10 +98,7 @@ class Result:
             return self.message
         head = self._table.slice(0, _SHOWN)
         cells = [list(self.columns)]
-        cells += [
-            [shown(value) for value in row]
-            for row in zip(*(column.to_pylist() for column in head.columns), strict=True)
-        ]
+        cells += [[shown(value) for value in row] for row in zip(*_values(head), strict=True)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [" | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells]
         lines.insert(1, "-+-".join("-" * w for w in widths))
@@ -109,15 +111,25 @@ class Result:
         if self._table is None:
             return f"<p>{html.escape(self.message)}</p>"
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
-        rows = zip(
-            *(column.to_pylist() for column in self._table.slice(0, _SHOWN).columns), strict=True
-        )
+        rows = zip(*_values(self._table.slice(0, _SHOWN)), strict=True)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(shown(v))}</td>" for v in row) + "</tr>"
             for row in rows
         )
         note = f"{len(self)} rows, epoch {self.epoch}"
         return f"<table><tr>{head}</tr>{body}</table><p>{note}</p>"
+
+
+def _values(table: pa.Table) -> list[list[Any]]:
+    try:
+        return [column.to_pylist() for column in table.columns]
+    except (OverflowError, ValueError) as error:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a date or time is outside of the years 1 to 9999, which are those that Python knows",
+            detail=f"{error}.",
+            hint="Use to_arrow(), or CAST(... AS STRING) in the query.",
+        ) from error
 
 
 def shown(value: Any) -> str:
