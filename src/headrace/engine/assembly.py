@@ -30,6 +30,10 @@ class Tail:
     below: Any
     columns: Mapping[int, str]
 
+    def then(self, task: OperatorTask, ids: list[int]) -> Chain:
+        """Return the task that goes on with another operator, over the columns with these ids."""
+        return Chain(self.task, (HASH, *(self.columns[id_] for id_ in ids), WEIGHT), task)
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -138,19 +142,6 @@ class Assembly:
             return self.transplant.gather(below)
         return self.transplant.exchange(below, HASH, self.partitions)
 
-    def operator(
-        self,
-        name: str,
-        operator: StatefulOperator,
-        arrangements: tuple[ArrangementId, ...],
-        inputs: tuple[tuple[str, ...], ...],
-        output: list[tuple[str, DataType]],
-        below: Any,
-    ) -> Any:
-        """Step an operator over rows that are in their partition."""
-        task = self.task(name, operator, arrangements, inputs, output)
-        return self.transplant.mapped(below, task, spark_schema(output))
-
     def task(
         self,
         name: str,
@@ -165,14 +156,11 @@ class Assembly:
         self.operators.append(name)
         return OperatorTask(name, operator, arrangements, inputs, tuple(n for n, _ in output))
 
-    def chain(
-        self, tail: Tail, columns: list[int], task: OperatorTask, output: list[tuple[str, DataType]]
+    def stepped(
+        self, task: OperatorTask | Chain, below: Any, output: list[tuple[str, DataType]]
     ) -> Any:
-        """Step an operator right after another one, over the columns with these ids."""
-        passed = (HASH, *(tail.columns[id_] for id_ in columns), WEIGHT)
-        return self.transplant.mapped(
-            tail.below, Chain(tail.task, passed, task), spark_schema(output)
-        )
+        """Step an operator, or two in a row, over rows that are in their partition."""
+        return self.transplant.mapped(below, task, spark_schema(output))
 
 
 def spark_schema(fields: list[tuple[str, DataType]]) -> StructType:

@@ -140,7 +140,7 @@ class Nodes:
         inputs = tuple((HASH, *side.layout.columns.names, WEIGHT) for side in sides)
         task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
         below = self.assembly.exchange(self.transplant.union(branches))
-        joined = self.transplant.mapped(below, task, spark_schema(types))
+        joined = self.assembly.stepped(task, below, types)
         columns = self.transplant.output(joined)
         named = [self.transplant.alias(columns[n], a.name, a.handle) for n, a in own.items()]
         hash_, weight = columns[HASH], columns[WEIGHT]
@@ -191,14 +191,9 @@ class Nodes:
         types += [(a.column, a.type) for a in node.accumulators.columns]
         if isinstance(node.operator, GlobalAggregate):
             keyed = self._seeded(node.name, node.operator.increments, keyed, types)
-        grouped = self.assembly.operator(
-            node.name,
-            node.operator,
-            node.arrangements,
-            ((HASH, *dict(named_keys), WEIGHT, *dict(added)),),
-            types,
-            keyed,
-        )
+        inputs = ((HASH, *dict(named_keys), WEIGHT, *dict(added)),)
+        task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+        grouped = self.assembly.stepped(task, keyed, types)
         return self._results(node, grouped)
 
     def _results(self, node: Aggregate, grouped: Any) -> Frame:

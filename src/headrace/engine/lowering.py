@@ -17,7 +17,6 @@ from pyspark.sql.types import LongType
 from headrace.catalog import Table
 from headrace.circuit import Circuit, rows_of
 from headrace.circuit.properties import partitioning
-from headrace.engine.assembly import spark_schema
 from headrace.engine.lower_nodes import Nodes
 from headrace.operators import OFFSET, Integrate, Upsert
 from headrace.zset import HASH, WEIGHT, Layout
@@ -83,14 +82,10 @@ class Lowering:
         arrived = (HASH, *schema.names, WEIGHT, *([OFFSET] if upserts else []))
         operator = Upsert(layout) if upserts else Integrate(layout)
         types = [(HASH, LongType()), *((c.name, c.type) for c in schema.columns)]
-        kept = self.assembly.operator(
-            f"{table.id}/rows",
-            operator,
-            (rows_of(table.id),),
-            (arrived,),
-            [*types, (WEIGHT, LongType())],
-            exchanged,
-        )
+        types.append((WEIGHT, LongType()))
+        name, kept_as = f"{table.id}/rows", (rows_of(table.id),)
+        task = self.assembly.task(name, operator, kept_as, (arrived,), types)
+        kept = self.assembly.stepped(task, exchanged, types)
         self._publish(table.id, kept, schema.names)
 
     def _publish(self, relation: RelationId, kept: Any, names: tuple[str, ...]) -> None:
@@ -128,10 +123,11 @@ class Lowering:
             output.name, output.operator, output.arrangements, ((HASH, *names, WEIGHT),), types
         )
         if there and frame.tail is not None:
-            kept = self.assembly.chain(frame.tail, [a.id for a in attributes], task, types)
+            chain = frame.tail.then(task, [a.id for a in attributes])
+            kept = self.assembly.stepped(chain, frame.tail.below, types)
         else:
             keyed = self.assembly.keyed(frame, handles, by_name, [], there=there)
-            kept = self.transplant.mapped(keyed, task, spark_schema(types))
+            kept = self.assembly.stepped(task, keyed, types)
         self._publish(circuit.view, kept, tuple(names))
 
 
