@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators import InnerJoin
+from headrace.operators import InnerJoin, Pairs
 from headrace.zset import HASH, WEIGHT, Layout
 from reference import Bag, Epochs, bag, nonzero, plus, table_of
 from text_tables import assert_rows, table
@@ -30,14 +30,13 @@ USERS = Layout(("id",), pa.schema([("id", pa.string()), ("city", pa.string())]),
 
 def join(null_safe: tuple[bool, bool] = (False, True)) -> InnerJoin:
     return InnerJoin(
-        LEFT, RIGHT, (("a", "a"), ("k", "key")), (("ss", "right_s"), ("b", "b")), null_safe
+        Pairs(LEFT, RIGHT, (("a", "a"), ("k", "key")), (("ss", "right_s"), ("b", "b")), null_safe)
     )
 
 
 def orders_and_users(*, null_safe: bool = False) -> InnerJoin:
-    return InnerJoin(
-        ORDERS, USERS, (("user", "user"), ("amount", "amount")), (("city", "city"),), (null_safe,)
-    )
+    output = (("user", "user"), ("amount", "amount"))
+    return InnerJoin(Pairs(ORDERS, USERS, output, (("city", "city"),), (null_safe,)))
 
 
 def nested_loop(left: Bag, right: Bag, null_safe: tuple[bool, ...]) -> Bag:
@@ -217,7 +216,7 @@ def test_the_output_carries_the_hash_of_the_key() -> None:
 def test_a_cross_join_pairs_all_rows() -> None:
     left = Layout((), pa.schema([("a", pa.int64())]), COUNT)
     right = Layout((), pa.schema([("b", pa.int64())]), COUNT)
-    run = Epochs(InnerJoin(left, right, (("a", "a"),), (("b", "b"),), ()), ["a", "b"])
+    run = Epochs(InnerJoin(Pairs(left, right, (("a", "a"),), (("b", "b"),), ())), ["a", "b"])
     output = run.step(
         table(left, "weight | a \n +1 | 1 \n +1 | 2"), table(right, "weight | b \n +1 | 3")
     ).output
@@ -227,7 +226,7 @@ def test_a_cross_join_pairs_all_rows() -> None:
 def test_keys_of_different_types_are_refused() -> None:
     other = Layout(("id",), pa.schema([("id", pa.int64())]), COUNT)
     with pytest.raises(HeadraceError, match="same types"):
-        InnerJoin(ORDERS, other, (), (), (False,))
+        Pairs(ORDERS, other, (), (), (False,))
 
 
 def test_a_weight_out_of_range_is_refused() -> None:

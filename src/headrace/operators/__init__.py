@@ -1,20 +1,37 @@
 """The stateful operators: pure functions from a change, and what was before, to a change."""
 
+from headrace.operators.emits import FLAG, Emits
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
 from headrace.operators.linear_aggregate import INIT, ROWS, GlobalAggregate, LinearAggregate
+from headrace.operators.matches import MATCHES, Matches
+from headrace.operators.outer_join import OuterJoin
+from headrace.operators.pairs import Pairs
+from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.row_kinds import ROW, RowKind
+from headrace.operators.semi_join import SemiJoin
 from headrace.operators.upsert import OFFSET, Upsert
 
 __all__ = [
+    "FLAG",
     "INIT",
+    "MATCHES",
     "OFFSET",
+    "ROW",
     "ROWS",
+    "Emits",
     "GlobalAggregate",
     "InnerJoin",
     "Integrate",
     "LinearAggregate",
+    "Matches",
+    "OuterJoin",
+    "Pairs",
+    "RowKind",
+    "SemiJoin",
     "StatefulOperator",
     "Step",
     "Upsert",
+    "counts_layout",
 ]

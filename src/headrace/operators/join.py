@@ -17,86 +17,52 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.errors import Code, HeadraceError
+from headrace.operators.pairs import Pairs
 from headrace.operators.protocol import StatefulOperator, Step
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.operators.row_kinds import ROW, RowKind
+from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
-
-Output = tuple[tuple[str, str], ...]
-"""Identity columns to emit: the name in the input, the name in the output."""
 
 
 @dataclass(frozen=True)
 class InnerJoin(StatefulOperator):
     """Pair the rows of two inputs whose key columns are equal, multiplying their weights.
 
-    The inputs are tables in the physical order of ``left`` and ``right``, whose keys have the same
-    types. The output has ``__hash`` (of the key), the columns of ``left_output``, those of
-    ``right_output``, then ``__weight``; it is not consolidated.
+    The inputs are tables in the physical order of ``pairs.left`` and ``pairs.right``. The output
+    has the columns of ``pairs.schema``; it is not consolidated. With ``alone`` it has ``__row``
+    as well, and besides the pairs the changed rows of the left and of the right, as asked, each on
+    its own: :class:`~headrace.operators.matches.Matches` finds those that have no pair left once a
+    further condition has been applied to the pairs.
     """
 
-    left: Layout
-    right: Layout
-    left_output: Output
-    right_output: Output
-    null_safe: tuple[bool, ...]
-
-    def __post_init__(self) -> None:
-        types = [[side.columns.field(n).type for n in side.key] for side in self.layouts]
-        if types[0] != types[1] or len(types[0]) != len(self.null_safe):
-            raise HeadraceError(Code.INTERNAL, "the two keys of a join do not have the same types")
-        if any(side.summed.names != [WEIGHT] for side in self.layouts):
-            raise HeadraceError(Code.INTERNAL, "an input of a join has accumulators")
+    pairs: Pairs
+    alone: tuple[bool, bool] = (False, False)
 
     @property
     def layouts(self) -> tuple[Layout, Layout]:
         """The left input and the right input, by key."""
-        return self.left, self.right
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the output."""
-        return pa.schema(
-            [
-                pa.field(HASH, pa.int64(), nullable=False),
-                *(self.left.columns.field(name).with_name(to) for name, to in self.left_output),
-                *(self.right.columns.field(name).with_name(to) for name, to in self.right_output),
-                pa.field(WEIGHT, pa.int64(), nullable=False),
-            ]
-        )
+        return self.pairs.left, self.pairs.right
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
         """Return the pairs that come and go, and the consolidated inputs."""
-        left = self._matchable(ZSet.of(self.left, inputs[0])).consolidated()
-        right = self._matchable(ZSet.of(self.right, inputs[1])).consolidated()
-        probes, partners = before[1].plus(right).lookup(left.hashes, left.keys)
-        new_left = self._pairs(left.take(probes), partners)
-        probes, partners = before[0].lookup(right.hashes, right.keys)
-        new_right = self._pairs(partners, right.take(probes))
-        return Step(pa.concat_tables([new_left, new_right]), (left, right))
-
-    def _matchable(self, rows: ZSet) -> ZSet:
-        """Leave out the rows with a NULL that equals nothing."""
-        kept = np.ones(rows.rows, np.bool_)
-        for key, null_safe in zip(rows.keys, self.null_safe, strict=True):
-            if not null_safe and key.null_count:
-                kept &= key.is_valid().to_numpy(zero_copy_only=False)
-        return rows.filter(kept)
-
-    def _pairs(self, left: ZSet, right: ZSet) -> pa.Table:
-        """Combine the rows of two Z-sets position by position."""
-        try:
-            weights = pc.multiply_checked(left.table[WEIGHT], right.table[WEIGHT])
-        except pa.ArrowInvalid as error:
-            raise HeadraceError(Code.INVALID, "the weight of a joined row overflowed") from error
-        columns = [
-            left.table[HASH],
-            *(left.table[name] for name, _ in self.left_output),
-            *(right.table[name] for name, _ in self.right_output),
-            weights,
+        changes = [
+            ZSet.of(layout, given).consolidated()
+            for layout, given in zip(self.layouts, inputs, strict=True)
         ]
-        return pa.Table.from_arrays(columns, schema=self.schema)
+        left, right = (rows.filter(self.pairs.matchable(rows)) for rows in changes)
+        output = self.pairs.change(left, right, (before[0], before[1]))
+        if any(self.alone):
+            parts = [_marked(output, RowKind.PAIR)]
+            if self.alone[0]:
+                parts.append(_marked(self.pairs.alone(changes[0], is_left=True), RowKind.LEFT))
+            if self.alone[1]:
+                parts.append(_marked(self.pairs.alone(changes[1], is_left=False), RowKind.RIGHT))
+            output = pa.concat_tables(parts)
+        return Step(output, (left, right))
+
+
+def _marked(rows: pa.Table, kind: RowKind) -> pa.Table:
+    return rows.append_column(ROW, pa.array(np.full(rows.num_rows, kind, np.int64)))

@@ -1,0 +1,72 @@
+"""``left LEFT | RIGHT | FULL JOIN right ON left.key = right.key``: pairs, and rows without one.
+
+Algebra: the inner part is bilinear; a row without a partner is there once, with NULLs::
+
+    L ⟕ R = L ⋈ R + L[n_R = 0] × NULL
+
+State: both inputs by key, and how many rows the other side has under each key.
+Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs that come and go, plus the rows whose key
+gets its first partner or loses its last one.
+NULL: equals nothing, so a row with a NULL key has no partner and is not kept; it is passed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.operators.pairs import Pairs
+from headrace.operators.presence import counted, counts_layout, moved
+from headrace.operators.protocol import StatefulOperator, Step
+from headrace.zset import Layout, ZSet
+
+if TYPE_CHECKING:
+    from headrace.spine import Spine
+
+
+@dataclass(frozen=True)
+class OuterJoin(StatefulOperator):
+    """Pair rows as an inner join does, and keep the rows without a partner of one or both sides.
+
+    The inputs are as in :class:`~headrace.operators.join.InnerJoin`. The output has the columns of
+    ``pairs.schema``: the hash is that of the key of the side that is there.
+    """
+
+    pairs: Pairs
+    keeps_left: bool
+    keeps_right: bool
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Both inputs, then the counts that tell which rows of a kept side have no partner."""
+        counts = [counts_layout(self.pairs.right)] if self.keeps_left else []
+        counts += [counts_layout(self.pairs.left)] if self.keeps_right else []
+        return (self.pairs.left, self.pairs.right, *counts)
+
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+        """Return the pairs and lone rows that come and go, and what is kept."""
+        sides = (self.pairs.left, self.pairs.right)
+        changes = [
+            ZSet.of(side, given).consolidated()
+            for side, given in zip(sides, inputs, strict=True)
+        ]
+        matchable = [self.pairs.matchable(rows) for rows in changes]
+        left, right = (
+            rows.filter(kept) for rows, kept in zip(changes, matchable, strict=True)
+        )
+        output = [self.pairs.change(left, right, (before[0], before[1]))]
+        counts = list(before[2:])
+        updates = [left, right]
+        for index, keeps in enumerate((self.keeps_left, self.keeps_right)):
+            if not keeps:
+                continue
+            other = counted((right, left)[index])
+            lone = moved((left, right)[index], before[index], other, counts.pop(0)).unmatched
+            null_keys = changes[index].filter(~matchable[index])
+            output += [
+                self.pairs.alone(rows, is_left=index == 0) for rows in (lone, null_keys)
+            ]
+            updates.append(other)
+        return Step(pa.concat_tables(output), tuple(updates))
