@@ -25,7 +25,7 @@ from headrace.operators import (
     counts_layout,
 )
 from headrace.zset import HASH, WEIGHT, Layout
-from reference import Bag, Epochs, bag, hash_of, nonzero, plus, table_of
+from reference import Bag, Epochs, hash_of, nonzero, plus, table_of
 from text_tables import assert_rows, table
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ node's output columns in order; their ids are Catalyst's and are unique within a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -99,19 +100,56 @@ class UnionAll:
     attributes: tuple[Attribute, ...]
 
 
+class JoinKind(Enum):
+    """Which rows a join yields, by whether they have a partner."""
+
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+    SEMI = "semi"
+    ANTI = "anti"
+    EXISTENCE = "existence"
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether what becomes of a row of the left depends on whether it has a partner."""
+        return self not in (JoinKind.INNER, JoinKind.RIGHT)
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether what becomes of a row of the right depends on whether it has a partner."""
+        return self in (JoinKind.RIGHT, JoinKind.FULL)
+
+    @property
+    def of_one_side(self) -> bool:
+        """Whether the right only says which rows of the left there are."""
+        return self in (JoinKind.SEMI, JoinKind.ANTI, JoinKind.EXISTENCE)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Join:
-    """The pairs of rows whose keys are equal (NULL equals nothing) and ``residual`` is true."""
+    """Pairs of rows whose keys are equal (NULL equals nothing) and for which ``residual`` is true.
 
+    Outer joins have NULLs beside a row without a partner; semi and anti joins only have rows of
+    the left; an existence join has each of those once, with ``flag``.
+    """
+
+    kind: JoinKind
     left: Plan
     right: Plan
     left_keys: tuple[Expression, ...]
     right_keys: tuple[Expression, ...]
     residual: Expression | None
+    flag: Attribute | None = None
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Those of the left, then those of the right."""
+        """Those of the left, then those of the right where it has any, or the flag."""
+        if self.flag is not None:
+            return (*self.left.attributes, self.flag)
+        if self.kind.of_one_side:
+            return self.left.attributes
         return self.left.attributes + self.right.attributes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst.plan import (
@@ -65,8 +66,9 @@ def _join(plan: Join, needed: Needed) -> Join:
     rest = [plan.residual.handle] if plan.residual else []
     keys = [e.handle for e in plan.left_keys + plan.right_keys]
     used = _and_also(needed, keys + rest)
-    left, right = pruned(plan.left, used), pruned(plan.right, used)
-    return Join(left, right, plan.left_keys, plan.right_keys, plan.residual)
+    right_used = _references(keys + rest) if plan.kind.of_one_side else used
+    left, right = pruned(plan.left, used), pruned(plan.right, right_used)
+    return replace(plan, left=left, right=right)
 
 
 def _aggregate(plan: Aggregate) -> Aggregate:

@@ -26,12 +26,14 @@ from headrace.catalyst.plan import (
     Filter,
     Generate,
     Join,
+    JoinKind,
     Plan,
     Project,
     Scan,
     UnionAll,
 )
 from headrace.catalyst.prune import pruned
+from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe, part
 from headrace.errors import Code, HeadraceError, Span
 from headrace.types import is_collated
@@ -53,12 +55,14 @@ _REFUSED_NODES = {
     "Pivot": ("PIVOT", "Write one aggregate with FILTER (WHERE ...) per column."),
 }
 _JOINS = {
-    "LeftOuter": "LEFT JOIN",
-    "RightOuter": "RIGHT JOIN",
-    "FullOuter": "FULL JOIN",
-    "LeftSemi": "a semi join (IN, EXISTS)",
-    "LeftAnti": "an anti join (NOT IN, NOT EXISTS)",
-    "Cross": "CROSS JOIN",
+    "Inner": JoinKind.INNER,
+    "Cross": JoinKind.INNER,
+    "LeftOuter": JoinKind.LEFT,
+    "RightOuter": JoinKind.RIGHT,
+    "FullOuter": JoinKind.FULL,
+    "LeftSemi": JoinKind.SEMI,
+    "LeftAnti": JoinKind.ANTI,
+    "ExistenceJoin": JoinKind.EXISTENCE,
 }
 _LINEAR = {"Count": "count", "Sum": "sum", "Average": "avg"}
 
@@ -126,31 +130,32 @@ class Reader:
         )
 
     def _join(self, node: Any) -> Plan:
-        kind = str(node.joinType().toString())
+        flag = None
+        name = str(node.joinType().getClass().getSimpleName()).removesuffix("$")
+        if name == "ExistenceJoin":
+            flag = self._attribute(node.joinType().exists())
+        elif name == "LeftAnti" and node.condition().isDefined():
+            rewritten = not_in(self.scala, node)
+            if rewritten is not None:
+                return self._read(rewritten)
         extracted = maybe(self.scala.module(f"{_PLANNING}.ExtractEquiJoinKeys").unapply(node))
-        if kind not in ("Inner", "Cross"):
-            what = _JOINS.get(kind, kind)
-            raise self._unsupported(
-                f"{what} is not supported in a view",
-                "Only inner joins with at least one equality are kept incrementally so far.",
-                node,
-            )
-        if extracted is None:
-            raise self._unsupported(
-                "a join without an equality between its two sides is not supported in a view",
-                "Add a condition such as a.id = b.id.",
-                node,
-            )
-        residual = maybe(part(extracted, 3))
-        keys = [self._expression(e) for e in items(part(extracted, 1))]
+        left_keys: list[Any] = []
+        right_keys: list[Any] = []
+        residual = maybe(node.condition())
+        if extracted is not None:
+            left_keys, right_keys = items(part(extracted, 1)), items(part(extracted, 2))
+            residual = maybe(part(extracted, 3))
+        keys = [self._expression(e) for e in left_keys]
         for key in keys:
             self._check_key(key, "a join key", node)
         return Join(
+            _JOINS[name],
             self._read(node.left()),
             self._read(node.right()),
             tuple(keys),
-            tuple(self._expression(e) for e in items(part(extracted, 2))),
+            tuple(self._expression(e) for e in right_keys),
             self._expression(residual) if residual is not None else None,
+            flag,
         )
 
     def _aggregate(self, node: Any) -> Plan:

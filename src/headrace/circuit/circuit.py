@@ -14,7 +14,15 @@ if TYPE_CHECKING:
 
     from headrace.catalyst import plan
     from headrace.circuit.accumulators import Accumulators
-    from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
+    from headrace.operators import (
+        GlobalAggregate,
+        InnerJoin,
+        Integrate,
+        LinearAggregate,
+        Matches,
+        OuterJoin,
+        SemiJoin,
+    )
     from headrace.types import ArrangementId, RelationId
 
 
@@ -43,18 +51,29 @@ class Sum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Join:
-    """An inner join by key. Key expressions that are plain columns are not stored twice.
+    """A join by key. Key expressions that are plain columns are not stored twice.
 
-    ``left_columns`` and ``right_columns`` are the arranged columns: the side's own attributes,
-    then its computed keys.
+    The operator's columns are called ``l0``, ``l1``, ... and ``r0``, ``r1``, ... by the position
+    of the attributes of its sides.
     """
 
     name: str
     plan: plan.Join
-    operator: InnerJoin
-    arrangements: tuple[ArrangementId, ArrangementId]
+    operator: InnerJoin | OuterJoin | SemiJoin
+    arrangements: tuple[ArrangementId, ...]
     left: Node
     right: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """Which rows of one side of a join have a pair for which the whole condition is true."""
+
+    name: str
+    plan: plan.Join
+    operator: Matches
+    arrangements: tuple[ArrangementId]
+    child: Join | Match
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +99,8 @@ class Output:
     child: Node
 
 
-Node = Source | Stateless | Sum | Join | Aggregate
-Stateful = Join | Aggregate | Output
+Node = Source | Stateless | Sum | Join | Match | Aggregate
+Stateful = Join | Match | Aggregate | Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +118,7 @@ class Circuit:
 
     def stateful(self) -> tuple[Stateful, ...]:
         """Return the nodes that keep arrangements, inputs first."""
-        return tuple(n for n in self.nodes() if isinstance(n, Join | Aggregate | Output))
+        return tuple(n for n in self.nodes() if isinstance(n, Stateful))
 
     def sources(self) -> tuple[Source, ...]:
         """Return the leaves."""

@@ -16,6 +16,7 @@ from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
     Join,
+    Match,
     Node,
     Output,
     Source,
@@ -23,11 +24,30 @@ from headrace.circuit.circuit import (
     Sum,
 )
 from headrace.circuit.properties import KeyOf, partitioning, unique_key
-from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
+from headrace.operators import (
+    MATCHES,
+    ROW,
+    Emits,
+    GlobalAggregate,
+    InnerJoin,
+    Integrate,
+    LinearAggregate,
+    Matches,
+    OuterJoin,
+    Pairs,
+    RowKind,
+    SemiJoin,
+    counts_layout,
+)
 from headrace.types import ArrangementId, RelationId, Schema, to_arrow
-from headrace.zset import WEIGHT, Layout
+from headrace.zset import HASH, WEIGHT, Layout
 
 _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64())
+_EMITS = {
+    plan.JoinKind.SEMI: Emits.MATCHED,
+    plan.JoinKind.ANTI: Emits.UNMATCHED,
+    plan.JoinKind.EXISTENCE: Emits.FLAGGED,
+}
 
 
 def differentiate(view: RelationId, query: plan.Plan, schema: Schema, key_of: KeyOf) -> Circuit:
@@ -83,22 +103,65 @@ class _Builder:
             case plan.Aggregate():
                 return self.aggregate(query)
 
-    def join(self, query: plan.Join) -> Join:
+    def join(self, query: plan.Join) -> Join | Match:
         left, right = self.node(query.left), self.node(query.right)
-        name = self.name("join")
+        kind, name = query.kind, self.name("join")
+        whole = query.residual is None
         sides = (
             side_layout("l", query.left.attributes, query.left_keys),
             side_layout("r", query.right.attributes, query.right_keys),
         )
-        operator = InnerJoin(
+        semi = kind.of_one_side and whole
+        pairs = Pairs(
             left=sides[0],
-            right=sides[1],
+            right=counts_layout(sides[1]) if semi else sides[1],
             left_output=tuple((n, n) for n in _own("l", query.left.attributes)),
-            right_output=tuple((n, n) for n in _own("r", query.right.attributes)),
+            right_output=()
+            if semi
+            else tuple((n, n) for n in _own("r", query.right.attributes)),
             null_safe=(False,) * len(query.left_keys),
         )
-        arrangements = (ArrangementId(f"{name}.left"), ArrangementId(f"{name}.right"))
-        return Join(name, query, operator, arrangements, left, right)
+        parts = ["left", "right"]
+        operator: InnerJoin | OuterJoin | SemiJoin
+        if kind is plan.JoinKind.INNER:
+            operator = InnerJoin(pairs)
+        elif not whole:
+            operator = InnerJoin(pairs, (kind.keeps_left, kind.keeps_right))
+        elif semi:
+            operator = SemiJoin(pairs, _EMITS[kind])
+        else:
+            operator = OuterJoin(pairs, kind.keeps_left, kind.keeps_right)
+            parts += ["right_counts"] if kind.keeps_left else []
+            parts += ["left_counts"] if kind.keeps_right else []
+        arrangements = tuple(ArrangementId(f"{name}.{part}") for part in parts)
+        joined: Join | Match = Join(name, query, operator, arrangements, left, right)
+        if kind is plan.JoinKind.INNER or whole:
+            return joined
+        if kind.keeps_left:
+            joined = self.match(query, joined, pairs, RowKind.LEFT)
+        if kind.keeps_right:
+            joined = self.match(query, joined, pairs, RowKind.RIGHT)
+        return joined
+
+    def match(self, query: plan.Join, below: Join | Match, pairs: Pairs, side: RowKind) -> Match:
+        name = self.name("matches")
+        prefix, attributes = (
+            ("l", query.left.attributes) if side is RowKind.LEFT else ("r", query.right.attributes)
+        )
+        own = pa.schema([pairs.schema.field(n) for n in _own(prefix, attributes)])
+        sums = pa.schema([_WEIGHT_FIELD, pa.field(MATCHES, pa.int64())])
+        passes = not query.kind.of_one_side
+        columns = [f for f in pairs.schema if f.name not in (HASH, WEIGHT)]
+        columns = [pairs.schema.field(HASH), *(columns if passes else own)]
+        columns += [pa.field(ROW, pa.int64()), pairs.schema.field(WEIGHT)]
+        operator = Matches(
+            Layout(tuple(own.names), own, sums),
+            pa.schema(columns),
+            side,
+            _EMITS.get(query.kind, Emits.UNMATCHED),
+            passes,
+        )
+        return Match(name, query, operator, (ArrangementId(f"{name}.rows"),), below)
 
     def aggregate(self, query: plan.Aggregate) -> Aggregate:
         child = self.node(query.child)

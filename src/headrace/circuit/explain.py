@@ -10,9 +10,11 @@ from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
     Join,
+    Match,
     Node,
     Output,
     Source,
+    Stateful,
     Stateless,
     Sum,
     inputs,
@@ -36,7 +38,7 @@ def _lines(
 ) -> Iterator[str]:
     indent = "  " * depth
     yield indent + _title(node, name_of)
-    if isinstance(node, Join | Aggregate | Output):
+    if isinstance(node, Stateful):
         for id_, layout in zip(node.arrangements, _operator(node).layouts, strict=True):
             rows, size = sizes.get(id_, (0, 0))
             held = f", {rows:,} rows, {size:,} bytes" if id_ in sizes else ""
@@ -48,7 +50,7 @@ def _lines(
         yield from _lines(child, depth + 1, name_of, sizes)
 
 
-def _operator(node: Join | Aggregate | Output) -> StatefulOperator:
+def _operator(node: Stateful) -> StatefulOperator:
     return node.operator
 
 
@@ -67,7 +69,11 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
                 for a, b in zip(node.plan.left_keys, node.plan.right_keys, strict=True)
             )
             rest = f", then {node.plan.residual.text}" if node.plan.residual else ""
-            return f"InnerJoin on {on}{rest}, bilinear"
+            rest += ", bilinear" if node.plan.kind is plan.JoinKind.INNER else ""
+            return f"{node.plan.kind.value.capitalize()}Join on {on or 'everything'}{rest}"
+        case Match():
+            side = node.operator.alone.name.lower()
+            return f"Matches: which rows of the {side} have a pair"
         case Aggregate():
             by = ", ".join(e.text for e in node.plan.grouping) or "()"
             calls = ", ".join(call.text for call in node.plan.functions)
@@ -88,10 +94,14 @@ def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -
             return f"Generate {node.text}, linear"
 
 
-def _cost(node: Join | Aggregate | Output) -> str:
+def _cost(node: Stateful) -> str:
     match node:
+        case Join() if not node.plan.left_keys:
+            return "every row of the other side: the join has no equality; no recompute"
         case Join():
             return "one lookup on the other side, and the pairs that come and go; no recompute"
+        case Match():
+            return "one lookup of the row's pairs; no recompute"
         case Aggregate():
             return "one lookup of its group's totals, up to two rows out; no recompute"
         case Output():

@@ -49,10 +49,22 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
             grouping = tuple(frozenset({a.id}) for a in node.grouping_attributes)
             return _renamed_sets(grouping, node.results, node.attributes)
         case plan.Join():
-            pairs = zip(node.left_keys, node.right_keys, strict=True)
-            return tuple(
-                frozenset(e.passes for e in pair if e.passes is not None) for pair in pairs
-            )
+            return _by_join_key(node)
+
+
+def _by_join_key(node: plan.Join) -> tuple[frozenset[int], ...] | None:
+    if node.residual is not None and node.kind is not plan.JoinKind.INNER:
+        return None  # the last operator has them by whole rows
+    match node.kind:
+        case plan.JoinKind.INNER:
+            pairs = list(zip(node.left_keys, node.right_keys, strict=True))
+        case plan.JoinKind.FULL:
+            return None
+        case plan.JoinKind.RIGHT:
+            pairs = [(key, key) for key in node.right_keys]
+        case _:
+            pairs = [(key, key) for key in node.left_keys]
+    return tuple(frozenset(e.passes for e in pair if e.passes is not None) for pair in pairs)
 
 
 def _renamed_sets(
@@ -92,10 +104,14 @@ def _of_scan(node: plan.Scan, key_of: KeyOf) -> tuple[int, ...] | None:
 
 def _of_join(node: plan.Join, key_of: KeyOf) -> tuple[int, ...] | None:
     left, right = unique_key(node.left, key_of), unique_key(node.right, key_of)
+    if node.kind.of_one_side:
+        return left
+    if left is None or right is None or node.kind is plan.JoinKind.FULL:
+        return None
     left_on = {e.passes for e in node.left_keys}
     right_on = {e.passes for e in node.right_keys}
-    if left is not None and right is not None and set(right) <= right_on:
+    if set(right) <= right_on and not node.kind.keeps_right:
         return left  # each row of the left meets one row of the right at most
-    if left is not None and right is not None and set(left) <= left_on:
+    if set(left) <= left_on and not node.kind.keeps_left:
         return right
-    return None if left is None or right is None else left + right
+    return left + right

@@ -41,13 +41,15 @@ class Frame:
 
     With ``hash``, rows are in the partition that owns it; it is the hash of the columns that
     :func:`headrace.circuit.properties.partitioning` tells. With ``tail``, the plan does no
-    more than name the output of an operator.
+    more than name the output of an operator. ``row`` is the kind of a row between the operators of
+    a join whose condition is more than equalities.
     """
 
     plan: Any
     weight: Any
     hash: Any | None = None
     tail: Tail | None = None
+    row: Any | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,35 +9,17 @@ from pyspark.sql.types import LongType
 
 from headrace.catalyst import plan
 from headrace.catalyst.scala import items
-from headrace.circuit import Aggregate, Join, Kind, Node, Source, Stateless, Sum
+from headrace.circuit import Aggregate, Join, Kind, Match, Node, Source, Stateless, Sum
 from headrace.circuit.accumulators import ROWS
 from headrace.engine.assembly import Assembly, Frame, Tail, spark_schema
-from headrace.engine.worker import SIDE, SeedTask
+from headrace.engine.lower_joins import joined, matched
+from headrace.engine.worker import SeedTask
 from headrace.operators import GlobalAggregate
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
     from headrace.types import DataType, RelationId
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One input of a join, and how it is arranged."""
-
-    prefix: str
-    node: Node
-    keys: tuple[plan.Expression, ...]
-    layout: Layout
-
-    def columns(self) -> list[tuple[str, DataType, Any]]:
-        """Return the arranged columns: name, type, and the expression that computes it."""
-        found = {
-            f"{self.prefix}{i}": (a.type, a.handle) for i, a in enumerate(self.node.plan.attributes)
-        }
-        for name, key in zip(self.layout.key, self.keys, strict=True):
-            found.setdefault(name, (key.type, key.handle))
-        return [(name, *found[name]) for name in self.layout.columns.names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +45,10 @@ class Nodes:
             case Sum():
                 return self._sum(node)
             case Join():
-                return self._join(node)
+                return joined(self.assembly, node, (self.node(node.left), self.node(node.right)))
+            case Match():
+                below = self.node(node.child)
+                return None if below is None else matched(self.assembly, node, below)
             case Aggregate():
                 return self._aggregate(node)
 
@@ -113,58 +98,6 @@ class Nodes:
             return None
         union = self.transplant.union(branches)
         return Frame(union, items(union.output())[-1])
-
-    def _join(self, node: Join) -> Frame | None:
-        query = node.plan
-        sides = (
-            _Side("l", node.left, query.left_keys, node.operator.left),
-            _Side("r", node.right, query.right_keys, node.operator.right),
-        )
-        branches = [
-            self._joined_side(i, sides, frame)
-            for i, side in enumerate(sides)
-            if (frame := self.node(side.node)) is not None
-        ]
-        if not branches:
-            return None
-        own = {
-            f"{side.prefix}{i}": attribute
-            for side in sides
-            for i, attribute in enumerate(side.node.plan.attributes)
-        }
-        types = [
-            (HASH, LongType()),
-            *((name, a.type) for name, a in own.items()),
-            (WEIGHT, LongType()),
-        ]
-        inputs = tuple((HASH, *side.layout.columns.names, WEIGHT) for side in sides)
-        task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
-        below = self.assembly.exchange(self.transplant.union(branches))
-        joined = self.assembly.stepped(task, below, types)
-        columns = self.transplant.output(joined)
-        named = [self.transplant.alias(columns[n], a.name, a.handle) for n, a in own.items()]
-        hash_, weight = columns[HASH], columns[WEIGHT]
-        plan_ = self.transplant.project([*named, weight, hash_], joined)
-        if query.residual is not None:
-            plan_ = self.transplant.filter(query.residual.handle, plan_)
-            return Frame(plan_, weight, hash_)
-        tail = Tail(task, below, {a.id: name for name, a in own.items()})
-        return Frame(plan_, weight, hash_, tail)
-
-    def _joined_side(self, index: int, sides: tuple[_Side, _Side], frame: Frame) -> Any:
-        """Name one side's columns, with NULL for the other's, so that both can be one plan."""
-        transplant = self.transplant
-        values = [
-            (name, value if i == index else transplant.literal(None, type_))
-            for i, side in enumerate(sides)
-            for name, type_, value in side.columns()
-        ]
-        hash_ = transplant.hash([key.handle for key in sides[index].keys])
-        which = transplant.literal(index, LongType())
-        named = [transplant.alias(hash_, HASH), transplant.alias(which, SIDE)]
-        named += [transplant.alias(value, name) for name, value in values]
-        named.append(transplant.alias(frame.weight, WEIGHT))
-        return transplant.project(named, frame.plan)
 
     def _aggregate(self, node: Aggregate) -> Frame | None:
         below = self.node(node.child)

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.pairs import Pairs
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
+    from headrace.operators.pairs import Pairs
     from headrace.spine import Spine
 
 

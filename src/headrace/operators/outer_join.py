@@ -2,7 +2,7 @@
 
 Algebra: the inner part is bilinear; a row without a partner is there once, with NULLs::
 
-    L ⟕ R = L ⋈ R + L[n_R = 0] × NULL
+    L ⟕ R = L ⋈ R + L[n_R = 0], NULL beside it
 
 State: both inputs by key, and how many rows the other side has under each key.
 Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs that come and go, plus the rows whose key
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.operators.pairs import Pairs
 from headrace.operators.presence import counted, counts_layout, moved
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
+    from headrace.operators.pairs import Pairs
     from headrace.spine import Spine
 
 

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.emits import FLAG, Emits
-from headrace.operators.pairs import Pairs
-from headrace.operators.presence import counted, counts_layout, moved
+from headrace.operators.presence import counts_layout, moved
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
+    from headrace.operators.pairs import Pairs
     from headrace.spine import Spine
 
 @dataclass(frozen=True)

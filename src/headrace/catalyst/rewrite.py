@@ -1,0 +1,63 @@
+"""Rewriting Catalyst nodes into ones that are cheaper to maintain, with the same answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe, part
+
+_PLANS = "org.apache.spark.sql.catalyst.plans"
+
+
+def not_in(scala: Scala, node: Any) -> Any | None:
+    """Return ``x NOT IN (SELECT y ...)`` without a condition that is no equality, or None.
+
+    Spark's anti join on ``x = y OR isnull(x = y)`` would compare every row with every other. The
+    same holds for ``x`` where the subquery is empty, or where it has no NULL, ``x`` is not NULL,
+    and no ``y`` equals it: a plain anti join, after a filter by two facts about the subquery,
+    which rarely change.
+    """
+    single = scala.module("org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin")
+    found = maybe(single.unapply(node))
+    if found is None:
+        return None
+    (wanted,), (given,) = items(part(found, 0)), items(part(found, 1))
+    left, right = node.left(), node.right()
+    count = scala.named(f"{EXPRESSIONS}.aggregate.Count")
+    one = scala.module(f"{EXPRESSIONS}.Literal").apply(1)
+    rows = alias(scala, count(scala.seq([one])).toAggregateExpression(), "rows")
+    values = alias(scala, count(scala.seq([given])).toAggregateExpression(), "values")
+    counted = scala.logical(
+        "Aggregate", scala.seq([]), scala.seq([rows, values]), right, scala.none
+    )
+    n, m = rows.toAttribute(), values.toAttribute()
+    zero = scala.expression("Cast", scala.module(f"{EXPRESSIONS}.Literal").apply(0), n.dataType(), scala.none, _ansi(scala))
+    empty = alias(scala, scala.expression("EqualTo", n, zero), "empty")
+    whole = alias(scala, scala.expression("EqualTo", n, m), "whole")
+    facts = scala.logical("Project", scala.seq([empty, whole]), counted)
+    both = join(scala, left, facts, "Inner")
+    sound = scala.expression("And", whole.toAttribute(), scala.expression("IsNotNull", wanted))
+    kept = scala.logical("Filter", scala.expression("Or", empty.toAttribute(), sound), both)
+    bare = scala.logical("Project", left.output(), kept)
+    return join(scala, bare, right, "LeftAnti", scala.expression("EqualTo", wanted, given))
+
+
+def join(
+    scala: Scala, left: Any, right: Any, kind: str, condition: Any | None = None
+) -> Any:
+    """Return a Catalyst join of two plans; ``kind`` names the object of its type."""
+    type_ = scala.module(f"{_PLANS}.{kind}")
+    hint = scala.module("org.apache.spark.sql.catalyst.plans.logical.JoinHint").NONE()
+    on = scala.none if condition is None else scala.named("scala.Option").apply(condition)
+    return scala.logical("Join", left, right, type_, on, hint)
+
+
+def alias(scala: Scala, value: Any, name: str) -> Any:
+    """Return a value under a name, with an id of its own."""
+    id_ = scala.named(f"{EXPRESSIONS}.NamedExpression").newExprId()
+    none, empty = scala.none, scala.seq([])
+    return scala.expression("Alias", value, name, id_, empty, none, empty)
+
+
+def _ansi(scala: Scala) -> Any:
+    return scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()
