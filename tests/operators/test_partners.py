@@ -154,11 +154,7 @@ def matches(which: RowKind, emits: Emits, *, passes: bool) -> Matches:
 
 def conditioned(joined: pa.Table, names: list[str], bits: int) -> pa.Table:
     """Apply ``a < b`` to pairs, and hash the columns of one side."""
-    rows = [
-        row
-        for row in joined.to_pylist()
-        if row[ROW] != RowKind.PAIR or row["a"] < row["b"]
-    ]
+    rows = [row for row in joined.to_pylist() if row[ROW] != RowKind.PAIR or row["a"] < row["b"]]
     for row in rows:
         row[HASH] = hash_of([row[name] for name in names], bits)
     return pa.Table.from_pylist(rows, schema=joined.schema)

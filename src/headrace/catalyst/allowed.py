@@ -53,7 +53,7 @@ FUNCTIONS = frozenset(
     regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy
     regr_syy repeat replace reverse right rint rlike round row_number rpad rtrim
     schema_of_csv schema_of_json schema_of_variant schema_of_variant_agg schema_of_xml sec
-    second sentences sequence sha sha1 sha2 shiftleft shiftright
+    second sentences sequence session_window sha sha1 sha2 shiftleft shiftright
     shiftrightunsigned sign signum sin sinh size skewness slice smallint some sort_array
     soundex space split split_part sqrt st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid
     st_srid stack startswith std stddev stddev_pop stddev_samp str_to_map string string_agg
@@ -118,10 +118,6 @@ _ERROR = Refusal(
     "it would stop the view at the first row that fails",
     "Keep the rows that fail in a view of their own, with a WHERE clause.",
 )
-_SESSION = Refusal(
-    "sessions merge as rows arrive, which is not kept incrementally so far",
-    "Use window(time, size) for windows of a fixed size.",
-)
 _PACKAGE = Refusal("it needs a package that is not part of Spark", "Decode before inserting.")
 
 REFUSED: dict[str, Refusal] = {
@@ -170,7 +166,6 @@ REFUSED: dict[str, Refusal] = {
     ),
     **dict.fromkeys(["java_method", "reflect", "try_reflect"], _UNSAFE),
     **dict.fromkeys(["raise_error", "assert_true"], _ERROR),
-    "session_window": _SESSION,
     **dict.fromkeys(
         ["from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf", "measure"],
         _PACKAGE,
@@ -204,7 +199,6 @@ OUTSIDE = {
     "CallMethodViaReflection": "reflect",
     "RaiseError": "raise_error",
     "AssertTrue": "assert_true",
-    "SessionWindow": "session_window",
     "ScalaUDF": "a function of the session",
     "PythonUDF": "a function of the session",
     "PythonUDAF": "a function of the session",

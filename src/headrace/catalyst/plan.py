@@ -157,6 +157,9 @@ class Join:
 class AggregateFunction:
     """One aggregate call. ``counts_rows`` is true of ``count(*)`` and ``count(1)``.
 
+    ``not_a_sum`` says why the result does not follow from sums over the rows, if it does not.
+    ``ordered`` is whether it may depend on the order in which rows are looked at.
+
     ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes are what the
     accumulators are given to, and its ``evaluateExpression`` is what turns them into the result.
     """
@@ -166,12 +169,18 @@ class AggregateFunction:
     arguments: tuple[Expression, ...]
     condition: Expression | None
     counts_rows: bool
+    not_a_sum: str | None
+    ordered: bool
     handle: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:
-    """One row per group (one row in all where there is no grouping): keys, functions, results."""
+    """One row per group (one row in all where there is no grouping): keys, functions, results.
+
+    ``session`` is the position of the key that is a session window, if there is one: such keys
+    are intervals, which Spark merges within each group of the other keys.
+    """
 
     child: Plan
     grouping: tuple[Expression, ...]
@@ -179,15 +188,43 @@ class Aggregate:
     functions: tuple[AggregateFunction, ...]
     results: tuple[Expression, ...]
     attributes: tuple[Attribute, ...]
+    session: int | None = None
+
+    @property
+    def group_keys(self) -> tuple[Expression, ...]:
+        """The keys of which equal values make rows belong together."""
+        return tuple(key for i, key in enumerate(self.grouping) if i != self.session)
 
 
-Plan = Scan | Project | Filter | Expand | Generate | UnionAll | Join | Aggregate
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """Each row with the values of window functions over its partition.
+
+    ``handle`` is Catalyst's node, which has the functions and the order of the rows.
+    """
+
+    child: Plan
+    partition: tuple[Expression, ...]
+    text: str
+    handle: Any
+    attributes: tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """Rows that are written in the query. ``handle`` is Catalyst's node."""
+
+    handle: Any
+    attributes: tuple[Attribute, ...]
+
+
+Plan = Scan | Constant | Project | Filter | Expand | Generate | UnionAll | Join | Aggregate | Window
 
 
 def children(plan: Plan) -> tuple[Plan, ...]:
     """Return the inputs of a node, left to right."""
     match plan:
-        case Scan():
+        case Scan() | Constant():
             return ()
         case UnionAll():
             return plan.children

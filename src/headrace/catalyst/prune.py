@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst.plan import (
     Aggregate,
+    Constant,
     Expand,
     Filter,
     Generate,
@@ -15,6 +16,7 @@ from headrace.catalyst.plan import (
     Project,
     Scan,
     UnionAll,
+    Window,
 )
 from headrace.catalyst.scala import items
 
@@ -30,6 +32,8 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
     match plan:
         case Scan():
             return _scan(plan, needed)
+        case Constant():
+            return plan
         case Project():
             refs = _references(e.handle for e in plan.expressions)
             return Project(pruned(plan.child, refs), plan.expressions, plan.attributes)
@@ -49,6 +53,11 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
             return _join(plan, needed)
         case Aggregate():
             return _aggregate(plan)
+        case Window():
+            used = _and_also(needed, items(plan.handle.expressions()))
+            child = pruned(plan.child, used)
+            added = plan.attributes[len(plan.child.attributes) :]
+            return replace(plan, child=child, attributes=child.attributes + added)
 
 
 def _scan(plan: Scan, needed: Needed) -> Scan:
@@ -76,14 +85,7 @@ def _aggregate(plan: Aggregate) -> Aggregate:
     for call in plan.functions:
         used += [e.handle for e in call.arguments]
         used += [call.condition.handle] if call.condition else []
-    return Aggregate(
-        pruned(plan.child, _references(used)),
-        plan.grouping,
-        plan.grouping_attributes,
-        plan.functions,
-        plan.results,
-        plan.attributes,
-    )
+    return replace(plan, child=pruned(plan.child, _references(used)))
 
 
 def _and_also(needed: Needed, handles: Iterable[Any]) -> Needed:

@@ -6,21 +6,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
-    ByteType,
     DataType,
-    DecimalType,
-    IntegerType,
-    LongType,
     MapType,
-    ShortType,
     VariantType,
     _parse_datatype_json_string,
 )
 
+from headrace.catalyst.aggregates import (
+    LINEAR,
+    condition_of,
+    has_no_order,
+    is_ordered,
+    kind_of,
+    not_a_sum,
+)
 from headrace.catalyst.plan import (
     Aggregate,
     AggregateFunction,
     Attribute,
+    Constant,
     Expand,
     Expression,
     Filter,
@@ -31,10 +35,12 @@ from headrace.catalyst.plan import (
     Project,
     Scan,
     UnionAll,
+    Window,
 )
 from headrace.catalyst.prune import pruned
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe, part
+from headrace.catalyst.subqueries import Scalars, has_scalar
 from headrace.errors import Code, HeadraceError, Span
 from headrace.types import is_collated
 
@@ -44,15 +50,11 @@ if TYPE_CHECKING:
 _PLANNING = "org.apache.spark.sql.catalyst.planning"
 
 _REFUSED_NODES = {
-    "Window": ("a window function", "Aggregate with GROUP BY, and join the result back."),
     "GlobalLimit": ("LIMIT", "Put ORDER BY and LIMIT in the query that reads the view."),
     "LocalLimit": ("LIMIT", "Put ORDER BY and LIMIT in the query that reads the view."),
     "Offset": ("OFFSET", "Put OFFSET in the query that reads the view."),
-    "OneRowRelation": ("a query without FROM", "Read from a stream, table or view."),
-    "LocalRelation": ("a query over constant rows", "Insert the rows into a table, and read that."),
     "Sample": ("TABLESAMPLE", "Filter by a hash of a column, such as xxhash64(id) % 10 = 0."),
     "UnionLoop": ("a recursive WITH", None),
-    "Pivot": ("PIVOT", "Write one aggregate with FILTER (WHERE ...) per column."),
 }
 _JOINS = {
     "Inner": JoinKind.INNER,
@@ -64,7 +66,8 @@ _JOINS = {
     "LeftAnti": JoinKind.ANTI,
     "ExistenceJoin": JoinKind.EXISTENCE,
 }
-_LINEAR = {"Count": "count", "Sum": "sum", "Average": "avg"}
+_SESSION = "spark.sessionWindow"
+"""The metadata by which Spark tells a session window from other columns."""
 
 
 @dataclass(slots=True)
@@ -90,14 +93,14 @@ class Reader:
                 attributes = self._attributes(node)
                 columns = tuple(range(len(attributes)))
                 return Scan(self.relations[node.rdd().id()], attributes, columns)
+            case "LocalRelation" | "OneRowRelation":
+                return Constant(node, self._attributes(node))
             case "Project":
-                return Project(
-                    self._read(node.child()),
-                    tuple(self._expression(e) for e in items(node.projectList())),
-                    self._attributes(node),
-                )
+                child, named = self._with_scalars(node.child(), items(node.projectList()))
+                expressions = tuple(self._expression(e) for e in named)
+                return Project(child, expressions, self._attributes(node))
             case "Filter":
-                return Filter(self._read(node.child()), self._expression(node.condition()))
+                return self._filter(node)
             case "Expand":
                 return Expand(
                     self._read(node.child()),
@@ -113,7 +116,9 @@ class Reader:
                 return self._join(node)
             case "Aggregate":
                 return self._aggregate(node)
-            case "Sort" | "SubqueryAlias":
+            case "Window":
+                return self._window(node)
+            case "Sort" | "SubqueryAlias" | "WindowGroupLimit":
                 return self._read(node.child())
             case _:
                 what, hint = _REFUSED_NODES.get(kind, (f"Spark's {kind}", None))
@@ -122,12 +127,51 @@ class Reader:
     def _generate(self, node: Any) -> Plan:
         generator = node.generator()
         name = str(generator.getClass().getSimpleName())
-        if name not in ("Explode", "PosExplode", "Inline", "Stack"):
+        if name not in ("Explode", "PosExplode", "Inline", "Stack", "ReplicateRows"):
             hint = "Use explode, posexplode, inline or stack."
             raise self._unsupported(f"the generator {name} is not supported", hint, generator)
         return Generate(
             self._read(node.child()), str(generator.sql()), node, self._attributes(node)
         )
+
+    def _filter(self, node: Any) -> Plan:
+        child, (condition,) = self._with_scalars(node.child(), [node.condition()])
+        filtered = Filter(child, self._expression(condition))
+        attributes = self._attributes(node)
+        if len(child.attributes) == len(attributes):
+            return filtered
+        own = tuple(self._expression(a.handle) for a in attributes)
+        return Project(filtered, own, attributes)
+
+    def _with_scalars(self, child: Any, expressions: list[Any]) -> tuple[Plan, list[Any]]:
+        """Read a child with the values of the expressions' scalar subqueries beside its rows."""
+        if not has_scalar(expressions):
+            return self._read(child), expressions
+        scalars = Scalars(self.scala)
+        replaced = [scalars.replaced(e) for e in expressions]
+        return self._read(scalars.joined(child)), replaced
+
+    def _project_scalars(
+        self, child: Plan, expressions: list[Any], attributes: tuple[Attribute, ...]
+    ) -> Plan:
+        """Project expressions with scalar subqueries over a plan that was read already."""
+        scalars = Scalars(self.scala)
+        replaced = [scalars.replaced(e) for e in expressions]
+        for plan, outer in zip(scalars.plans, scalars.outer, strict=True):
+            kind = JoinKind.LEFT if outer else JoinKind.INNER
+            child = Join(kind, child, self._read(plan), (), (), None)
+        return Project(child, tuple(self._expression(e) for e in replaced), attributes)
+
+    def _window(self, node: Any) -> Plan:
+        child = self._read(node.child())
+        partition = tuple(self._expression(e) for e in items(node.partitionSpec()))
+        for key in partition:
+            self._check_key(key, "a PARTITION BY key", node)
+        functions = items(node.windowExpressions())
+        for function in functions:
+            self._expression(function)
+        text = ", ".join(str(function.child().sql()) for function in functions)
+        return Window(child, partition, text, node, self._attributes(node))
 
     def _join(self, node: Any) -> Plan:
         flag = None
@@ -165,57 +209,52 @@ class Reader:
         normalise = self.scala.module(
             "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
         ).normalize
-        grouping = items(part(extracted, 0))
-        keys = []
+        grouping, results = items(part(extracted, 0)), items(part(extracted, 2))
+        keys: list[Expression] = []
+        session = None
         for named in grouping:
             value = named.child() if named.getClass().getSimpleName() == "Alias" else named
             key = self._expression(normalise(value))
             self._check_key(key, "a GROUP BY key", node)
+            if named.metadata().contains(_SESSION):
+                session = len(keys)
             keys.append(key)
+        own = tuple(self._attribute(named.toAttribute()) for named in grouping)
+        functions = tuple(self._function(call, results) for call in items(part(extracted, 1)))
+        child = self._read(node.child())
+        if has_scalar(results):
+            shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
+            expressions = tuple(self._expression(e) for e in shown)
+            attributes = tuple(self._attribute(e) for e in shown)
+            whole = Aggregate(child, tuple(keys), own, functions, expressions, attributes, session)
+            return self._project_scalars(whole, results, self._attributes(node))
         return Aggregate(
-            self._read(node.child()),
+            child,
             tuple(keys),
-            tuple(self._attribute(named.toAttribute()) for named in grouping),
-            tuple(self._function(call) for call in items(part(extracted, 1))),
-            tuple(self._expression(e) for e in items(part(extracted, 2))),
+            own,
+            functions,
+            tuple(self._expression(e) for e in results),
             self._attributes(node),
+            session,
         )
 
-    def _function(self, call: Any) -> AggregateFunction:
+    def _function(self, call: Any, results: list[Any]) -> AggregateFunction:
         function = call.aggregateFunction()
-        kind = str(function.getClass().getSimpleName())
         text = str(call.sql())
-        name = _LINEAR.get(kind)
-        if kind == "PivotFirst":
-            what, hint = _REFUSED_NODES["Pivot"]
-            raise self._unsupported(f"{what} is not supported in a view", hint, function)
-        if name is None or str(function.prettyName()).startswith("try_"):
+        if has_no_order(call, results):
             raise self._unsupported(
-                f"the aggregate {function.prettyName()!s} is not supported in a view",
-                "count, sum and avg are kept incrementally so far.",
-                function,
-            )
-        if call.isDistinct():
-            raise self._unsupported(
-                f"{text} is not supported in a view",
-                "Count over a view that selects DISTINCT values.",
+                f"the order of {text} is not stated",
+                "Sort it: sort_array(collect_list(x)), or listagg(x) WITHIN GROUP (ORDER BY x).",
                 function,
             )
         arguments = tuple(self._expression(e) for e in items(function.children()))
-        if name != "count" and not isinstance(
-            arguments[0].type, (ByteType, ShortType, IntegerType, LongType, DecimalType)
-        ):
-            kind = arguments[0].type.simpleString().upper()
-            raise self._unsupported(
-                f"{name} over {kind} is not supported in a view",
-                "A sum of inexact numbers drifts as rows come and go. Cast the argument, for "
-                "instance to DECIMAL(18,4).",
-                function,
-            )
-        condition = maybe(call.filter())
+        types = tuple(argument.type for argument in arguments)
+        condition = condition_of(call)
+        name = LINEAR.get(kind_of(call), str(function.prettyName()))
         counts_rows = (
             name == "count"
             and condition is None
+            and not call.isDistinct()
             and all(not argument.handle.nullable() for argument in arguments)
         )
         return AggregateFunction(
@@ -224,6 +263,8 @@ class Reader:
             arguments,
             self._expression(condition) if condition is not None else None,
             counts_rows,
+            not_a_sum(call, types),
+            is_ordered(call, types),
             call,
         )
 

@@ -17,22 +17,21 @@ def not_in(scala: Scala, node: Any) -> Any | None:
     and no ``y`` equals it: a plain anti join, after a filter by two facts about the subquery,
     which rarely change.
     """
-    single = scala.module("org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin")
+    single = scala.module(
+        "org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin"
+    )
     found = maybe(single.unapply(node))
     if found is None:
         return None
     (wanted,), (given,) = items(part(found, 0)), items(part(found, 1))
     left, right = node.left(), node.right()
-    count = scala.named(f"{EXPRESSIONS}.aggregate.Count")
-    one = scala.module(f"{EXPRESSIONS}.Literal").apply(1)
-    rows = alias(scala, count(scala.seq([one])).toAggregateExpression(), "rows")
-    values = alias(scala, count(scala.seq([given])).toAggregateExpression(), "values")
+    rows = alias(scala, count(scala), "rows")
+    values = alias(scala, count(scala, given), "values")
     counted = scala.logical(
         "Aggregate", scala.seq([]), scala.seq([rows, values]), right, scala.none
     )
     n, m = rows.toAttribute(), values.toAttribute()
-    zero = scala.expression("Cast", scala.module(f"{EXPRESSIONS}.Literal").apply(0), n.dataType(), scala.none, _ansi(scala))
-    empty = alias(scala, scala.expression("EqualTo", n, zero), "empty")
+    empty = alias(scala, scala.expression("EqualTo", n, long(scala, 0)), "empty")
     whole = alias(scala, scala.expression("EqualTo", n, m), "whole")
     facts = scala.logical("Project", scala.seq([empty, whole]), counted)
     both = join(scala, left, facts, "Inner")
@@ -42,9 +41,7 @@ def not_in(scala: Scala, node: Any) -> Any | None:
     return join(scala, bare, right, "LeftAnti", scala.expression("EqualTo", wanted, given))
 
 
-def join(
-    scala: Scala, left: Any, right: Any, kind: str, condition: Any | None = None
-) -> Any:
+def join(scala: Scala, left: Any, right: Any, kind: str, condition: Any | None = None) -> Any:
     """Return a Catalyst join of two plans; ``kind`` names the object of its type."""
     type_ = scala.module(f"{_PLANS}.{kind}")
     hint = scala.module("org.apache.spark.sql.catalyst.plans.logical.JoinHint").NONE()
@@ -57,6 +54,20 @@ def alias(scala: Scala, value: Any, name: str) -> Any:
     id_ = scala.named(f"{EXPRESSIONS}.NamedExpression").newExprId()
     none, empty = scala.none, scala.seq([])
     return scala.expression("Alias", value, name, id_, empty, none, empty)
+
+
+def count(scala: Scala, value: Any | None = None) -> Any:
+    """Return the call of ``count`` for a value, or for all rows."""
+    counted = scala.module(f"{EXPRESSIONS}.Literal").apply(1) if value is None else value
+    function = scala.named(f"{EXPRESSIONS}.aggregate.Count")(scala.seq([counted]))
+    return function.toAggregateExpression()
+
+
+def long(scala: Scala, value: int) -> Any:
+    """Return a constant of type BIGINT."""
+    constant = scala.module(f"{EXPRESSIONS}.Literal").apply(value)
+    type_ = scala.module("org.apache.spark.sql.types.LongType")
+    return scala.expression("Cast", constant, type_, scala.none, _ansi(scala))
 
 
 def _ansi(scala: Scala) -> Any:

@@ -38,11 +38,13 @@ class Transplant:
     # -- expressions -----------------------------------------------------------------------
 
     def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
-        """Name a value; with ``like`` (an attribute) also give it that attribute's id."""
+        """Name a value; with ``like`` (an attribute) give it that one's id and metadata as well."""
         of_id = self.scala.named(f"{EXPRESSIONS}.NamedExpression")
         id_ = like.exprId() if like is not None else of_id.newExprId()
-        empty, none = self.scala.seq([]), self.scala.none
-        return self.scala.expression("Alias", value, name, id_, empty, none, empty)
+        empty, metadata = self.scala.seq([]), self.scala.none
+        if like is not None:
+            metadata = self.scala.named("scala.Option").apply(like.metadata())
+        return self.scala.expression("Alias", value, name, id_, empty, metadata, empty)
 
     def literal(self, value: Any, type_: DataType) -> Any:
         """Return a constant; Python's None is a NULL of the type."""
@@ -143,6 +145,73 @@ class Transplant:
     def filter(self, condition: Any, child: Any) -> Any:
         """Return the rows of a plan for which a condition is true."""
         return self.scala.logical("Filter", condition, child)
+
+    def call(self, function: Any, condition: Any | None) -> Any:
+        """Return an aggregate call under the id of its result, for rows that meet a condition."""
+        if condition is not None:
+            given = function.filter()
+            if given.isDefined():
+                condition = self.scala.expression("And", condition, given.get())
+            function = self.scala.expression(
+                "aggregate.AggregateExpression",
+                function.aggregateFunction(),
+                function.mode(),
+                function.isDistinct(),
+                self.scala.named("scala.Option").apply(condition),
+                function.resultId(),
+            )
+        result = function.resultAttribute()
+        return self.alias(function, str(result.name()), result)
+
+    def aggregate(self, grouping: Sequence[Any], calls: Sequence[Any], child: Any) -> Any:
+        """Return one row per group: the grouping attributes, then the calls."""
+        seq = self.scala.seq
+        shown = seq([*grouping, *calls])
+        return self.scala.logical("Aggregate", seq(grouping), shown, child, self.scala.none)
+
+    def window(self, node: Any, partition: Sequence[Any], child: Any) -> Any:
+        """Return a Window node over another child, with other partitions."""
+        return self.scala.logical(
+            "Window",
+            node.windowExpressions(),
+            self.scala.seq(partition),
+            node.orderSpec(),
+            child,
+            self.scala.none,
+        )
+
+    def sorted(self, logical: Any, keys: Sequence[Any], order: Sequence[Any]) -> Any:
+        """Sort each partition by keys, then by an order, then by all that is left of a row."""
+        rest = [a if self._sorts(a) else self.hash([a]) for a in items(logical.output())]
+        orders = [self._ascending(key) for key in keys]
+        orders += [*order, *(self._ascending(value) for value in rest)]
+        return self.scala.logical(
+            "Sort",
+            self.scala.seq(orders),
+            False,  # noqa: FBT003
+            logical,
+            self.scala.none,
+        )
+
+    def _ascending(self, value: Any) -> Any:
+        ascending = self.scala.module(f"{EXPRESSIONS}.Ascending")
+        first = self.scala.module(f"{EXPRESSIONS}.NullsFirst")
+        return self.scala.expression("SortOrder", value, ascending, first, self.scala.seq([]))
+
+    def _sorts(self, attribute: Any) -> bool:
+        ordering = self.scala.module(f"{EXPRESSIONS}.RowOrdering")
+        return bool(ordering.isOrderable(attribute.dataType()))
+
+    def hashed(self, logical: Any, keys: Sequence[Any], partitions: int) -> Any:
+        """Put rows with equal keys into one partition, by Spark's own hash."""
+        number = self.scala.named("scala.Option").apply(partitions)
+        return self.scala.logical(
+            "RepartitionByExpression", self.scala.seq(keys), logical, number, self.scala.none
+        )
+
+    def rows(self, logical: Any) -> Any:
+        """Return what a plan over constants yields, as an Arrow table."""
+        return self.frame(logical).toArrow()
 
     def expand(self, node: plan.Expand, weight: Any, child: Any) -> Any:
         """Return an Expand that passes the weight on."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Matches,
         OuterJoin,
         SemiJoin,
+        TouchedGroups,
     )
     from headrace.types import ArrangementId, RelationId
 
@@ -31,6 +32,14 @@ class Source:
     """The delta of a stream, a table or another view."""
 
     plan: plan.Scan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """Rows that are written in the query: there when the view is made, and never change."""
+
+    name: str
+    plan: plan.Constant
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +98,21 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Recompute:
+    """Groups whose value Spark computes from all of their rows, wherever one has changed.
+
+    The operator's columns are called ``x0``, ``x1``, ... by the position of the attributes below.
+    """
+
+    name: str
+    plan: plan.Aggregate | plan.Window
+    operator: TouchedGroups
+    arrangements: tuple[ArrangementId, ...]
+    reason: str
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Output:
     """The view itself: its contents by key, and by that its changelog. ``key`` holds positions."""
 
@@ -99,8 +123,8 @@ class Output:
     child: Node
 
 
-Node = Source | Stateless | Sum | Join | Match | Aggregate
-Stateful = Join | Match | Aggregate | Output
+Node = Source | Constant | Stateless | Sum | Join | Match | Aggregate | Recompute
+Stateful = Join | Match | Aggregate | Recompute | Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +144,15 @@ class Circuit:
         """Return the nodes that keep arrangements, inputs first."""
         return tuple(n for n in self.nodes() if isinstance(n, Stateful))
 
+    def initial(self) -> frozenset[str]:
+        """Return the names of the nodes that have a row to publish before there is any input."""
+        return frozenset(
+            node.name
+            for node in self.nodes()
+            if isinstance(node, Constant)
+            or (isinstance(node, Aggregate | Recompute) and node.operator.is_global)
+        )
+
     def sources(self) -> tuple[Source, ...]:
         """Return the leaves."""
         return tuple(n for n in self.nodes() if isinstance(n, Source))
@@ -133,7 +166,7 @@ class Circuit:
 def inputs(node: Node | Output) -> tuple[Node, ...]:
     """Return the nodes whose deltas ``node`` takes."""
     match node:
-        case Source():
+        case Source() | Constant():
             return ()
         case Sum():
             return node.children

@@ -15,15 +15,17 @@ from headrace.circuit.accumulators import accumulators_of
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
+    Constant,
     Join,
     Match,
     Node,
     Output,
+    Recompute,
     Source,
     Stateless,
     Sum,
 )
-from headrace.circuit.properties import KeyOf, partitioning, unique_key
+from headrace.circuit.properties import KeyOf, partitioning, recompute_reason, unique_key
 from headrace.operators import (
     MATCHES,
     ROW,
@@ -37,6 +39,7 @@ from headrace.operators import (
     Pairs,
     RowKind,
     SemiJoin,
+    TouchedGroups,
     counts_layout,
 )
 from headrace.types import ArrangementId, RelationId, Schema, to_arrow
@@ -94,6 +97,8 @@ class _Builder:
         match query:
             case plan.Scan():
                 return Source(query)
+            case plan.Constant():
+                return Constant(self.name("constant"), query)
             case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate():
                 return Stateless(query, self.node(query.child))
             case plan.UnionAll():
@@ -101,7 +106,13 @@ class _Builder:
             case plan.Join():
                 return self.join(query)
             case plan.Aggregate():
-                return self.aggregate(query)
+                reason = recompute_reason(query)
+                if reason is None:
+                    return self.aggregate(query)
+                return self.recompute(query, query.group_keys, reason, always=not query.grouping)
+            case plan.Window():
+                reason = "window functions see all rows of their partition"
+                return self.recompute(query, query.partition, reason, always=False)
 
     def join(self, query: plan.Join) -> Join | Match:
         left, right = self.node(query.left), self.node(query.right)
@@ -116,9 +127,7 @@ class _Builder:
             left=sides[0],
             right=counts_layout(sides[1]) if semi else sides[1],
             left_output=tuple((n, n) for n in _own("l", query.left.attributes)),
-            right_output=()
-            if semi
-            else tuple((n, n) for n in _own("r", query.right.attributes)),
+            right_output=() if semi else tuple((n, n) for n in _own("r", query.right.attributes)),
             null_safe=(False,) * len(query.left_keys),
         )
         parts = ["left", "right"]
@@ -176,6 +185,20 @@ class _Builder:
         operator = LinearAggregate(layout) if keys else GlobalAggregate(layout)
         groups = (ArrangementId(f"{name}.groups"),)
         return Aggregate(name, query, operator, groups, accumulators, child)
+
+    def recompute(
+        self,
+        query: plan.Aggregate | plan.Window,
+        keys: tuple[plan.Expression, ...],
+        reason: str,
+        *,
+        always: bool,
+    ) -> Recompute:
+        child = self.node(query.child)
+        name = self.name("groups")
+        operator = TouchedGroups(side_layout("x", query.child.attributes, keys), always)
+        kept = (ArrangementId(f"{name}.rows"), ArrangementId(f"{name}.published"))
+        return Recompute(name, query, operator, kept[: len(operator.layouts)], reason, child)
 
     def name(self, kind: str) -> str:
         self.count += 1

@@ -9,10 +9,12 @@ from headrace.catalyst import plan
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
+    Constant,
     Join,
     Match,
     Node,
     Output,
+    Recompute,
     Source,
     Stateful,
     Stateless,
@@ -59,6 +61,8 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
         case Source():
             columns = ", ".join(a.name for a in node.plan.attributes)
             return f"Source {name_of(node.plan.relation)} ({columns})"
+        case Constant():
+            return "Constant rows"
         case Stateless():
             return _stateless(node.plan)
         case Sum():
@@ -78,8 +82,20 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             by = ", ".join(e.text for e in node.plan.grouping) or "()"
             calls = ", ".join(call.text for call in node.plan.functions)
             return f"LinearAggregate by ({by}): {calls or 'distinct keys'}"
+        case Recompute():
+            return _recomputed(node.plan)
         case Output():
             return "Integrate: the view's rows"
+
+
+def _recomputed(node: plan.Aggregate | plan.Window) -> str:
+    match node:
+        case plan.Aggregate():
+            by = ", ".join(e.text for e in node.grouping) or "()"
+            calls = ", ".join(call.text for call in node.functions)
+            return f"Aggregate by ({by}): {calls or 'distinct keys'}"
+        case plan.Window():
+            return f"Window {node.text}"
 
 
 def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -> str:
@@ -104,5 +120,8 @@ def _cost(node: Stateful) -> str:
             return "one lookup of the row's pairs; no recompute"
         case Aggregate():
             return "one lookup of its group's totals, up to two rows out; no recompute"
+        case Recompute():
+            scope = "its group" if node.operator.layout.key else "everything: there is one group"
+            return f"recomputes {scope}, since {node.reason}"
         case Output():
             return "one row written; no lookup, no recompute"

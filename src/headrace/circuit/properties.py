@@ -28,7 +28,9 @@ def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
         case plan.Aggregate():
             grouping = tuple(a.id for a in node.grouping_attributes)
             return renamed(grouping, node.results, node.attributes)
-        case plan.UnionAll() | plan.Expand() | plan.Generate():
+        case plan.Window():
+            return unique_key(node.child, key_of)
+        case plan.UnionAll() | plan.Expand() | plan.Generate() | plan.Constant():
             return None
 
 
@@ -39,17 +41,31 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
     None where rows may be anywhere.
     """
     match node:
-        case plan.Scan() | plan.UnionAll() | plan.Expand() | plan.Generate():
+        case plan.Scan() | plan.Constant() | plan.UnionAll() | plan.Expand() | plan.Generate():
+            return None
+        case plan.Window():
             return None
         case plan.Filter():
             return partitioning(node.child)
         case plan.Project():
             return _renamed_sets(partitioning(node.child), node.expressions, node.attributes)
+        case plan.Aggregate() if recompute_reason(node) is not None:
+            return None
         case plan.Aggregate():
             grouping = tuple(frozenset({a.id}) for a in node.grouping_attributes)
             return _renamed_sets(grouping, node.results, node.attributes)
         case plan.Join():
             return _by_join_key(node)
+
+
+def recompute_reason(node: plan.Aggregate) -> str | None:
+    """Say why the groups of an aggregate are computed anew where they change, if they are."""
+    if node.session is not None:
+        return "sessions merge and split as rows come and go"
+    for call in node.functions:
+        if call.not_a_sum is not None:
+            return f"{call.text} {call.not_a_sum}"
+    return None
 
 
 def _by_join_key(node: plan.Join) -> tuple[frozenset[int], ...] | None:

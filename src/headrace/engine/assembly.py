@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.worker import Chain, LeafTask, LogReader, OperatorTask
+from headrace.engine.worker import (
+    Chain,
+    ConstantTask,
+    LeafTask,
+    LogReader,
+    OperatorTask,
+    SeedTask,
+)
 from headrace.operators import OFFSET, StatefulOperator
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pyarrow as pa
 
     from headrace.catalog import Relation
     from headrace.catalyst.transplant import Transplant
@@ -58,6 +67,7 @@ class Program:
 
     plan: Any
     operators: tuple[str, ...]
+    constants: tuple[str, ...]
     arrangements: Mapping[ArrangementId, Layout]
     shares: frozenset[RelationId]
 
@@ -75,6 +85,8 @@ class Assembly:
     terminals: list[Any] = field(default_factory=list)
     """The plans that nothing else takes rows from."""
     operators: list[str] = field(default_factory=list)
+    initial: list[str] = field(default_factory=list)
+    """The constants of views that are being made."""
     arrangements: dict[ArrangementId, Layout] = field(default_factory=dict)
     shares: set[RelationId] = field(default_factory=set)
 
@@ -88,6 +100,7 @@ class Assembly:
         return Program(
             transplant.union(empty),
             tuple(self.operators),
+            tuple(self.initial),
             dict(self.arrangements),
             frozenset(self.shares),
         )
@@ -157,6 +170,23 @@ class Assembly:
             self.arrangements[id_] = layout
         self.operators.append(name)
         return OperatorTask(name, operator, arrangements, inputs, tuple(n for n, _ in output))
+
+    def seeded(
+        self, name: str, layout: Layout, keyed: Any, fields: list[tuple[str, DataType]]
+    ) -> Any:
+        """Add a row of weight 0 for an operator that has an answer before there is any input."""
+        types = dict(fields)
+        schema = spark_schema([(n, types[n]) for n in layout.schema.names])
+        seed = SeedTask(name, layout)
+        row = self.transplant.mapped(self.transplant.range(1), seed, schema)
+        return self.exchange(self.transplant.union([keyed, row]))
+
+    def constant(self, name: str, rows: pa.Table, fields: list[tuple[str, DataType]]) -> Any:
+        """Return rows that are there in the first step of a view, as ``c0``, ``c1``, ..."""
+        renamed = rows.rename_columns([n for n, _ in fields[:-1]])
+        task = ConstantTask(name, renamed)
+        self.initial.append(name)
+        return self.transplant.mapped(self.transplant.range(1), task, spark_schema(fields))
 
     def stepped(
         self, task: OperatorTask | Chain, below: Any, output: list[tuple[str, DataType]]

@@ -13,14 +13,13 @@ from headrace.catalog import Relation, Table, View
 from headrace.catalyst.planner import Analysed, Planner
 from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
-from headrace.circuit import Aggregate, Circuit, differentiate
+from headrace.circuit import Circuit, differentiate
 from headrace.engine.assembly import Assembly, Program
 from headrace.engine.failures import step_failure
 from headrace.engine.lowering import Lowering
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.worker import MANIFEST, LogReader, reports_of
 from headrace.errors import HeadraceError, Span
-from headrace.operators import GlobalAggregate
 from headrace.runtime.ports import StepPlan
 from headrace.spine import sync_directory
 
@@ -164,15 +163,9 @@ class Engine:
         return Transplant(self._session_for_few if few else self._session, self._scala)
 
     def _needs(self, program: Program, circuits: Iterable[Circuit]) -> StepPlan:
-        single = {
-            node.name
-            for circuit in circuits
-            for node in circuit.stateful()
-            if isinstance(node, Aggregate) and isinstance(node.operator, GlobalAggregate)
-        }
-        return StepPlan(
-            program.shares, program.arrangements, frozenset(single & set(program.operators))
-        )
+        initial = frozenset().union(*(circuit.initial() for circuit in circuits))
+        there = {*program.operators, *program.constants}
+        return StepPlan(program.shares, program.arrangements, initial & there)
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
         context = self.spark.sparkContext

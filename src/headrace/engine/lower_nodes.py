@@ -9,13 +9,24 @@ from pyspark.sql.types import LongType
 
 from headrace.catalyst import plan
 from headrace.catalyst.scala import items
-from headrace.circuit import Aggregate, Join, Kind, Match, Node, Source, Stateless, Sum
+from headrace.circuit import (
+    Aggregate,
+    Constant,
+    Join,
+    Kind,
+    Match,
+    Node,
+    Recompute,
+    Source,
+    Stateless,
+    Sum,
+)
 from headrace.circuit.accumulators import ROWS
-from headrace.engine.assembly import Assembly, Frame, Tail, spark_schema
+from headrace.engine.assembly import Assembly, Frame, Tail
 from headrace.engine.lower_joins import joined, matched
-from headrace.engine.worker import SeedTask
+from headrace.engine.lower_recompute import recomputed
 from headrace.operators import GlobalAggregate
-from headrace.zset import HASH, WEIGHT, Layout
+from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
@@ -24,10 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Lowers nodes whose inputs are the deltas of the relations in ``known``."""
+    """Lowers nodes whose inputs are the deltas of the relations in ``known``.
+
+    Constants have rows only where a view is being filled.
+    """
 
     assembly: Assembly
     known: frozenset[RelationId]
+    filling: bool
 
     @property
     def transplant(self) -> Transplant:
@@ -39,6 +54,8 @@ class Nodes:
         match node:
             case Source():
                 return self._source(node) if node.plan.relation in self.known else None
+            case Constant():
+                return self._constant(node) if self.filling else None
             case Stateless():
                 below = self.node(node.child)
                 return None if below is None else self._stateless(node, below)
@@ -49,6 +66,9 @@ class Nodes:
             case Match():
                 below = self.node(node.child)
                 return None if below is None else matched(self.assembly, node, below)
+            case Recompute():
+                below = self.node(node.child)
+                return None if below is None else recomputed(self.assembly, node, below)
             case Aggregate():
                 return self._aggregate(node)
 
@@ -123,7 +143,7 @@ class Nodes:
         types += [(WEIGHT, long), (ROWS, long)]
         types += [(a.column, a.type) for a in node.accumulators.columns]
         if isinstance(node.operator, GlobalAggregate):
-            keyed = self._seeded(node.name, node.operator.increments, keyed, types)
+            keyed = self.assembly.seeded(node.name, node.operator.increments, keyed, types)
         inputs = ((HASH, *dict(named_keys), WEIGHT, *dict(added)),)
         task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
         grouped = self.assembly.stepped(task, keyed, types)
@@ -151,14 +171,21 @@ class Nodes:
         plan_ = transplant.project([*named, weight, hash_], plan_)
         return Frame(plan_, weight, hash_)
 
-    def _seeded(
-        self, name: str, layout: Layout, keyed: Any, types: list[tuple[str, DataType]]
-    ) -> Any:
-        fields = dict(types)
-        schema = spark_schema([(n, fields[n]) for n in layout.schema.names])
-        seed = SeedTask(name, layout.schema)
-        row = self.transplant.mapped(self.transplant.range(1), seed, schema)
-        return self.assembly.exchange(self.transplant.union([keyed, row]))
+    def _constant(self, node: Constant) -> Frame:
+        """Have the rows of a constant, and name them."""
+        transplant, attributes = self.transplant, node.plan.attributes
+        one = transplant.alias(transplant.literal(1, LongType()), "__one")
+        rows = transplant.rows(
+            transplant.project([*items(node.plan.handle.output()), one], node.plan.handle)
+        )
+        fields: list[tuple[str, DataType]] = [(f"c{i}", a.type) for i, a in enumerate(attributes)]
+        fields += [("__one", LongType()), (WEIGHT, LongType())]
+        below = self.assembly.constant(node.name, rows, fields)
+        columns = transplant.output(below)
+        named = [
+            transplant.alias(columns[f"c{i}"], a.name, a.handle) for i, a in enumerate(attributes)
+        ]
+        return self.assembly.weighted(named, columns[WEIGHT], below)
 
     def _source(self, node: Source) -> Frame:
         """Give a relation's delta the ids that the view's expressions refer to."""

@@ -57,12 +57,12 @@ class Lowering:
             if isinstance(relation, Table):
                 self._table(relation)
         for circuit in reached:
-            self._view(circuit, frozenset(known))
+            self._view(circuit, frozenset(known), filling=False)
         return self.assembly.program()
 
     def stored(self, circuit: Circuit) -> Program:
         """Return the program that fills one view from what its inputs have stored."""
-        self._view(circuit, circuit.reads)
+        self._view(circuit, circuit.reads, filling=True)
         return self.assembly.program()
 
     def _table(self, table: Table) -> None:
@@ -99,9 +99,9 @@ class Lowering:
             kept = self.transplant.exchange(kept, HASH, self.assembly.partitions)
         self.assembly.frames[relation] = (kept, names)
 
-    def _view(self, circuit: Circuit, known: frozenset[RelationId]) -> None:
+    def _view(self, circuit: Circuit, known: frozenset[RelationId], *, filling: bool) -> None:
         output = circuit.output
-        frame = Nodes(self.assembly, known).node(output.child)
+        frame = Nodes(self.assembly, known, filling).node(output.child)
         if frame is None:
             return
         attributes = output.child.plan.attributes

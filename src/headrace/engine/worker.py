@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from headrace.operators import StatefulOperator
     from headrace.types import ArrangementId, RelationId
+    from headrace.zset import Layout
 
 MANIFEST = "headrace.step"
 """The local property that holds the path of the step's manifest."""
@@ -122,15 +123,35 @@ class SeedTask:
     """Yield one row of weight 0 for a global aggregate that has to be initialised."""
 
     operator: str
-    schema: pa.Schema
+    layout: Layout
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Ignore the input."""
         for _ in batches:
             pass
         if self.operator in current_step().initialise:
-            zeros = {field.name: pa.array([0], field.type) for field in self.schema}
-            yield pa.RecordBatch.from_pydict(zeros, schema=self.schema)
+            absent = set(self.layout.columns.names)
+            row = {
+                field.name: pa.array([None if field.name in absent else 0], field.type)
+                for field in self.layout.schema
+            }
+            yield pa.RecordBatch.from_pydict(row, schema=self.layout.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantTask:
+    """Yield rows that are written in a query, each once, in the first step of its view."""
+
+    name: str
+    rows: pa.Table
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Ignore the input."""
+        for _ in batches:
+            pass
+        if self.name in current_step().initialise:
+            ones = pa.array([1] * self.rows.num_rows, pa.int64())
+            yield from self.rows.append_column(WEIGHT, ones).to_batches()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.operators.semi_join import SemiJoin
+from headrace.operators.touched_groups import PRESENT, VERSION, TouchedGroups
 from headrace.operators.upsert import OFFSET, Upsert
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "INIT",
     "MATCHES",
     "OFFSET",
+    "PRESENT",
     "ROW",
     "ROWS",
+    "VERSION",
     "Emits",
     "GlobalAggregate",
     "InnerJoin",
@@ -32,6 +35,7 @@ __all__ = [
     "SemiJoin",
     "StatefulOperator",
     "Step",
+    "TouchedGroups",
     "Upsert",
     "counts_layout",
 ]

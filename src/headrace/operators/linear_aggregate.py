@@ -52,6 +52,11 @@ class LinearAggregate(StatefulOperator):
             raise HeadraceError(Code.INTERNAL, "a group is not identified by all of its key")
 
     @property
+    def is_global(self) -> bool:
+        """Whether there is an answer before there is any input."""
+        return False
+
+    @property
     def layouts(self) -> tuple[Layout]:
         """The totals by group."""
         return (self.layout,)
@@ -87,6 +92,11 @@ class GlobalAggregate(StatefulOperator):
     def __post_init__(self) -> None:
         if self.increments.columns.names:
             raise HeadraceError(Code.INTERNAL, "a global aggregate has a key")
+
+    @property
+    def is_global(self) -> bool:
+        """Whether there is an answer before there is any input."""
+        return True
 
     @property
     def layouts(self) -> tuple[Layout]:

@@ -49,13 +49,10 @@ class OuterJoin(StatefulOperator):
         """Return the pairs and lone rows that come and go, and what is kept."""
         sides = (self.pairs.left, self.pairs.right)
         changes = [
-            ZSet.of(side, given).consolidated()
-            for side, given in zip(sides, inputs, strict=True)
+            ZSet.of(side, given).consolidated() for side, given in zip(sides, inputs, strict=True)
         ]
         matchable = [self.pairs.matchable(rows) for rows in changes]
-        left, right = (
-            rows.filter(kept) for rows, kept in zip(changes, matchable, strict=True)
-        )
+        left, right = (rows.filter(kept) for rows, kept in zip(changes, matchable, strict=True))
         output = [self.pairs.change(left, right, (before[0], before[1]))]
         counts = list(before[2:])
         updates = [left, right]
@@ -65,8 +62,6 @@ class OuterJoin(StatefulOperator):
             other = counted((right, left)[index])
             lone = moved((left, right)[index], before[index], other, counts.pop(0)).unmatched
             null_keys = changes[index].filter(~matchable[index])
-            output += [
-                self.pairs.alone(rows, is_left=index == 0) for rows in (lone, null_keys)
-            ]
+            output += [self.pairs.alone(rows, is_left=index == 0) for rows in (lone, null_keys)]
             updates.append(other)
         return Step(pa.concat_tables(output), tuple(updates))

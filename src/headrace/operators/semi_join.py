@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.operators.pairs import Pairs
     from headrace.spine import Spine
 
+
 @dataclass(frozen=True)
 class SemiJoin(StatefulOperator):
     """Emit rows of the left by whether the right has a row with an equal key.

@@ -1,0 +1,129 @@
+"""Lowering what Spark computes anew for the groups touched: aggregates of all kinds, windows.
+
+The operator yields the rows of each touched group as they were and as they are. Spark evaluates
+the query's own node on them, with the version as one more key, and the weight of a result follows
+from its version. Rows are sorted in full before, so that equal groups give equal results, whatever
+order Spark or history would have put them in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import BooleanType, LongType
+
+from headrace.catalyst import plan
+from headrace.catalyst.scala import items
+from headrace.engine.assembly import Assembly, Frame
+from headrace.operators import PRESENT, VERSION
+from headrace.zset import HASH, WEIGHT
+
+if TYPE_CHECKING:
+    from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import Recompute
+    from headrace.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The rows of the touched groups, under the ids of their attributes."""
+
+    plan: Any
+    version: Any
+    present: Any
+
+
+def recomputed(assembly: Assembly, node: Recompute, below: Frame) -> Frame:
+    """Lower a recomputation over the delta of its input."""
+    match node.plan:
+        case plan.Aggregate():
+            return _aggregate(assembly, node, node.plan, below)
+        case plan.Window():
+            return _window(assembly, node, node.plan, below)
+
+
+def _touched(
+    assembly: Assembly, node: Recompute, keys: tuple[plan.Expression, ...], below: Frame
+) -> _Touched:
+    transplant = assembly.transplant
+    attributes = node.plan.child.attributes
+    layout = node.operator.layout
+    found = {f"x{i}": (a.type, a.handle) for i, a in enumerate(attributes)}
+    for name, key in zip(layout.key, keys, strict=True):
+        found.setdefault(name, (key.type, key.handle))
+    names = layout.columns.names
+    columns = [(name, found[name][1]) for name in names]
+    handles = [key.handle for key in keys]
+    keyed = assembly.keyed(below, handles, columns, [], there=False)
+    types: list[tuple[str, DataType]] = [(HASH, LongType())]
+    types += [(name, found[name][0]) for name in names]
+    if node.operator.is_global:
+        keyed = assembly.seeded(node.name, layout, keyed, [*types, (WEIGHT, LongType())])
+    types += [(VERSION, LongType()), (PRESENT, BooleanType())]
+    task = assembly.task(
+        node.name, node.operator, node.arrangements, ((HASH, *names, WEIGHT),), types
+    )
+    rows = assembly.stepped(task, keyed, types)
+    output = transplant.output(rows)
+    named = [transplant.alias(output[f"x{i}"], a.name, a.handle) for i, a in enumerate(attributes)]
+    version, present = output[VERSION], output[PRESENT]
+    return _Touched(transplant.project([*named, version, present], rows), version, present)
+
+
+def _together(
+    assembly: Assembly, rows: Any, keys: list[Any], order: list[Any], *, ordered: bool
+) -> Any:
+    """Have Spark know that a group is in one place and, if need be, sort its rows in full.
+
+    ``keys`` end with the version, which two rows of one group may differ in.
+    """
+    transplant = assembly.transplant
+    if len(keys) == 1:
+        rows = transplant.gather(rows)
+    elif assembly.partitions > 1:
+        rows = transplant.hashed(rows, keys[:-1], assembly.partitions)
+    return transplant.sorted(rows, keys, order) if ordered else rows
+
+
+def _aggregate(assembly: Assembly, node: Recompute, query: plan.Aggregate, below: Frame) -> Frame:
+    transplant = assembly.transplant
+    touched = _touched(assembly, node, query.group_keys, below)
+    there = {a.id for a in query.child.attributes}
+    computed = [
+        transplant.alias(key.handle, a.name, a.handle)
+        for key, a in zip(query.grouping, query.grouping_attributes, strict=True)
+        if a.id not in there
+    ]
+    own = [a.handle for a in query.child.attributes]
+    rows = transplant.project([*own, *computed, touched.version, touched.present], touched.plan)
+    grouping = [a.handle for a in query.grouping_attributes]
+    keys = [g for i, g in enumerate(grouping) if i != query.session]
+    ordered = any(call.ordered for call in query.functions)
+    rows = _together(assembly, rows, [*keys, touched.version], [], ordered=ordered)
+    condition = touched.present if node.operator.is_global else None
+    calls = [transplant.call(f.handle, condition) for f in query.functions]
+    whole = transplant.aggregate([*grouping, touched.version], calls, rows)
+    named = [e.handle for e in query.results]
+    return _weighted(transplant, named, touched.version, whole)
+
+
+def _window(assembly: Assembly, node: Recompute, query: plan.Window, below: Frame) -> Frame:
+    transplant = assembly.transplant
+    touched = _touched(assembly, node, query.partition, below)
+    partition = [key.handle for key in query.partition]
+    order = items(query.handle.orderSpec())
+    keys = [*partition, touched.version]
+    rows = _together(assembly, touched.plan, keys, order, ordered=True)
+    windowed = transplant.window(query.handle, keys, rows)
+    named = [a.handle for a in query.attributes]
+    return _weighted(transplant, named, touched.version, windowed)
+
+
+def _weighted(transplant: Transplant, named: list[Any], version: Any, below: Any) -> Frame:
+    """Give rows as they are the weight 1, and rows as they were -1."""
+    long = LongType()
+    is_new = transplant.scala.expression("EqualTo", version, transplant.literal(1, long))
+    one, minus = transplant.literal(1, long), transplant.literal(-1, long)
+    weight = transplant.alias(transplant.scala.expression("If", is_new, one, minus), WEIGHT)
+    return Frame(transplant.project([*named, weight], below), weight.toAttribute())

@@ -1,0 +1,128 @@
+"""Groups whose value Spark computes anew: window functions, sessions, percentiles, collections.
+
+For a function ``f`` of all rows of a group there is no shorter way than to compute it again, but
+only for the groups in which a row has changed::
+
+    Δ f(a) = f(a + Δa) - f(a), over the groups of Δa
+
+This operator keeps the rows, and yields those of the touched groups as they were and as they are;
+Spark evaluates ``f`` on both, and the difference of the two is the change of the answer.
+
+State: the input, by the key of its group.
+Cost per epoch: O(|Δ| log n), plus all rows of the touched groups, twice.
+NULL: the NULLs of a key are one group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.operators.protocol import StatefulOperator, Step
+from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
+
+if TYPE_CHECKING:
+    from headrace.spine import Spine
+
+VERSION = "__version"
+"""The output column that tells the rows as they were (0) from the rows as they are (1)."""
+
+PRESENT = "__present"
+"""The output column that is false for a row that only stands for a group without rows."""
+
+
+@dataclass(frozen=True)
+class TouchedGroups(StatefulOperator):
+    """Yield the rows of the groups touched, each as often as it is there, before and after.
+
+    ``layout``: the key is that of the group, the identity the whole row. The output has ``__hash``,
+    the columns of the layout, ``__version`` and ``__present``, and no weights. With ``always``,
+    for a function without groups, both versions have a further row that is not present, so that
+    there is an answer over no rows: but for the version before the first step, which has none.
+    """
+
+    layout: Layout
+    always: bool = False
+
+    def __post_init__(self) -> None:
+        if self.layout.summed.names != [WEIGHT]:
+            raise HeadraceError(Code.INTERNAL, "the rows of a group have accumulators")
+        if self.always and self.layout.key:
+            raise HeadraceError(Code.INTERNAL, "a global aggregate has a key")
+
+    @property
+    def is_global(self) -> bool:
+        """Whether there is an answer before there is any input."""
+        return self.always
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The rows by group and, with ``always``, one row once there is an answer."""
+        return (self.layout, _PUBLISHED) if self.always else (self.layout,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the output."""
+        return pa.schema(
+            [
+                self.layout.schema.field(HASH),
+                *self.layout.columns,
+                pa.field(VERSION, pa.int64()),
+                pa.field(PRESENT, pa.bool_()),
+            ]
+        )
+
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+        """Return both versions of the groups touched, and the consolidated input."""
+        change = ZSet.of(self.layout, inputs[0]).consolidated()
+        touched = change.take(_first_of_keys(change))
+        _, old = before[0].lookup(touched.hashes, touched.keys)
+        _, new = before[0].plus(change).lookup(touched.hashes, touched.keys)
+        versions = [self._version(old, 0), self._version(new, 1)]
+        if not self.always:
+            return Step(pa.concat_tables(versions), (change,))
+        _, published = before[1].lookup(np.zeros(1, np.int64), [])
+        first = published.rows == 0
+        if change.rows == 0 and not first:
+            return Step(self.schema.empty_table(), (change, ZSet.empty(_PUBLISHED)))
+        versions += [] if first else [self._stand_in(0)]
+        versions.append(self._stand_in(1))
+        row = {HASH: [0], WEIGHT: [1]} if first else {HASH: [], WEIGHT: []}
+        publish = ZSet(_PUBLISHED, pa.table(row, schema=_PUBLISHED.schema))
+        return Step(pa.concat_tables(versions), (change, publish))
+
+    def _version(self, rows: ZSet, version: int) -> pa.Table:
+        """Return rows as often as they are there."""
+        weights = rows.weights
+        if (weights < 0).any():
+            raise HeadraceError(
+                Code.INTERNAL,
+                "a group has a negative number of a row",
+                detail="The input of the view deletes a row that was never inserted.",
+            )
+        if (weights != 1).any():
+            rows = rows.take(np.repeat(np.arange(rows.rows), weights))
+        table = rows.table.drop_columns([WEIGHT])
+        table = table.append_column(VERSION, pa.array(np.full(rows.rows, version, np.int64)))
+        present = pa.array(np.ones(rows.rows, np.bool_))
+        return table.append_column(PRESENT, present).cast(self.schema)
+
+    def _stand_in(self, version: int) -> pa.Table:
+        given = {HASH: [0], VERSION: [version], PRESENT: [False]}
+        row = {field.name: given.get(field.name, [None]) for field in self.schema}
+        return pa.table(row, schema=self.schema)
+
+
+_PUBLISHED = Layout((), pa.schema([]), pa.schema([pa.field(WEIGHT, pa.int64())]))
+
+
+def _first_of_keys(rows: ZSet) -> np.ndarray:
+    """Return the position of one row of each key, in order."""
+    if not rows.layout.key:
+        return np.arange(min(1, rows.rows))
+    _, first = np.unique(row_codes(rows.keys, rows.rows), return_index=True)
+    return np.sort(first)

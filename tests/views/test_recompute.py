@@ -1,0 +1,114 @@
+"""Aggregates of all kinds, window functions and sessions: groups that Spark computes anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from histories import History
+
+pytestmark = pytest.mark.spark
+
+AGGREGATES = {
+    "extrema": "SELECT k, min(v) AS a, max(v) AS b, min(s) AS c, max(m) AS d FROM a GROUP BY k",
+    "extrema_of_all": "SELECT min(v) AS a, max(s) AS b, count(*) AS n FROM a",
+    "distinct_one": "SELECT k, count(DISTINCT v) AS n FROM a GROUP BY k",
+    "distinct_many": """SELECT k, count(DISTINCT v) AS n, sum(DISTINCT v) AS t, count(DISTINCT s) AS m,
+        max(v) AS b, count(*) AS c FROM a GROUP BY k""",
+    "distinct_of_all": "SELECT count(DISTINCT k, s) AS n, avg(DISTINCT v) AS m FROM a",
+    "distinct_filtered": """SELECT k, count(DISTINCT v) FILTER (WHERE v > 3) AS n,
+        count(*) FILTER (WHERE s = 'a') AS m FROM a GROUP BY k""",
+    "booleans": """SELECT k, bool_and(v > 3) AS a, bool_or(v > 30) AS b, every(s = 'a') AS c,
+        bit_xor(v) AS x FROM a GROUP BY k""",
+    "moments": """SELECT k, round(stddev(v), 6) AS sd, round(var_pop(v), 6) AS vp,
+        round(corr(v, m), 4) AS c FROM a GROUP BY k""",
+    "percentiles": """SELECT k, percentile(v, 0.5) AS p, median(v) AS m, percentile(v, array(0.1, 0.9)) AS q,
+        percentile_cont(0.3) WITHIN GROUP (ORDER BY v) AS pc FROM a GROUP BY k""",
+    "lists": """SELECT k, sort_array(collect_list(v)) AS l, sort_array(collect_set(s)) AS t,
+        size(collect_set(v)) AS n FROM a GROUP BY k""",
+    "list_of_all": "SELECT sort_array(collect_list(v)) AS l FROM a",
+    "texts": "SELECT k, listagg(s, ',') WITHIN GROUP (ORDER BY s) AS l FROM a GROUP BY k",
+    "max_by_": "SELECT k, max_by(s, struct(v, s)) AS x, min_by(v, struct(v, s)) AS y FROM a GROUP BY k",
+    "rolled": "SELECT k, s, max(v) AS m, count(*) AS n FROM a GROUP BY ROLLUP (k, s)",
+    "cubed": "SELECT k, s, count(DISTINCT v) AS n, grouping_id() AS g FROM a GROUP BY CUBE (k, s)",
+    "sets": "SELECT k, s, sum(v) AS n FROM a GROUP BY GROUPING SETS ((k), (s), ())",
+    "having_": "SELECT k, max(v) AS m FROM a GROUP BY k HAVING min(v) < 5 AND count(*) > 1",
+    "pivoted": "SELECT * FROM (SELECT k, s, v FROM a) PIVOT (sum(v) FOR s IN ('a', 'b'))",
+    "doubles": "SELECT k, round(sum(f), 6) AS s, round(avg(f), 6) AS a, max(f) AS b FROM d GROUP BY k",
+    "approximate": "SELECT k, approx_count_distinct(v) AS n FROM a GROUP BY k",
+    "tried": "SELECT k, try_sum(v) AS n FROM a GROUP BY k",
+}
+
+WINDOWS = {
+    "numbered": "SELECT id, k, row_number() OVER (PARTITION BY k ORDER BY v, id) AS r FROM a",
+    "ranked": """SELECT id, rank() OVER (PARTITION BY k ORDER BY v) AS r,
+        dense_rank() OVER (PARTITION BY k ORDER BY v DESC) AS d,
+        percent_rank() OVER (PARTITION BY k ORDER BY v) AS p,
+        ntile(3) OVER (PARTITION BY k ORDER BY v, id) AS t FROM a""",
+    "neighbours": """SELECT id, lag(v) OVER (PARTITION BY k ORDER BY id) AS p,
+        lead(v, 2, -1) OVER (PARTITION BY k ORDER BY id) AS n,
+        first_value(v) OVER (PARTITION BY k ORDER BY id) AS f,
+        nth_value(v, 2) OVER (PARTITION BY k ORDER BY id) AS s FROM a""",
+    "framed": """SELECT id, sum(v) OVER (PARTITION BY s ORDER BY id ROWS 2 PRECEDING) AS a,
+        count(*) OVER (PARTITION BY s ORDER BY v RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS b,
+        max(v) OVER (PARTITION BY k) AS m, avg(v) OVER (PARTITION BY s ORDER BY id) AS r FROM a""",
+    "of_all": "SELECT id, sum(v) OVER (ORDER BY id) AS t, count(*) OVER () AS n FROM a WHERE k < 8",
+    "top": """SELECT k, id, v FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC, id) AS r
+        FROM a) WHERE r <= 2""",
+    "top_ranked": """SELECT k, id FROM (SELECT *, rank() OVER (PARTITION BY k ORDER BY v) AS r
+        FROM a) WHERE r <= 2""",
+    "of_bag": """SELECT k, v, dense_rank() OVER (PARTITION BY k ORDER BY v) AS r,
+        sum(v) OVER (PARTITION BY k) AS t FROM b""",
+    "of_aggregate": """SELECT k, n, rank() OVER (ORDER BY n) AS r
+        FROM (SELECT k, count(*) AS n FROM b GROUP BY k)""",
+    "share": "SELECT k, sum(v) * 100 / sum(sum(v)) OVER () AS p FROM b GROUP BY k",
+}
+
+SUBQUERIES = {
+    "maximum": "SELECT id, (SELECT max(v) FROM b) AS m FROM a",
+    "above": "SELECT id FROM a WHERE v > (SELECT avg(v) FROM b)",
+    "correlated": "SELECT id, (SELECT sum(b.v) FROM b WHERE b.k = a.k) AS t FROM a",
+    "counted": "SELECT id, (SELECT count(*) FROM b WHERE b.k = a.k) AS n FROM a",
+    "count_above": "SELECT id FROM a WHERE (SELECT count(*) FROM b WHERE b.k = a.k AND b.v > 5) = 0",
+    "in_having": "SELECT k, sum(v) AS t FROM a GROUP BY k HAVING sum(v) > (SELECT avg(v) FROM b)",
+    "in_result": "SELECT k, sum(v) / (SELECT count(*) + 1 FROM b) AS t FROM a GROUP BY k",
+    "of_all": "SELECT sum(v) + (SELECT count(*) FROM b) AS t FROM a",
+    "single": "SELECT id, (SELECT s FROM a x WHERE x.id = 3) AS s FROM a",
+    "exists_": "SELECT id FROM a WHERE EXISTS (SELECT 1 FROM b WHERE v > 30)",
+    "itself": "SELECT id FROM a WHERE v = (SELECT max(v) FROM a y WHERE y.k = a.k)",
+    "lateral_": "SELECT a.id, x.t FROM a, LATERAL (SELECT sum(b.v) AS t FROM b WHERE b.k = a.k) x",
+    "lateral_top": """SELECT a.id, x.v FROM a,
+        LATERAL (SELECT v FROM b WHERE b.k = a.k ORDER BY v LIMIT 2) x""",
+    "nested": """SELECT id FROM a WHERE v > (SELECT avg(v) FROM b
+        WHERE b.v < (SELECT max(v) FROM a))""",
+    "twice": """WITH t AS (SELECT k, sum(v) AS t FROM b GROUP BY k)
+        SELECT k, t FROM t WHERE t = (SELECT max(t) FROM t)""",
+}
+
+BAGS = {
+    "union_": "SELECT k, v FROM a UNION SELECT k, v FROM b",
+    "intersect_all": "SELECT k, v FROM a INTERSECT ALL SELECT k, v FROM b",
+    "except_all": "SELECT k FROM b EXCEPT ALL SELECT k FROM a",
+    "minus_": "SELECT k, s FROM a MINUS SELECT k, s FROM b",
+    "mixed": "(SELECT k FROM a UNION ALL SELECT k FROM b) EXCEPT (SELECT v FROM b)",
+    "constants": "SELECT a.id, x.n FROM a JOIN (VALUES (1, 'one'), (2, 'two')) AS x(k, n) ON a.k = x.k",
+    "with_constants": "SELECT k FROM b UNION ALL SELECT 100 AS k",
+    "left_of_constants": """SELECT x.k, count(b.v) AS n FROM (VALUES (1), (2), (3)) AS x(k)
+        LEFT JOIN b ON b.k = x.k GROUP BY x.k""",
+}
+
+
+@pytest.mark.parametrize(
+    "views", [AGGREGATES, WINDOWS, SUBQUERIES, BAGS], ids=["groups", "windows", "scalars", "bags"]
+)
+def test_groups_are_computed_anew_where_they_change(oracle, views):
+    run = oracle(rows_per_change=2000)
+    run.table("a", "id INT, k INT, v INT, s STRING, m DECIMAL(10,2)", key="id")
+    run.table("b", "k INT, v INT, s STRING")
+    run.stream("d", "k INT, f DOUBLE")
+    for name, query in views.items():
+        run.view(name, query)
+    history = History(run, 11, domain=25)
+    history.life(["a", "b"], most=60)
+    run.insert("d", [(1, 0.1), (1, 0.2), (2, None), (2, float("nan")), (None, -0.5), (None, 0.25)])
+    run.epoch()
+    run.finish()
