@@ -55,6 +55,9 @@ _DATA_RULES = (
 )
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 
+# It makes one subquery of several, of which each would then compute what all others need.
+_MERGING = "org.apache.spark.sql.execution.planmerging.MergeSubplans"
+
 
 @dataclass(frozen=True, slots=True)
 class Analysed:
@@ -88,7 +91,7 @@ class Planner:
         self.spark = self.spark.newSession()
         self.spark.conf.set(
             "spark.sql.optimizer.excludedRules",
-            ",".join(f"{_OPTIMIZER}.{rule}" for rule in _DATA_RULES),
+            ",".join([*(f"{_OPTIMIZER}.{rule}" for rule in _DATA_RULES), _MERGING]),
         )
         self.scala = Scala(self.spark.sparkContext._jvm)  # noqa: SLF001
 
@@ -148,8 +151,8 @@ class Planner:
         schema = StructType.fromJson(json.loads(analysed.schema().json()))
         reads = {
             self._relations[leaf.rdd().id()]
-            for leaf in items(optimised.collectLeaves())
-            if leaf.nodeName() == "LogicalRDD"
+            for leaf, kind in nodes(optimised)
+            if kind == "LogicalRDD"
         }
         return Analysed(Schema.of_spark(schema), tuple(sorted(reads)), optimised)
 

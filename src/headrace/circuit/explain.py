@@ -35,6 +35,18 @@ def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes
     return list(_lines(circuit.output, 0, name_of, sizes))
 
 
+def summary(circuit: Circuit) -> str:
+    """Say in one sentence whether the work of an epoch follows its changes."""
+    recomputed = [node for node in circuit.stateful() if isinstance(node, Recompute)]
+    if not recomputed:
+        return "No part is recomputed: the work of an epoch follows its changes."
+    whole = sum(not node.operator.layout.key for node in recomputed)
+    said = f"{len(recomputed)} operators recompute the groups in which a row has changed"
+    if whole:
+        return f"{said}; {whole} of them have one group, which is all of their input."
+    return f"{said}; no view is recomputed whole."
+
+
 def _lines(
     node: Node | Output, depth: int, name_of: Callable[[RelationId], str], sizes: Sizes
 ) -> Iterator[str]:

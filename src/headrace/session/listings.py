@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.catalog import Relation, Stream, Table, View, key_of
 from headrace.circuit import Circuit, rows_of
-from headrace.circuit.explain import explain
+from headrace.circuit.explain import explain, summary
 from headrace.errors import HeadraceError
 from headrace.session.instance import HIDDEN, Instance
 from headrace.session.results import Progress, Result
@@ -240,7 +240,7 @@ class Listings:
                 return [*lines, "-- not maintainable as a view", *str(error).split("\n")]
         sizes = self._sizes(existing)
         lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, sizes)]
-        return [*lines, "", "No part is recomputed: the work of an epoch follows its changes."]
+        return [*lines, "", summary(circuit)]
 
     def _circuit(self, existing: View | None, analysed: Any, span: Any) -> Circuit:
         engine = self.instance.engine
