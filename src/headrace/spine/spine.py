@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import Code, HeadraceError
+from headrace.spine.first_rows import FIRST_READ, Rank, Ranked, heads, ranked
 from headrace.spine.open_runs import open_run
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
@@ -91,6 +93,42 @@ class Spine:
         probes, found = self.rows_of(rows)
         weights[probes] = found.weights
         return weights
+
+    def first_rows(
+        self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank = Rank.ROW_NUMBER
+    ) -> Ranked:
+        """Return the rows of the given keys whose rank is at most ``count``, without the others.
+
+        Keys are asked for as in :meth:`lookup`. With ``ROW_NUMBER`` these are the first rows that
+        have ``count`` copies together, the last of them perhaps more than are needed; with
+        ``RANK`` also those that tie with the last of them, and with ``DENSE_RANK`` the rows of the
+        first ``count`` values of the order. Copies of a row with a negative weight are none.
+        Probes ascend by hash; the rows of each are in the order of the layout, which has one.
+        About O(r log n + r c) for each key, with r runs and c rows returned, whatever the key has.
+        """
+        if not self.layout.order:
+            raise HeadraceError(Code.INTERNAL, "the first rows of an arrangement without order")
+        order, hashes = _ascending(hashes)
+        if order is not None:
+            keys = [values.take(pa.array(order)) for values in keys]
+        start = np.searchsorted(hashes, self.low)
+        pending = np.arange(start, max(start, np.searchsorted(hashes, self.high, "right")))
+        most = min(count if rank is Rank.ROW_NUMBER else count + 1, FIRST_READ)
+        found = Ranked.none(self.layout)
+        while len(pending):
+            probes, rows, read = heads(self.runs, self.layout, hashes[pending], most)
+            self.reads.rows += read
+            asked = [values.take(pa.array(pending)) for values in keys]
+            part, short = ranked(self.layout, probes, rows, asked, rank, count)
+            unanswered = np.zeros(len(pending), np.bool_)
+            unanswered[short] = True
+            part = part.where(~unanswered[part.probes])
+            found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
+            pending = pending[short]
+            most *= 2
+        rows = _with_hashes(found.rows, hashes[found.probes])
+        probes = found.probes if order is None else order[found.probes]
+        return Ranked(probes, rows, found.ranks)
 
     def scan(self, batch_rows: int) -> Iterator[ZSet]:
         """Yield the contents, consolidated, in parts of ascending hash; no part is empty.
