@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from headrace.catalyst import plan
     from headrace.circuit.accumulators import Accumulators
-    from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
+    from headrace.operators import GlobalAggregate, GroupAggregate, InnerJoin, Integrate
     from headrace.types import ArrangementId, RelationId
 
 
@@ -63,7 +63,7 @@ class Aggregate:
 
     name: str
     plan: plan.Aggregate
-    operator: LinearAggregate | GlobalAggregate
+    operator: GroupAggregate | GlobalAggregate
     arrangements: tuple[ArrangementId]
     accumulators: Accumulators
     child: Node

@@ -23,7 +23,7 @@ from headrace.circuit.circuit import (
     Sum,
 )
 from headrace.circuit.properties import KeyOf, partitioning, unique_key
-from headrace.operators import GlobalAggregate, InnerJoin, Integrate, LinearAggregate
+from headrace.operators import GlobalAggregate, GroupAggregate, InnerJoin, Integrate
 from headrace.types import ArrangementId, RelationId, Schema, to_arrow
 from headrace.zset import WEIGHT, Layout
 
@@ -110,7 +110,7 @@ class _Builder:
             columns=pa.schema(keys),
             summed=pa.schema([_WEIGHT_FIELD, *(a.field for a in accumulators.columns)]),
         )
-        operator = LinearAggregate(layout) if keys else GlobalAggregate(layout)
+        operator = GroupAggregate(layout) if keys else GlobalAggregate(layout)
         groups = (ArrangementId(f"{name}.groups"),)
         return Aggregate(name, query, operator, groups, accumulators, child)
 

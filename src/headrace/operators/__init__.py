@@ -1,8 +1,9 @@
 """The stateful operators: pure functions from a change, and what was before, to a change."""
 
+from headrace.operators.aggregate_parts import Distinct, End, Extremum, Part
+from headrace.operators.group_aggregate import INIT, ROWS, GlobalAggregate, GroupAggregate
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
-from headrace.operators.linear_aggregate import INIT, ROWS, GlobalAggregate, LinearAggregate
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.operators.upsert import OFFSET, Upsert
 
@@ -10,10 +11,14 @@ __all__ = [
     "INIT",
     "OFFSET",
     "ROWS",
+    "Distinct",
+    "End",
+    "Extremum",
     "GlobalAggregate",
+    "GroupAggregate",
     "InnerJoin",
     "Integrate",
-    "LinearAggregate",
+    "Part",
     "StatefulOperator",
     "Step",
     "Upsert",

@@ -13,7 +13,7 @@ from headrace.spine.first_rows import FIRST_READ, Rank, Ranked, heads, ranked
 from headrace.spine.open_runs import open_run
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
-from headrace.zset import HASH, Layout, ZSet, same_rows
+from headrace.zset import Layout, ZSet, same_rows
 from headrace.zset.zset import column
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Spine:
             found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
             pending = pending[short]
             most *= 2
-        rows = _with_hashes(found.rows, hashes[found.probes])
+        rows = found.rows.with_hashes(hashes[found.probes])
         probes = found.probes if order is None else order[found.probes]
         return Ranked(probes, rows, found.ranks)
 
@@ -198,7 +198,7 @@ class Spine:
                 probes, part = probes[equal], part.filter(equal)
             found.append((probes, part))
         probes, total = self._total(found)
-        total = _with_hashes(total, hashes[probes])
+        total = total.with_hashes(hashes[probes])
         return (probes if order is None else order[probes]), total
 
     def _total(self, found: list[tuple[Ints, ZSet]]) -> tuple[Ints, ZSet]:
@@ -208,7 +208,7 @@ class Spine:
         if len(found) == 1:
             return found[0]
         # The position of the probe stands in for the hash: it groups rows by probe.
-        parts = [_with_hashes(part, probes) for probes, part in found]
+        parts = [part.with_hashes(probes) for probes, part in found]
         total = ZSet.sum_of(self.layout, parts).consolidated()
         return total.hashes, total
 
@@ -219,9 +219,3 @@ def _ascending(hashes: Ints) -> tuple[Ints | None, Ints]:
         return None, hashes
     order = np.argsort(hashes, kind="stable")
     return order, hashes[order]
-
-
-def _with_hashes(rows: ZSet, hashes: Ints) -> ZSet:
-    index = rows.table.schema.get_field_index(HASH)
-    field = rows.table.schema.field(index)
-    return ZSet(rows.layout, rows.table.set_column(index, field, pa.array(hashes, pa.int64())))

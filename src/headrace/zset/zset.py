@@ -107,6 +107,13 @@ class ZSet:
             table = table.set_column(index, table.schema.field(index), negative)
         return ZSet(self.layout, table)
 
+    def with_hashes(self, hashes: Ints) -> ZSet:
+        """Return the rows with other hashes, as they are needed to group rows by something else."""
+        index = self.table.schema.get_field_index(HASH)
+        field = self.table.schema.field(index)
+        hashes = pa.array(hashes, pa.int64())
+        return ZSet(self.layout, self.table.set_column(index, field, hashes))
+
     def filter(self, kept: Bools) -> ZSet:
         """Return the rows where the mask is true, in order."""
         return self if kept.all() else self.take(np.flatnonzero(kept))
