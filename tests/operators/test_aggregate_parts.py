@@ -347,20 +347,27 @@ def test_parts_that_differ_about_an_argument_are_refused() -> None:
         GroupAggregate(Layout(("user",), USER, SUMS), (*parts(append_only=False), other))
 
 
-def test_the_least_of_a_large_group_costs_a_few_rows() -> None:
-    layout = LEAST.layouts[1]
-    rows_of_group = {HASH: [7] * 100_000, "user": ["ann"] * 100_000, "x": range(100_000)}
-    ones = {WEIGHT: [1] * 100_000}
-    values = pa.table(rows_of_group | ones, schema=layout.schema)
-    shuffled = values.take(pa.array(np.random.default_rng(5).permutation(100_000)))
-    pieces = [ZSet(layout, shuffled.slice(i, 20_000)) for i in range(0, 100_000, 20_000)]
-    spine = Spine(layout, tuple(Run.of(piece.consolidated()) for piece in pieces))
-    group = {HASH: [7], "user": ["ann"], WEIGHT: [100_000]}
-    totals_spine = Spine(LEAST.layout).plus(
-        ZSet(LEAST.layout, pa.table(group, schema=LEAST.layout.schema))
-    )
+@pytest.mark.parametrize("operator", [LEAST, DISTINCT], ids=["extremum", "distinct"])
+def test_a_change_of_a_large_group_costs_a_few_rows(operator: GroupAggregate) -> None:
+    many = 100_000
+    values = np.random.default_rng(5).permutation(many)
+    totals_layout, layout = operator.layouts
+    pieces = [
+        {HASH: [7] * len(part), "user": ["ann"] * len(part), "x": part, WEIGHT: [1] * len(part)}
+        for part in np.array_split(values, 5)
+    ]
+    runs = [ZSet(layout, pa.table(piece, schema=layout.schema)).consolidated() for piece in pieces]
+    spine = Spine(layout, tuple(Run.of(run) for run in runs))
+    group = {HASH: [7], "user": ["ann"], WEIGHT: [many], "count": [many], "total": [sum(values)]}
+    group = {name: group[name] for name in totals_layout.schema.names}
+    totals_rows = ZSet(totals_layout, pa.table(group, schema=totals_layout.schema))
     deleted = {HASH: [7], "user": ["ann"], "x": [0], WEIGHT: [-1], "w0": [-1]}
-    change = pa.table(deleted, schema=LEAST.increments.schema)
-    output = LEAST.step((change,), (totals_spine, spine)).output
-    assert output["least"].to_pylist() == [0, 1]
-    assert spine.reads.rows <= 50
+    change = pa.table(deleted, schema=operator.increments.schema)
+    output = operator.step((change,), (Spine(totals_layout).plus(totals_rows), spine)).output
+    assert output["__rows"].to_pylist() == [many, many - 1]
+    if operator is LEAST:
+        assert output["least"].to_pylist() == [0, 1]
+    else:
+        assert output["count"].to_pylist() == [many, many - 1]
+    # A search halves each of five runs of 20,000 rows until eight are left to be read.
+    assert spine.reads.rows <= 5 * (12 + 8) + 20

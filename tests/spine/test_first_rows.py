@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
-from headrace.spine import Rank, Run, Spine, merge, run_file, write_run
+from headrace.spine import Rank, Run, Spine, merge, narrowing, run_file, write_run
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from reference import compare, exact, hash_of, numbers, table_of
 
@@ -186,3 +186,28 @@ def test_an_arrangement_without_order_has_no_first_rows() -> None:
     loose = Layout(BY_VALUE.key, BY_VALUE.columns, BY_VALUE.summed)
     with pytest.raises(HeadraceError, match="without order"):
         Spine(loose).first_rows(numbers(7), [pa.array([1])], 1)
+
+
+@given(
+    layout=st.sampled_from([LAYOUT, LOOSE]),
+    epochs=history,
+    asked=st.lists(row, max_size=6),
+    bits=some_bits,
+)
+def test_a_row_is_found_by_searching_its_block(
+    layout: Layout, epochs: list, asked: list, bits: int
+) -> None:
+    spine = spine_of(layout, epochs, bits)
+    rows = ZSet.of(layout, table_of(layout, asked, bits=bits))
+    names = layout.columns.names
+
+    def identity(entry: dict[str, Any]) -> Any:
+        return exact([entry[name] for name in names])
+
+    expected_weights = [
+        sum(e[WEIGHT] for epoch in epochs for e in epoch if identity(e) == identity(entry))
+        for entry in asked
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(narrowing, "NARROW", 1)
+        assert spine.weights_of(rows).tolist() == expected_weights

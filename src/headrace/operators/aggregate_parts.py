@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
 from headrace.spine import Spine
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
+from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
 from headrace.zset.zset import column, numbers
 
 if TYPE_CHECKING:
@@ -50,8 +50,10 @@ class Distinct:
         return (*self.counts, *(name for name, _ in self.sums))
 
     def layout(self, groups: Layout) -> Layout:
-        """Return how the values are arranged: by group."""
-        return Layout(groups.key, pa.schema([*groups.columns, *self.arguments]), _WEIGHTS)
+        """Return how the values are arranged: by group, in order, so that one is found fast."""
+        columns = pa.schema([*groups.columns, *self.arguments])
+        order = tuple(OrderBy(field.name) for field in self.arguments if orderable(field.type))
+        return Layout(groups.key, columns, _WEIGHTS, order)
 
     def change(self, given: ZSet, totals: Layout, before: Spine) -> tuple[ZSet, ZSet]:
         """Return the change of the values, consolidated, and what it adds to the totals."""

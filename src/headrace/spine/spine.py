@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.spine.first_rows import FIRST_READ, Rank, Ranked, heads, ranked
+from headrace.spine.narrowing import narrowed
 from headrace.spine.open_runs import open_run
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
@@ -84,8 +85,12 @@ class Spine:
         return self._find(hashes, self.layout.key, keys)
 
     def rows_of(self, rows: ZSet) -> tuple[Ints, ZSet]:
-        """Return those of the given rows that are here, as :meth:`lookup` does by key."""
-        return self._find(rows.hashes, tuple(self.layout.columns.names), rows.identity)
+        """Return those of the given rows that are here, as :meth:`lookup` does by key.
+
+        Where the layout has an order, O(log n) for each row and run, however many rows have its
+        hash; otherwise all of these are read.
+        """
+        return self._find(rows.hashes, tuple(self.layout.columns.names), rows.identity, rows)
 
     def weights_of(self, rows: ZSet) -> Ints:
         """Return the weight that each of the given rows has here; 0 where it is absent."""
@@ -175,14 +180,27 @@ class Spine:
         return stops_after(fits)
 
     def _find(
-        self, hashes: Ints, names: tuple[str, ...], wanted: Sequence[pa.Array]
+        self,
+        hashes: Ints,
+        names: tuple[str, ...],
+        wanted: Sequence[pa.Array],
+        whole: ZSet | None = None,
     ) -> tuple[Ints, ZSet]:
+        """Find rows by some of their columns; ``whole`` are those looked for if by all of them."""
         order, hashes = _ascending(hashes)
         start = np.searchsorted(hashes, self.low)
         stop = np.searchsorted(hashes, self.high, "right")
         found = []
-        for run in self.runs if start < stop else ():
-            probes, rows = run.matches(hashes[start:stop])
+        runs = self.runs if start < stop else ()
+        if runs and whole is not None and self.layout.order:
+            within = np.arange(start, stop)
+            asked = whole.take(within if order is None else order[within])
+            pairs, read = narrowed(runs, asked)
+            self.reads.rows += read
+        else:
+            pairs = [run.matches(hashes[start:stop]) for run in runs]
+        for run, candidates in zip(runs, pairs, strict=True):
+            probes, rows = candidates
             if len(probes) == 0:
                 continue
             self.reads.rows += len(probes)

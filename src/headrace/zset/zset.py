@@ -172,6 +172,17 @@ class ZSet:
             differs[1:] |= key[1:] != key[:-1]
         return differs
 
+    def compared(self, other: ZSet) -> Ints:
+        """Compare row by row in the total order of the layout: below, equal or above 0."""
+        both = ZSet(self.layout, in_one_piece(pa.concat_tables([self.table, other.table])))
+        result = _compared(both._order_keys(None), self.rows)
+        tied = np.flatnonzero(result == 0)
+        if len(tied):
+            two = pa.array(np.concatenate([tied, tied + self.rows]))
+            keys = [key for values in both.identity for key in exact_keys(values.take(two))]
+            result[tied] = _compared(keys, len(tied))
+        return result
+
     def _order_keys(self, rows: Ints | None) -> list[Ints]:
         """Return the sort keys of some rows, or of all, by the order of the layout."""
         columns = [(column(self.table, by.name), by) for by in self.layout.order]
@@ -275,6 +286,16 @@ def _grouped(
     order[mixed] = rows[within]
     first[mixed[1:]] = codes[1:] != codes[:-1]
     return order, first
+
+
+def _compared(keys: list[Ints], rows: int) -> Ints:
+    """Compare the first half of the keys with the second, position by position."""
+    result = np.zeros(rows, np.int64)
+    for key in keys:
+        left, right = key[:rows], key[rows:]
+        sign = (left > right).astype(np.int64) - (left < right)
+        result = np.where(result == 0, sign, result)
+    return result
 
 
 def _order(values: Ints) -> Ints:
