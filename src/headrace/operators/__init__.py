@@ -1,6 +1,7 @@
 """The stateful operators: pure functions from a change, and what was before, to a change."""
 
 from headrace.operators.aggregate_parts import Distinct, End, Extremum, Part
+from headrace.operators.first_rows import FirstRows
 from headrace.operators.group_aggregate import INIT, ROWS, GlobalAggregate, GroupAggregate
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
@@ -14,6 +15,7 @@ __all__ = [
     "Distinct",
     "End",
     "Extremum",
+    "FirstRows",
     "GlobalAggregate",
     "GroupAggregate",
     "InnerJoin",
