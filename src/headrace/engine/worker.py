@@ -129,7 +129,8 @@ class SeedTask:
         for _ in batches:
             pass
         if self.operator in current_step().initialise:
-            zeros = {field.name: pa.array([0], field.type) for field in self.schema}
+            # What may be NULL is an argument, which is not there; the rest are sums.
+            zeros = {f.name: pa.array([None if f.nullable else 0], f.type) for f in self.schema}
             yield pa.RecordBatch.from_pydict(zeros, schema=self.schema)
 
 

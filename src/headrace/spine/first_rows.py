@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.spine.narrowing import pairs_of
 from headrace.zset import ZSet, same_rows
 from headrace.zset.zset import fresh, numbers
 
@@ -88,14 +89,11 @@ def heads(runs: Sequence[Run], layout: Layout, hashes: Ints, most: int) -> tuple
     for run in runs:
         starts, stops = run.blocks(hashes)
         counts = np.minimum(stops - starts, most)
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        if total == 0:
+        probes, rows = pairs_of(starts, counts)
+        if len(rows) == 0:
             continue
-        probes = np.repeat(np.arange(len(hashes)), counts)
-        rows = np.arange(total) + np.repeat(starts - (ends - counts), counts)
-        last = np.zeros(total, np.int64)
-        last[ends[(stops - starts) > most] - 1] = 1
+        last = np.zeros(len(rows), np.int64)
+        last[np.cumsum(counts)[(stops - starts) > most] - 1] = 1
         columns = [pa.array(probes), *run.take(rows).columns[1:], pa.array(last)]
         parts.append(ZSet(counted, pa.Table.from_arrays(columns, schema=counted.schema)))
     read = sum(part.rows for part in parts)

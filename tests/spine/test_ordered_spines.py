@@ -1,4 +1,4 @@
-"""The first rows of a key: against sorting all of them in Python."""
+"""Runs in order: the first rows of a key, and single rows, against plain Python."""
 
 from __future__ import annotations
 
@@ -211,3 +211,22 @@ def test_a_row_is_found_by_searching_its_block(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(narrowing, "NARROW", 1)
         assert spine.weights_of(rows).tolist() == expected_weights
+
+
+@pytest.mark.parametrize(("asked", "most_read"), [(3, 3 * 3 * 24), (3000, 3 * 5100)])
+def test_few_rows_of_a_large_block_are_searched_and_many_are_read_at_once(
+    asked: int, most_read: int
+) -> None:
+    random = np.random.default_rng(11)
+    values = random.permutation(20_000)[:15_000]
+    spine = Spine(BY_VALUE, tuple(Run.of(_group(part)) for part in np.array_split(values, 3)))
+    wanted = np.sort(random.permutation(20_000)[:asked])
+    weights = spine.weights_of(_group(wanted))
+    assert weights.tolist() == np.isin(wanted, values).astype(int).tolist()
+    assert spine.reads.rows <= most_read + asked
+
+
+def test_rows_beyond_the_range_of_a_spine_have_no_weight() -> None:
+    rows = _group(np.arange(30))
+    assert not Spine(BY_VALUE, (Run.of(rows),), 8, 9).weights_of(rows).any()
+    assert Spine(BY_VALUE, (Run.of(rows),), 7, 7).weights_of(rows).all()
