@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from headrace.operators import StatefulOperator, Step
+    from headrace.zset import OrderBy
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]
@@ -86,13 +89,54 @@ def is_consolidated(rows: ZSet) -> bool:
     identities = [
         (hash_, *(exact(column[index]) for column in columns)) for index, hash_ in enumerate(hashes)
     ]
+    ties = zip(hashes, rows.table.to_pylist(), strict=True)
+    ordered = all(
+        first != second or compare(left, right, rows.layout.order) <= 0
+        for (first, left), (second, right) in itertools.pairwise(ties)
+    )
     sums = zip(*(rows.table[name].to_pylist() for name in rows.layout.summed.names), strict=True)
     return (
         rows.table.schema.equals(rows.layout.schema)
         and hashes == sorted(hashes)
+        and ordered
         and len(set(identities)) == len(identities)
         and all(any(row) for row in sums)
     )
+
+
+def compare(left: dict[str, Any], right: dict[str, Any], order: Iterable[OrderBy]) -> int:
+    """Compare two rows as ORDER BY in Spark does: below, equal or above 0."""
+    for by in order:
+        a, b = left[by.name], right[by.name]
+        if a is None or b is None:
+            result = (a is not None) - (b is not None)
+            result = result if by.nulls_first else -result
+        else:
+            result = compare_values(a, b)
+            result = -result if by.descending else result
+        if result:
+            return result
+    return 0
+
+
+def compare_values(left: Any, right: Any) -> int:
+    """Compare two values that are not NULL; lists by element, dicts by field."""
+    if isinstance(left, dict):
+        left, right = list(left.values()), list(right.values())
+    if isinstance(left, list):
+        for a, b in zip(left, right, strict=False):
+            if a is None or b is None:
+                result = (a is not None) - (b is not None)
+            else:
+                result = compare_values(a, b)
+            if result:
+                return result
+        return len(left) - len(right)
+    if isinstance(left, str):
+        left, right = left.encode(), right.encode()
+    if isinstance(left, float) and (math.isnan(left) or math.isnan(right)):
+        return math.isnan(left) - math.isnan(right)
+    return (left > right) - (left < right)
 
 
 class Epochs:

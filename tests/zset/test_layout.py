@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.zset import HASH, WEIGHT, Layout
+from headrace.zset import HASH, WEIGHT, Layout, OrderBy
 
 COUNT = pa.field(WEIGHT, pa.int64())
 COLUMNS = pa.schema(
@@ -55,3 +55,20 @@ def test_a_malformed_layout_is_refused(
     with pytest.raises(HeadraceError, match=message) as caught:
         Layout(key, pa.schema(columns), pa.schema(summed))
     assert caught.value.code == Code.INTERNAL
+
+
+def test_an_order_survives_json_and_a_layout_written_without_one_still_reads() -> None:
+    order = (OrderBy("at", descending=True, nulls_first=False), OrderBy("id"))
+    ordered = Layout(LAYOUT.key, LAYOUT.columns, LAYOUT.summed, order)
+    assert Layout.of_json(json.loads(json.dumps(ordered.to_json()))) == ordered
+    assert "order" not in LAYOUT.to_json()
+    assert ordered != LAYOUT
+    assert ordered.with_summed(pa.field("more", pa.int64())).order == order
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("tags", "column without an order"), ("total", "than its columns")]
+)
+def test_an_order_that_columns_do_not_have_is_refused(name: str, message: str) -> None:
+    with pytest.raises(HeadraceError, match=message):
+        Layout(LAYOUT.key, LAYOUT.columns, LAYOUT.summed, (OrderBy(name),))

@@ -78,9 +78,7 @@ class Scalars:
         constant = _constant_of(plan)
         if constant is None:
             chosen = alias(scala, any_.toAggregateExpression(), "chosen")
-            return scala.logical(
-                "Aggregate", scala.seq([]), scala.seq([chosen]), plan, scala.none
-            )
+            return scala.logical("Aggregate", scala.seq([]), scala.seq([chosen]), plan, scala.none)
         rows = alias(scala, count(scala), "rows")
         counted = scala.logical("Aggregate", scala.seq([]), scala.seq([rows]), plan, scala.none)
         some = scala.expression("GreaterThan", rows.toAttribute(), long(scala, 0))

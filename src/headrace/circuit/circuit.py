@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from headrace.circuit.accumulators import Accumulators
     from headrace.operators import (
         GlobalAggregate,
+        GroupAggregate,
         InnerJoin,
         Integrate,
-        LinearAggregate,
         Matches,
         OuterJoin,
         SemiJoin,
@@ -91,7 +91,7 @@ class Aggregate:
 
     name: str
     plan: plan.Aggregate
-    operator: LinearAggregate | GlobalAggregate
+    operator: GroupAggregate | GlobalAggregate
     arrangements: tuple[ArrangementId]
     accumulators: Accumulators
     child: Node

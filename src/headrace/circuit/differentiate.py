@@ -31,9 +31,9 @@ from headrace.operators import (
     ROW,
     Emits,
     GlobalAggregate,
+    GroupAggregate,
     InnerJoin,
     Integrate,
-    LinearAggregate,
     Matches,
     OuterJoin,
     Pairs,
@@ -182,7 +182,7 @@ class _Builder:
             columns=pa.schema(keys),
             summed=pa.schema([_WEIGHT_FIELD, *(a.field for a in accumulators.columns)]),
         )
-        operator = LinearAggregate(layout) if keys else GlobalAggregate(layout)
+        operator = GroupAggregate(layout) if keys else GlobalAggregate(layout)
         groups = (ArrangementId(f"{name}.groups"),)
         return Aggregate(name, query, operator, groups, accumulators, child)
 

@@ -1,9 +1,11 @@
 """The stateful operators: pure functions from a change, and what was before, to a change."""
 
+from headrace.operators.aggregate_parts import Distinct, End, Extremum, Part
 from headrace.operators.emits import FLAG, Emits
+from headrace.operators.first_rows import FirstRows
+from headrace.operators.group_aggregate import INIT, ROWS, GlobalAggregate, GroupAggregate
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
-from headrace.operators.linear_aggregate import INIT, ROWS, GlobalAggregate, LinearAggregate
 from headrace.operators.matches import MATCHES, Matches
 from headrace.operators.outer_join import OuterJoin
 from headrace.operators.pairs import Pairs
@@ -23,14 +25,19 @@ __all__ = [
     "ROW",
     "ROWS",
     "VERSION",
+    "Distinct",
     "Emits",
+    "End",
+    "Extremum",
+    "FirstRows",
     "GlobalAggregate",
+    "GroupAggregate",
     "InnerJoin",
     "Integrate",
-    "LinearAggregate",
     "Matches",
     "OuterJoin",
     "Pairs",
+    "Part",
     "RowKind",
     "SemiJoin",
     "StatefulOperator",

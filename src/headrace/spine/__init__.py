@@ -1,5 +1,6 @@
 """Arrangements on disk: sorted immutable runs, the spines that add them up, and compaction."""
 
+from headrace.spine.first_rows import Rank, Ranked
 from headrace.spine.merge import due, merge
 from headrace.spine.open_runs import forget_runs, open_run
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
@@ -10,6 +11,8 @@ from headrace.spine.spine import Spine
 __all__ = [
     "HIGHEST",
     "LOWEST",
+    "Rank",
+    "Ranked",
     "Run",
     "RunFile",
     "RunWriter",

@@ -18,6 +18,8 @@ from headrace.zset.zset import take
 
 Pairs = tuple[Ints, Ints]
 
+_OTHER: dict[str, Literal["left", "right"]] = {"left": "right", "right": "left"}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
@@ -80,6 +82,13 @@ class Run:
             np.concatenate([none, *(rows for _, rows in found)]),
         )
 
+    def blocks(self, hashes: Ints) -> Pairs:
+        """Return for each of ascending hashes where its rows start and stop.
+
+        O(d log n) for d hashes. A block may reach over several batches.
+        """
+        return self._positions(hashes, "left"), self._positions(hashes, "right")
+
     def take(self, rows: Ints) -> pa.Table:
         """Return the rows at the given positions, in the order of the positions."""
         if len(rows) == 0 or not self.batches:
@@ -100,6 +109,17 @@ class Run:
         if index == len(self.batches):
             return self.rows
         return int(self.offsets[index] + np.searchsorted(self.hashes[index], hash_, side))
+
+    def _positions(self, hashes: Ints, side: Literal["left", "right"]) -> Ints:
+        """Return :meth:`position` of ascending hashes."""
+        found = np.full(len(hashes), self.rows, np.int64)
+        bounds = np.searchsorted(hashes, self.highs, _OTHER[side])
+        start = 0
+        for own, offset, stop in zip(self.hashes, self.offsets, bounds, strict=False):
+            if start < stop:
+                found[start:stop] = offset + np.searchsorted(own, hashes[start:stop], side)
+                start = stop
+        return found
 
     def hash_at(self, row: int) -> int:
         """Return the hash of the row at a position."""

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import Code, HeadraceError
+from headrace.spine.first_rows import FIRST_READ, Rank, Ranked, heads, ranked
+from headrace.spine.narrowing import narrowed
 from headrace.spine.open_runs import open_run
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
-from headrace.zset import HASH, Layout, ZSet, same_rows
+from headrace.zset import Layout, ZSet, same_rows
 from headrace.zset.zset import column
 
 if TYPE_CHECKING:
@@ -82,8 +85,12 @@ class Spine:
         return self._find(hashes, self.layout.key, keys)
 
     def rows_of(self, rows: ZSet) -> tuple[Ints, ZSet]:
-        """Return those of the given rows that are here, as :meth:`lookup` does by key."""
-        return self._find(rows.hashes, tuple(self.layout.columns.names), rows.identity)
+        """Return those of the given rows that are here, as :meth:`lookup` does by key.
+
+        Where the layout has an order, O(log n) for each row and run, however many rows have its
+        hash; otherwise all of these are read.
+        """
+        return self._find(rows.hashes, tuple(self.layout.columns.names), rows.identity, rows)
 
     def weights_of(self, rows: ZSet) -> Ints:
         """Return the weight that each of the given rows has here; 0 where it is absent."""
@@ -91,6 +98,42 @@ class Spine:
         probes, found = self.rows_of(rows)
         weights[probes] = found.weights
         return weights
+
+    def first_rows(
+        self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank = Rank.ROW_NUMBER
+    ) -> Ranked:
+        """Return the rows of the given keys whose rank is at most ``count``, without the others.
+
+        Keys are asked for as in :meth:`lookup`. With ``ROW_NUMBER`` these are the first rows that
+        have ``count`` copies together, the last of them perhaps more than are needed; with
+        ``RANK`` also those that tie with the last of them, and with ``DENSE_RANK`` the rows of the
+        first ``count`` values of the order. Copies of a row with a negative weight are none.
+        Probes ascend by hash; the rows of each are in the order of the layout, which has one.
+        About O(r log n + r c) for each key, with r runs and c rows returned, whatever the key has.
+        """
+        if not self.layout.order:
+            raise HeadraceError(Code.INTERNAL, "the first rows of an arrangement without order")
+        order, hashes = _ascending(hashes)
+        if order is not None:
+            keys = [values.take(pa.array(order)) for values in keys]
+        start = np.searchsorted(hashes, self.low)
+        pending = np.arange(start, max(start, np.searchsorted(hashes, self.high, "right")))
+        most = min(count if rank is Rank.ROW_NUMBER else count + 1, FIRST_READ)
+        found = Ranked.none(self.layout)
+        while len(pending):
+            probes, rows, read = heads(self.runs, self.layout, hashes[pending], most)
+            self.reads.rows += read
+            asked = [values.take(pa.array(pending)) for values in keys]
+            part, short = ranked(self.layout, probes, rows, asked, rank, count)
+            unanswered = np.zeros(len(pending), np.bool_)
+            unanswered[short] = True
+            part = part.where(~unanswered[part.probes])
+            found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
+            pending = pending[short]
+            most *= 2
+        rows = found.rows.with_hashes(hashes[found.probes])
+        probes = found.probes if order is None else order[found.probes]
+        return Ranked(probes, rows, found.ranks)
 
     def scan(self, batch_rows: int) -> Iterator[ZSet]:
         """Yield the contents, consolidated, in parts of ascending hash; no part is empty.
@@ -137,14 +180,27 @@ class Spine:
         return stops_after(fits)
 
     def _find(
-        self, hashes: Ints, names: tuple[str, ...], wanted: Sequence[pa.Array]
+        self,
+        hashes: Ints,
+        names: tuple[str, ...],
+        wanted: Sequence[pa.Array],
+        whole: ZSet | None = None,
     ) -> tuple[Ints, ZSet]:
+        """Find rows by some of their columns; ``whole`` are those looked for if by all of them."""
         order, hashes = _ascending(hashes)
         start = np.searchsorted(hashes, self.low)
         stop = np.searchsorted(hashes, self.high, "right")
         found = []
-        for run in self.runs if start < stop else ():
-            probes, rows = run.matches(hashes[start:stop])
+        runs = self.runs if start < stop else ()
+        if runs and whole is not None and self.layout.order:
+            within = np.arange(start, stop)
+            asked = whole.take(within if order is None else order[within])
+            pairs, read = narrowed(runs, asked)
+            self.reads.rows += read
+        else:
+            pairs = [run.matches(hashes[start:stop]) for run in runs]
+        for run, candidates in zip(runs, pairs, strict=True):
+            probes, rows = candidates
             if len(probes) == 0:
                 continue
             self.reads.rows += len(probes)
@@ -160,7 +216,7 @@ class Spine:
                 probes, part = probes[equal], part.filter(equal)
             found.append((probes, part))
         probes, total = self._total(found)
-        total = _with_hashes(total, hashes[probes])
+        total = total.with_hashes(hashes[probes])
         return (probes if order is None else order[probes]), total
 
     def _total(self, found: list[tuple[Ints, ZSet]]) -> tuple[Ints, ZSet]:
@@ -170,7 +226,7 @@ class Spine:
         if len(found) == 1:
             return found[0]
         # The position of the probe stands in for the hash: it groups rows by probe.
-        parts = [_with_hashes(part, probes) for probes, part in found]
+        parts = [part.with_hashes(probes) for probes, part in found]
         total = ZSet.sum_of(self.layout, parts).consolidated()
         return total.hashes, total
 
@@ -181,9 +237,3 @@ def _ascending(hashes: Ints) -> tuple[Ints | None, Ints]:
         return None, hashes
     order = np.argsort(hashes, kind="stable")
     return order, hashes[order]
-
-
-def _with_hashes(rows: ZSet, hashes: Ints) -> ZSet:
-    index = rows.table.schema.get_field_index(HASH)
-    field = rows.table.schema.field(index)
-    return ZSet(rows.layout, rows.table.set_column(index, field, pa.array(hashes, pa.int64())))

@@ -2,6 +2,17 @@
 
 from headrace.zset.equality import row_codes, same, same_rows
 from headrace.zset.layout import HASH, WEIGHT, Layout
+from headrace.zset.order import OrderBy, orderable
 from headrace.zset.zset import ZSet
 
-__all__ = ["HASH", "WEIGHT", "Layout", "ZSet", "row_codes", "same", "same_rows"]
+__all__ = [
+    "HASH",
+    "WEIGHT",
+    "Layout",
+    "OrderBy",
+    "ZSet",
+    "orderable",
+    "row_codes",
+    "same",
+    "same_rows",
+]

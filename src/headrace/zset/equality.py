@@ -29,18 +29,18 @@ def same(left: pa.Array, right: pa.Array) -> Bools:
     """Say for each position whether the two arrays, equal in type and length, agree there."""
     if len(left) == 0 or pa.types.is_null(left.type):
         return np.ones(len(left), np.bool_)
-    width = _bit_width(left.type)
+    width = bit_width(left.type)
     if width:
-        agree = _words(left, width) == _words(right, width)
+        agree = words(left, width) == words(right, width)
         agree = agree if agree.ndim == 1 else agree.all(axis=1)
-    elif _is_text(left.type):
+    elif is_text(left.type):
         agree = pc.fill_null(pc.equal(left, right), fill_value=False).to_numpy(zero_copy_only=False)
     else:
         both, _ = _codes(pa.concat_arrays([left, right]))
         return np.asarray(both[: len(left)] == both[len(left) :])
     if left.null_count == 0 and right.null_count == 0:
         return np.asarray(agree)
-    here, there = _valid(left), _valid(right)
+    here, there = valid(left), valid(right)
     return np.asarray(np.where(here & there, agree, here == there))
 
 
@@ -105,7 +105,7 @@ def _codes(array: pa.Array) -> tuple[Ints, int]:
         return _list_codes(array.cast(pa.large_list(entries)))
     if pa.types.is_nested(kind):
         return _list_codes(array)
-    if _is_text(kind) or pa.types.is_fixed_size_binary(kind):
+    if is_text(kind) or pa.types.is_fixed_size_binary(kind):
         return _dense(array)
     return _dense(_as_words(array))
 
@@ -116,7 +116,7 @@ def _struct_codes(array: pa.StructArray) -> tuple[Ints, int]:
         codes, bound = _paired(codes, bound, *_codes(child))
     if array.null_count == 0:
         return codes + 1, bound + 1
-    return np.where(_valid(array), codes + 1, 0), bound + 1
+    return np.where(valid(array), codes + 1, 0), bound + 1
 
 
 def _list_codes(array: pa.Array) -> tuple[Ints, int]:
@@ -131,10 +131,10 @@ def _list_codes(array: pa.Array) -> tuple[Ints, int]:
         [None, pa.py_buffer(offsets * _CODE_BYTES), pa.py_buffer(np.ascontiguousarray(elements))],
     )
     codes, bound = _dense(texts)
-    return (codes if array.null_count == 0 else np.where(_valid(array), codes, 0)), bound
+    return (codes if array.null_count == 0 else np.where(valid(array), codes, 0)), bound
 
 
-def _bit_width(kind: pa.DataType) -> int:
+def bit_width(kind: pa.DataType) -> int:
     """Return the width of a fixed-width value, or 0 for any other type; a bool counts as a byte."""
     if pa.types.is_boolean(kind):
         return 8
@@ -143,7 +143,8 @@ def _bit_width(kind: pa.DataType) -> int:
     return 0
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Say whether values of a type are bytes of any length."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_binary(kind)
@@ -156,14 +157,14 @@ def _as_words(array: pa.Array) -> pa.Array:
     """Read the bits of a fixed-width array as integers or as 16 bytes, without a copy."""
     if pa.types.is_boolean(array.type):
         return array.cast(pa.int8())
-    width = _bit_width(array.type)
+    width = bit_width(array.type)
     word = _WORDS[width] if width in _WORDS else pa.binary(width // 8)
     return pa.Array.from_buffers(
         word, len(array), array.buffers(), null_count=array.null_count, offset=array.offset
     )
 
 
-def _words(array: pa.Array, width: int) -> npt.NDArray[np.signedinteger]:
+def words(array: pa.Array, width: int) -> npt.NDArray[np.signedinteger]:
     """Return the bits of a fixed-width array, wide values as rows.
 
     What stands under a NULL is unspecified.
@@ -175,5 +176,6 @@ def _words(array: pa.Array, width: int) -> npt.NDArray[np.signedinteger]:
     return data[array.offset : array.offset + len(array)]
 
 
-def _valid(array: pa.Array) -> Bools:
+def valid(array: pa.Array) -> Bools:
+    """Say for each position whether it is not NULL."""
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))

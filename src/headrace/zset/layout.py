@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
+from headrace.zset.order import OrderBy, orderable
 
 HASH = "__hash"
 """The column of int64 hashes of the key; equal keys have equal hashes, not the other way round."""
@@ -25,11 +26,14 @@ class Layout:
     ``columns`` are the identity: two rows that agree in all of them are one row. There may be none.
     ``summed`` add up when rows are merged: ``__weight`` and any further int64 or decimal128
     accumulators. They are never NULL.
+    ``order`` names the identity columns by which the rows of one hash are sorted once they are
+    consolidated; without it their order is free.
     """
 
     key: tuple[str, ...]
     columns: pa.Schema
     summed: pa.Schema
+    order: tuple[OrderBy, ...] = ()
     schema: pa.Schema = field(init=False, repr=False, compare=False)
     """The physical schema of a table of this layout."""
 
@@ -39,6 +43,11 @@ class Layout:
             raise _malformed("two columns share a name", names)
         if not set(self.key) <= set(self.columns.names):
             raise _malformed("a key column is not an identity column", list(self.key))
+        for by in self.order:
+            if by.name not in self.columns.names:
+                raise _malformed("it is ordered by something else than its columns", [by.name])
+            if not orderable(self.columns.field(by.name).type):
+                raise _malformed("it is ordered by a column without an order", [by.name])
         if WEIGHT not in self.summed.names or self.summed.field(WEIGHT).type != pa.int64():
             raise _malformed("there is no int64 weight among the sums", self.summed.names)
         for total in self.summed:
@@ -54,20 +63,24 @@ class Layout:
 
     def with_summed(self, *fields: pa.Field) -> Layout:
         """Return the layout with further columns that add up."""
-        return Layout(self.key, self.columns, pa.schema([*self.summed, *fields]))
+        return Layout(self.key, self.columns, pa.schema([*self.summed, *fields]), self.order)
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
-        return {
+        value = {
             "key": list(self.key),
             "columns": _encoded(self.columns),
             "summed": _encoded(self.summed),
         }
+        return value | ({"order": [asdict(by) for by in self.order]} if self.order else {})
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Layout:
         """Return the layout that :meth:`to_json` wrote."""
-        return cls(tuple(value["key"]), _decoded(value["columns"]), _decoded(value["summed"]))
+        order = tuple(OrderBy(**by) for by in value.get("order", ()))
+        return cls(
+            tuple(value["key"]), _decoded(value["columns"]), _decoded(value["summed"]), order
+        )
 
 
 def _encoded(schema: pa.Schema) -> str:

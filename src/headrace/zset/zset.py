@@ -1,7 +1,9 @@
 """Z-sets on Arrow tables: bags of rows in which a row may also be missing.
 
 A Z-set is *consolidated* when it is sorted by ``__hash`` (ascending, signed), no two of its rows
-are the same row, and no row has sums that are all zero. The order among equal hashes is free.
+are the same row, and no row has sums that are all zero. The order among equal hashes is free,
+unless the layout names one: then they are sorted by it, and after that by the values of all
+columns, so that equal bags come in one order.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.zset.equality import Bools, Ints, block_codes, same_rows
 from headrace.zset.layout import HASH, WEIGHT, Layout
+from headrace.zset.order import exact_keys, order_keys, ordered
 from headrace.zset.sums import is_zero, overflowed, segment_sums
 
 _MIXABLE = 3
@@ -82,6 +85,12 @@ class ZSet:
         """The identity columns, each in one piece."""
         return [column(self.table, name) for name in self.layout.columns.names]
 
+    @property
+    def any_sum(self) -> Bools:
+        """Say of each row whether it has a sum other than zero."""
+        sums = [column(self.table, name) for name in self.layout.summed.names]
+        return _nonzero(sums, self.rows)
+
     def plus(self, other: ZSet) -> ZSet:
         """Return the sum of two Z-sets of one layout; not consolidated."""
         return ZSet.sum_of(self.layout, [self, other])
@@ -97,6 +106,13 @@ class ZSet:
                 raise overflowed(str(table.schema.field(index).type)) from error
             table = table.set_column(index, table.schema.field(index), negative)
         return ZSet(self.layout, table)
+
+    def with_hashes(self, hashes: Ints) -> ZSet:
+        """Return the rows with other hashes, as they are needed to group rows by something else."""
+        index = self.table.schema.get_field_index(HASH)
+        field = self.table.schema.field(index)
+        hashes = pa.array(hashes, pa.int64())
+        return ZSet(self.layout, self.table.set_column(index, field, hashes))
 
     def filter(self, kept: Bools) -> ZSet:
         """Return the rows where the mask is true, in order."""
@@ -124,10 +140,13 @@ class ZSet:
         """
         hashes = self.hashes
         if bool((hashes[1:] > hashes[:-1]).all()):
-            return self.filter(_any_sum(self.table, self.layout))
+            return self.filter(self.any_sum)
         whole = ZSet(self.layout, in_one_piece(self.table))
         order = _order(hashes)
-        order, first = _grouped(hashes[order], order, whole.identity)
+        blocks = hashes[order]
+        if self.layout.order:
+            order, blocks = whole._sorted(order, blocks)
+        order, first = _grouped(blocks, order, whole.identity, total=bool(self.layout.order))
         starts = np.flatnonzero(first)
         sums = [
             segment_sums(column(whole.table, name).take(pa.array(order)), starts)
@@ -143,6 +162,47 @@ class ZSet:
             column(whole.table, name).take(heads) for name in (HASH, *self.layout.columns.names)
         ]
         return ZSet(self.layout, pa.Table.from_arrays(columns + sums, schema=self.table.schema))
+
+    def starts_of_ties(self) -> Bools:
+        """Mark the rows whose order columns differ from those of the row before."""
+        keys = self._order_keys(None)
+        differs = np.ones(self.rows, np.bool_)
+        differs[1:] = False
+        for key in keys:
+            differs[1:] |= key[1:] != key[:-1]
+        return differs
+
+    def compared(self, other: ZSet) -> Ints:
+        """Compare row by row in the total order of the layout: below, equal or above 0."""
+        both = ZSet(self.layout, in_one_piece(pa.concat_tables([self.table, other.table])))
+        result = _compared(both._order_keys(None), self.rows)
+        tied = np.flatnonzero(result == 0)
+        if len(tied):
+            two = pa.array(np.concatenate([tied, tied + self.rows]))
+            keys = [key for values in both.identity for key in exact_keys(values.take(two))]
+            result[tied] = _compared(keys, len(tied))
+        return result
+
+    def _order_keys(self, rows: Ints | None) -> list[Ints]:
+        """Return the sort keys of some rows, or of all, by the order of the layout."""
+        columns = [(column(self.table, by.name), by) for by in self.layout.order]
+        if rows is not None:
+            positions = pa.array(rows)
+            columns = [(values.take(positions), by) for values, by in columns]
+        return [key for values, by in columns for key in order_keys(values, by)]
+
+    def _sorted(self, order: Ints, hashes: Ints) -> tuple[Ints, Ints]:
+        """Refine an order by hash to that of the layout, and number the rows that differ in it."""
+        starts = fresh(hashes)
+        several = np.flatnonzero(~(starts & np.append(starts[1:], True)))
+        if len(several) == 0:
+            return order, hashes
+        rows = order[several]
+        within, codes = ordered(np.cumsum(starts, dtype=np.int64)[several], self._order_keys(rows))
+        order = order.copy()
+        order[several] = rows[within]
+        starts[several[1:]] |= codes[1:] != codes[:-1]
+        return order, np.cumsum(starts, dtype=np.int64)
 
 
 def in_one_piece(table: pa.Table) -> pa.Table:
@@ -170,6 +230,13 @@ def numbers(table: pa.Table, name: str) -> Ints:
     return np.asarray(column(table, name).to_numpy())
 
 
+def fresh(ascending: Ints) -> Bools:
+    """Mark each value that differs from the one before."""
+    fresh = np.ones(len(ascending), np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=fresh[1:])
+    return fresh
+
+
 def take(table: pa.Table, rows: Ints) -> pa.Table:
     """Return rows by position, from a table with any chunks, in one chunk."""
     positions = pa.array(rows, pa.int64())
@@ -177,40 +244,58 @@ def take(table: pa.Table, rows: Ints) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _grouped(hashes: Ints, order: Ints, identity: list[pa.Array]) -> tuple[Ints, Bools]:
+def _grouped(
+    hashes: Ints, order: Ints, identity: list[pa.Array], *, total: bool
+) -> tuple[Ints, Bools]:
     """Refine an order by hash so that equal rows are neighbours, and mark each first one.
 
     ``hashes`` are in that order already. Comparing neighbours settles every block of equal hashes
-    in which all rows are equal or that has two rows; the rest is numbered by whole rows.
+    in which all rows are equal or that has two rows; the rest is numbered by whole rows, by their
+    values where the order has to be ``total``.
     """
-    fresh = np.ones(len(hashes), np.bool_)
-    np.not_equal(hashes[1:], hashes[:-1], out=fresh[1:])
-    second = np.flatnonzero(~fresh)
+    starts = fresh(hashes)
+    second = np.flatnonzero(~starts)
     left, right = pa.array(order[second - 1]), pa.array(order[second])
     equal = same_rows(
         [values.take(left) for values in identity],
         [values.take(right) for values in identity],
         len(second),
     )
-    first = fresh.copy()
+    first = starts.copy()
     first[second[~equal]] = True
-    block = np.cumsum(fresh) - 1
+    block = np.cumsum(starts) - 1
     sizes = np.bincount(block)
     differs = np.zeros(len(sizes), np.bool_)
     differs[block[second[~equal]]] = True
-    mixed = np.flatnonzero((differs & (sizes >= _MIXABLE))[block])
+    if not total:
+        differs &= sizes >= _MIXABLE
+    mixed = np.flatnonzero(differs[block])
     if len(mixed) == 0:
         return order, first
     rows = order[mixed]
-    taken = pa.array(rows)
-    blocks = np.cumsum(fresh[mixed]) - 1
-    codes = block_codes(blocks, [values.take(taken) for values in identity])
-    within = _order(codes)
-    codes = codes[within]
+    positions = pa.array(rows)
+    taken = [values.take(positions) for values in identity]
+    blocks = np.cumsum(starts[mixed]) - 1
+    if total:
+        within, codes = ordered(blocks, [key for values in taken for key in exact_keys(values)])
+    else:
+        codes = block_codes(blocks, taken)
+        within = _order(codes)
+        codes = codes[within]
     order = order.copy()
     order[mixed] = rows[within]
     first[mixed[1:]] = codes[1:] != codes[:-1]
     return order, first
+
+
+def _compared(keys: list[Ints], rows: int) -> Ints:
+    """Compare the first half of the keys with the second, position by position."""
+    result = np.zeros(rows, np.int64)
+    for key in keys:
+        left, right = key[:rows], key[rows:]
+        sign = (left > right).astype(np.int64) - (left < right)
+        result = np.where(result == 0, sign, result)
+    return result
 
 
 def _order(values: Ints) -> Ints:
@@ -218,10 +303,6 @@ def _order(values: Ints) -> Ints:
     descents = int(np.count_nonzero(values[1:] < values[:-1]))
     few = descents * _ORDERED < len(values)
     return np.argsort(values, kind="stable" if few else None)
-
-
-def _any_sum(table: pa.Table, layout: Layout) -> Bools:
-    return _nonzero([column(table, name) for name in layout.summed.names], table.num_rows)
 
 
 def _nonzero(sums: list[pa.Array], rows: int) -> Bools:

@@ -1,4 +1,4 @@
-"""LinearAggregate and GlobalAggregate: against counting and adding in Python."""
+"""GroupAggregate and GlobalAggregate: against counting and adding in Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators import INIT, GlobalAggregate, LinearAggregate
+from headrace.operators import INIT, GlobalAggregate, GroupAggregate
 from headrace.zset import HASH, WEIGHT, Layout
 from reference import Bag, Epochs, table_of
 from text_tables import assert_rows, table
@@ -79,7 +79,7 @@ def totals(members: list[tuple]) -> tuple[int, int, Decimal]:
 def test_after_every_epoch_the_sum_of_outputs_is_the_aggregate_of_the_rows(
     epochs: list, bits: int
 ) -> None:
-    run = Epochs(LinearAggregate(GROUPS), OUTPUT)
+    run = Epochs(GroupAggregate(GROUPS), OUTPUT)
     live: Counter[tuple] = Counter()
     for epoch in epochs:
         for row, weight in epoch:
@@ -107,7 +107,7 @@ def _without_key(row: dict[str, Any]) -> dict[str, Any]:
 
 @given(epochs=histories())
 def test_any_split_into_epochs_gives_the_same_total(epochs: list) -> None:
-    whole, split = (Epochs(LinearAggregate(GROUPS), OUTPUT) for _ in range(2))
+    whole, split = (Epochs(GroupAggregate(GROUPS), OUTPUT) for _ in range(2))
     changes = [change for epoch in epochs for change in epoch]
     whole.step(table_of(GROUPS, increments(changes)))
     for epoch in epochs:
@@ -117,7 +117,7 @@ def test_any_split_into_epochs_gives_the_same_total(epochs: list) -> None:
 
 @given(inserted=st.lists(rows, max_size=10))
 def test_insert_all_then_nothing_then_delete_all_leaves_nothing(inserted: list) -> None:
-    run = Epochs(LinearAggregate(GROUPS), OUTPUT)
+    run = Epochs(GroupAggregate(GROUPS), OUTPUT)
     run.step(table_of(GROUPS, increments([(row, 1) for row in inserted])))
     assert run.step(GROUPS.schema.empty_table()).output.num_rows == 0
     run.step(table_of(GROUPS, increments([(row, -1) for row in inserted])))
@@ -126,7 +126,7 @@ def test_insert_all_then_nothing_then_delete_all_leaves_nothing(inserted: list) 
 
 
 def test_a_group_goes_from_old_to_new_and_vanishes_without_rows() -> None:
-    run = Epochs(LinearAggregate(BY_USER), ["user", "__rows", "total"])
+    run = Epochs(GroupAggregate(BY_USER), ["user", "__rows", "total"])
     run.step(table(BY_USER, "weight | user | total \n +2 | ann | 20 \n +1 | bob | 5"))
     step = run.step(
         table(
@@ -153,13 +153,13 @@ def test_a_group_goes_from_old_to_new_and_vanishes_without_rows() -> None:
 
 def test_the_hash_of_a_group_is_carried_through() -> None:
     change = table(BY_USER, "weight | user | total \n +1 | ann | 10")
-    output = Epochs(LinearAggregate(BY_USER), ["user"]).step(change).output
+    output = Epochs(GroupAggregate(BY_USER), ["user"]).step(change).output
     assert output.schema.names == [HASH, "user", WEIGHT, "__rows", "total"]
     assert output[HASH].to_pylist() == change[HASH].to_pylist()
 
 
 def test_increments_that_cancel_emit_nothing() -> None:
-    run = Epochs(LinearAggregate(BY_USER), ["user"])
+    run = Epochs(GroupAggregate(BY_USER), ["user"])
     change = "weight | user | total \n +1 | ann | 10 \n -1 | ann | -10"
     step = run.step(table(BY_USER, change))
     assert step.output.num_rows == 0
@@ -167,27 +167,27 @@ def test_increments_that_cancel_emit_nothing() -> None:
 
 
 def test_a_change_of_the_sum_without_a_change_of_the_count_is_seen() -> None:
-    run = Epochs(LinearAggregate(BY_USER), ["user", "__rows", "total"])
+    run = Epochs(GroupAggregate(BY_USER), ["user", "__rows", "total"])
     run.step(table(BY_USER, "weight | user | total \n +1 | ann | 10"))
     output = run.step(table(BY_USER, "weight | user | total \n 0 | ann | 7")).output
     assert_rows(output, "weight | user | rows | total \n -1 | ann | 1 | 10 \n +1 | ann | 1 | 17")
 
 
 def test_a_negative_number_of_rows_is_refused() -> None:
-    run = Epochs(LinearAggregate(BY_USER), ["user"])
+    run = Epochs(GroupAggregate(BY_USER), ["user"])
     with pytest.raises(HeadraceError, match="negative number of rows") as caught:
         run.step(table(BY_USER, "weight | user | total \n -1 | ann | -10"))
     assert caught.value.code == Code.INTERNAL
 
 
 def test_a_total_without_rows_is_refused() -> None:
-    run = Epochs(LinearAggregate(BY_USER), ["user"])
+    run = Epochs(GroupAggregate(BY_USER), ["user"])
     with pytest.raises(HeadraceError, match="without rows has a total"):
         run.step(table(BY_USER, "weight | user | total \n +1 | ann | 10 \n -1 | ann | -9"))
 
 
 def test_a_total_that_overflows_is_refused_also_across_epochs() -> None:
-    run = Epochs(LinearAggregate(BY_USER), ["user"])
+    run = Epochs(GroupAggregate(BY_USER), ["user"])
     change = table(BY_USER, f"weight | user | total \n +1 | ann | {2**63 - 1}")
     run.step(change)
     with pytest.raises(HeadraceError, match="overflowed"):

@@ -1,0 +1,190 @@
+"""The parts of an aggregate that sums alone cannot keep: ``DISTINCT`` arguments, ``min``, ``max``.
+
+A part keeps an arrangement of its own: the values of its arguments, by group, with the number of
+rows that have them. NULL never gets in: a row counts for a part with the weight in the part's own
+input column, which is 0 where an argument is NULL or the ``FILTER`` is not true. Floats that are to
+be distinct must arrive normalised (one NaN, no -0.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import Code, HeadraceError
+from headrace.spine import Spine
+from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
+from headrace.zset.zset import column, numbers
+
+if TYPE_CHECKING:
+    from headrace.spine import Ranked
+    from headrace.zset.equality import Ints
+
+_WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False)])
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """``count(DISTINCT a, b)``, ``sum(DISTINCT a)``: feed accumulators once per value.
+
+    ``arguments`` are input columns; ``weight`` is the input column with the weight of a row for
+    this part. As a value comes or goes, each accumulator in ``counts`` changes by one, and each one
+    in ``sums`` by the argument it is paired with. Those accumulators have no input column.
+
+    Cost per epoch: O(|Δ| log n), one lookup per value touched.
+    """
+
+    arguments: pa.Schema
+    weight: str
+    counts: tuple[str, ...] = ()
+    sums: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The accumulators that this part feeds."""
+        return (*self.counts, *(name for name, _ in self.sums))
+
+    def layout(self, groups: Layout) -> Layout:
+        """Return how the values are arranged: by group, in order, so that one is found fast."""
+        columns = pa.schema([*groups.columns, *self.arguments])
+        order = tuple(OrderBy(field.name) for field in self.arguments if orderable(field.type))
+        return Layout(groups.key, columns, _WEIGHTS, order)
+
+    def change(self, given: ZSet, totals: Layout, before: Spine) -> tuple[ZSet, ZSet]:
+        """Return the change of the values, consolidated, and what it adds to the totals."""
+        change = _counted(before.layout, self.weight, given)
+        old = before.weights_of(change)
+        new = old + change.weights
+        _check_counts(new)
+        sign = np.sign(new) - np.sign(old)
+        crossed = change.filter(sign != 0)
+        sign = sign[sign != 0]
+        added = {name: column(crossed.table, name) for name in (HASH, *totals.columns.names)}
+        added |= dict.fromkeys(self.counts, pa.array(sign))
+        for name, argument in self.sums:
+            kind = totals.summed.field(name).type
+            values = column(crossed.table, argument).cast(kind)
+            goes = pa.array(sign < 0)
+            added[name] = pc.if_else(goes, pc.negate_checked(values), values)
+        return change, with_zeros(totals, added, crossed.rows)
+
+
+class End(Enum):
+    """Which end of the order an :class:`Extremum` is."""
+
+    MIN = auto()
+    MAX = auto()
+
+
+@dataclass(frozen=True)
+class Extremum:
+    """``min(a)`` or ``max(a)``: the first value in its order.
+
+    ``argument`` is an input column of a type that has an order; ``weight`` is the input column with
+    the weight of a row for this part; ``result`` is the output column. With ``append_only``, no row
+    may ever go, and only the extremum itself is kept.
+
+    Cost per epoch: O(log n) per group and value touched; a group is never read as a whole, but for
+    values in front that were deleted since runs were last merged.
+    """
+
+    argument: pa.Field
+    weight: str
+    result: str
+    end: End
+    append_only: bool = False
+
+    @property
+    def field(self) -> pa.Field:
+        """The output column: NULL where no row of the group counts."""
+        return pa.field(self.result, self.argument.type)
+
+    @property
+    def arguments(self) -> pa.Schema:
+        """The input columns."""
+        return pa.schema([self.argument])
+
+    @property
+    def fed(self) -> tuple[str, ...]:
+        """The accumulators that this part feeds: none."""
+        return ()
+
+    def layout(self, groups: Layout) -> Layout:
+        """Return how the values are arranged: by group, the extremum first."""
+        columns = pa.schema([*groups.columns, self.argument])
+        order = OrderBy(self.argument.name, self.end is End.MAX, nulls_first=False)
+        return Layout(groups.key, columns, _WEIGHTS, (order,))
+
+    def change(self, given: ZSet, groups: ZSet, before: Spine) -> tuple[ZSet, pa.Array, pa.Array]:
+        """Return the change of the values, and the extremum of each group before and after.
+
+        ``groups`` has one row for each group of ``given``, sorted by hash. The change is
+        consolidated.
+        """
+        layout = before.layout
+        change = _counted(layout, self.weight, given)
+        goes = change.filter(change.weights < 0)
+        old = before.first_rows(groups.hashes, groups.keys, 1)
+        if goes.rows:
+            if self.append_only:
+                raise _miscounted("The input of the aggregate was to grow only, but deletes a row.")
+            _check_counts(before.weights_of(goes) + goes.weights)
+            after = before.plus(change)
+        else:
+            # What was first and what came in are enough to know what is first now.
+            after = Spine(layout).plus(old.rows.plus(change).consolidated())
+        new = after.first_rows(groups.hashes, groups.keys, 1)
+        if self.append_only:
+            change = _once(new.rows).plus(old.rows.negated()).consolidated()
+        return change, self._values(old, groups.rows), self._values(new, groups.rows)
+
+    def _values(self, found: Ranked, groups: int) -> pa.Array:
+        """Return the value found for each group, NULL where there is none."""
+        positions = np.full(groups, -1, np.int64)
+        positions[found.probes] = np.arange(len(found.probes))
+        values = column(found.rows.table, self.argument.name)
+        return values.take(pa.array(positions, mask=positions < 0))
+
+
+Part: TypeAlias = Distinct | Extremum
+
+
+def with_zeros(layout: Layout, given: dict[str, pa.Array], rows: int) -> ZSet:
+    """Return a Z-set of columns by name, in which the sums that are not given are zero."""
+    columns = [
+        given[field.name] if field.name in given else pa.repeat(pa.scalar(0, field.type), rows)
+        for field in layout.schema
+    ]
+    return ZSet(layout, pa.Table.from_arrays(columns, schema=layout.schema))
+
+
+def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
+    """Return the given rows by the weights in a column of theirs, consolidated."""
+    weights = numbers(given.table, weight)
+    counted = given.filter(weights != 0).table
+    columns = [counted.column(name) for name in (HASH, *layout.columns.names)]
+    table = pa.Table.from_arrays([*columns, counted.column(weight)], schema=layout.schema)
+    return ZSet(layout, table).consolidated()
+
+
+def _once(rows: ZSet) -> ZSet:
+    """Return the rows, each with the weight 1."""
+    weights = pa.array(np.ones(rows.rows, np.int64))
+    index = rows.table.schema.get_field_index(WEIGHT)
+    return ZSet(rows.layout, rows.table.set_column(index, rows.layout.schema.field(index), weights))
+
+
+def _check_counts(weights: Ints) -> None:
+    if (weights < 0).any():
+        raise _miscounted("The input of the aggregate deletes a value that was never inserted.")
+
+
+def _miscounted(detail: str) -> HeadraceError:
+    return HeadraceError(
+        Code.INTERNAL, "a group has a value a negative number of times", detail=detail
+    )

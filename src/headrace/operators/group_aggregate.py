@@ -1,0 +1,295 @@
+"""``SELECT key, count(*), sum(x), min(y) ... GROUP BY key``: exact aggregates, by group.
+
+Algebra: the accumulators are linear, so the state takes the increments as they are; only the
+answer needs the old totals. For the groups touched, with ``n`` the number of rows of a group::
+
+    Δ answer = [n + Δn > 0] (total + Δ) - [n > 0] total
+
+What does not add up is a *part*, with an arrangement of its own: ``Distinct`` turns values that
+come and go into increments; ``Extremum`` finds the first value before and after.
+
+State: the number of rows and the accumulators, by group, which the spine adds up; then the values
+of each part, by group.
+Cost per epoch: O(|Δ| log n), whatever the size of the groups.
+NULL: the NULLs of a key are one group. Arguments that are NULL have added nothing by now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.operators.aggregate_parts import Distinct, Extremum, Part, with_zeros
+from headrace.operators.protocol import StatefulOperator, Step
+from headrace.zset import HASH, WEIGHT, Layout, ZSet, same
+from headrace.zset.sums import is_zero
+from headrace.zset.zset import column, numbers
+
+if TYPE_CHECKING:
+    from headrace.spine import Spine
+    from headrace.zset.equality import Bools, Ints
+
+ROWS = "__rows"
+"""The output column with the number of rows of a group."""
+
+INIT = "__init"
+"""The sum that tells a global aggregate whose answer was published from a new one: 1, or none."""
+
+_TOUCHED = "__touched"
+"""The number of increments of a group, so that those that cancel still show their group."""
+
+
+@dataclass(frozen=True)
+class GroupAggregate(StatefulOperator):
+    """Keep totals by group; a group without rows vanishes.
+
+    ``layout``: the identity columns are the group key; ``__weight`` sums to the number of rows;
+    the other sums are the accumulators. The input is a table of ``increments``, per row or added up
+    already. The output has ``__hash``, the key columns, ``__weight`` (-1 for an old row, +1 for a
+    new one), ``__rows`` (int64), the accumulators with their totals, and one column for each
+    :class:`Extremum`, in the order of the parts. At most two rows per group touched; none for a
+    group in which nothing changes.
+    """
+
+    layout: Layout
+    parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.layout.key != tuple(self.layout.columns.names):
+            raise HeadraceError(Code.INTERNAL, "a group is not identified by all of its key")
+        _check_parts(self.layout, self.parts)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether there is an answer before there is any input."""
+        return False
+
+    @property
+    def increments(self) -> Layout:
+        """The layout of the input: key and arguments; the accumulators, the weights for parts."""
+        return _increments(self.layout, self.parts)
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The totals by group, then the values of each part."""
+        return (self.layout, *(part.layout(self.layout) for part in self.parts))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the output."""
+        return _answer_schema(self.layout, self.parts)
+
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+        """Return the old and new rows of the groups touched, and the increments consolidated."""
+        given = ZSet.of(self.increments, inputs[0])
+        return _step(self.parts, given, ZSet.empty(self.layout), before)
+
+
+@dataclass(frozen=True)
+class GlobalAggregate(StatefulOperator):
+    """Keep totals without ``GROUP BY``: there is exactly one row, also over no input.
+
+    ``layout`` has no identity columns, and every ``__hash`` is 0. The first step publishes the row,
+    even for an input without rows; so only the partition that owns the hash 0 may step. Everything
+    else is as with :class:`GroupAggregate`.
+    """
+
+    layout: Layout
+    parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.layout.columns.names:
+            raise HeadraceError(Code.INTERNAL, "a global aggregate has a key")
+        _check_parts(self.layout, self.parts)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether there is an answer before there is any input."""
+        return True
+
+    @property
+    def increments(self) -> Layout:
+        """The layout of the input: arguments; the accumulators, the weights for parts."""
+        return _increments(self.layout, self.parts)
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """The totals, with the sum ``__init`` that is 1 once the row was published; the parts."""
+        totals = self.layout.with_summed(pa.field(INIT, pa.int64(), nullable=False))
+        return (totals, *(part.layout(self.layout) for part in self.parts))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the output."""
+        return _answer_schema(self.layout, self.parts)
+
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+        """Return the old and the new row where they differ, and the increments consolidated."""
+        given = ZSet.of(self.increments, inputs[0])
+        if given.hashes.any():
+            raise HeadraceError(Code.INTERNAL, "an increment of a global aggregate has a hash")
+        _, old = before[0].lookup(np.zeros(1, np.int64), [])
+        init = pa.array([] if old.rows else [1], pa.int64())
+        hashes = pa.array(np.zeros(len(init), np.int64))
+        more = with_zeros(self.layouts[0], {HASH: hashes, INIT: init}, len(init))
+        step = _step(self.parts, given, more, before)
+        return Step(step.output.select(self.schema.names), step.updates)
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Totals of some of the groups touched, by their position among these."""
+
+    at: Ints
+    totals: ZSet
+
+    def where(self, kept: Bools) -> _Groups:
+        return _Groups(self.at[kept], self.totals.filter(kept))
+
+
+def _step(parts: tuple[Part, ...], given: ZSet, more: ZSet, before: tuple[Spine, ...]) -> Step:
+    """Take one epoch; ``more`` are increments of the totals besides those given."""
+    layout = more.layout
+    increments, updates = [_linear(layout, given), more], {}
+    for index, part in enumerate(parts):
+        if isinstance(part, Distinct):
+            updates[index], fed = part.change(given, layout, before[index + 1])
+            increments.append(fed)
+    extrema = {i: part for i, part in enumerate(parts) if isinstance(part, Extremum)}
+    groups, change = _touched(ZSet.sum_of(layout, increments), marked=bool(extrema))
+    probes, found = before[0].lookup(groups.hashes, groups.keys)
+    old = _Groups(probes, found)
+    new = _after(old, change, groups)
+    changed = np.zeros(groups.rows, np.bool_)
+    changed[change.at] = True
+    results: list[tuple[pa.Array, pa.Array]] = []
+    for index, part in extrema.items():
+        updates[index], *both = part.change(given, groups, before[index + 1])
+        changed |= ~same(*both)
+        results.append((both[0], both[1]))
+    _check_groups(new.totals)
+    _check_extrema(new, [after for _, after in results])
+    output = [
+        _answer(parts, old.where(changed[old.at]), [result for result, _ in results], -1),
+        _answer(parts, new.where(changed[new.at]), [result for _, result in results], 1),
+    ]
+    return Step(pa.concat_tables(output), (change.totals, *(updates[i] for i in range(len(parts)))))
+
+
+def _linear(layout: Layout, given: ZSet) -> ZSet:
+    """Return the increments as given, with zeros for the accumulators that others feed."""
+    if given.layout == layout:
+        return given
+    names = [name for name in layout.schema.names if name in given.layout.schema.names]
+    columns = {name: column(given.table, name) for name in names}
+    return with_zeros(layout, columns, given.rows)
+
+
+def _touched(increments: ZSet, *, marked: bool) -> tuple[ZSet, _Groups]:
+    """Return the groups touched, sorted by hash, and those of them whose totals change.
+
+    ``marked``: groups whose increments are zero count as touched.
+    """
+    layout = increments.layout
+    if not marked:
+        change = increments.consolidated()
+        return change, _Groups(np.arange(change.rows), change)
+    counted = layout.with_summed(pa.field(_TOUCHED, pa.int64()))
+    ones = pa.array(np.ones(increments.rows, np.int64))
+    groups = ZSet.of(counted, increments.table.append_column(_TOUCHED, ones)).consolidated()
+    groups = ZSet(layout, groups.table.drop_columns([_TOUCHED]))
+    return groups, _Groups(np.arange(groups.rows), groups).where(groups.any_sum)
+
+
+def _after(old: _Groups, change: _Groups, groups: ZSet) -> _Groups:
+    """Add the change to the old totals; a group whose totals are all zero is left out."""
+    # The position of a group stands in for its hash.
+    parts = [each.totals.with_hashes(each.at) for each in (old, change)]
+    new = parts[0].plus(parts[1]).consolidated()
+    return _Groups(new.hashes, new.with_hashes(groups.hashes[new.hashes]))
+
+
+def _check_parts(layout: Layout, parts: tuple[Part, ...]) -> None:
+    fed = [name for part in parts for name in part.fed]
+    if len(set(fed)) != len(fed) or not set(fed) <= {*layout.summed.names} - {WEIGHT, INIT}:
+        raise HeadraceError(Code.INTERNAL, "a part of an aggregate feeds what is not its own")
+    arguments = [field for part in parts for field in part.arguments]
+    if len({field.name for field in arguments}) != len({(f.name, f.type) for f in arguments}):
+        raise HeadraceError(Code.INTERNAL, "two parts share an argument of two types")
+
+
+def _increments(layout: Layout, parts: tuple[Part, ...]) -> Layout:
+    if not parts:
+        return layout
+    fed = {name for part in parts for name in part.fed}
+    arguments = {field.name: field for part in parts for field in part.arguments}
+    weights = {part.weight: pa.field(part.weight, pa.int64(), nullable=False) for part in parts}
+    linear = [field for field in layout.summed if field.name not in fed]
+    return Layout(
+        layout.key,
+        pa.schema([*layout.columns, *arguments.values()]),
+        pa.schema([*linear, *weights.values()]),
+    )
+
+
+def _check_groups(totals: ZSet) -> None:
+    """Refuse totals that no bag of rows has."""
+    if (totals.weights < 0).any():
+        raise HeadraceError(
+            Code.INTERNAL,
+            "a group has a negative number of rows",
+            detail="The input of the aggregate deletes a row that was never inserted.",
+        )
+    gone = totals.filter(totals.weights == 0)
+    accumulators = [name for name in gone.layout.summed.names if name not in {WEIGHT, INIT}]
+    if not all(is_zero(column(gone.table, name)).all() for name in accumulators):
+        raise _leftover("a group without rows has a total other than zero")
+
+
+def _check_extrema(new: _Groups, results: list[pa.Array]) -> None:
+    there = new.at[new.totals.weights > 0]
+    for result in results:
+        if len(result) - result.null_count > len(there) - result.take(pa.array(there)).null_count:
+            raise _leftover("a group without rows has a least or greatest value")
+
+
+def _leftover(primary: str) -> HeadraceError:
+    return HeadraceError(
+        Code.INTERNAL,
+        primary,
+        detail="The input of the aggregate deletes a row with other values than it had.",
+    )
+
+
+def _answer_schema(layout: Layout, parts: tuple[Part, ...]) -> pa.Schema:
+    whole = pa.int64()
+    return pa.schema(
+        [
+            layout.schema.field(HASH),
+            *layout.columns,
+            pa.field(WEIGHT, whole, nullable=False),
+            pa.field(ROWS, whole, nullable=False),
+            *(f.with_nullable(nullable=False) for f in layout.summed if f.name != WEIGHT),
+            *(part.field for part in parts if isinstance(part, Extremum)),
+        ]
+    )
+
+
+def _answer(
+    parts: tuple[Part, ...], groups: _Groups, results: list[pa.Array], weight: int
+) -> pa.Table:
+    """Return the groups that are there as rows of the answer that come (+1) or go (-1)."""
+    there = INIT if INIT in groups.totals.layout.summed.names else WEIGHT
+    groups = groups.where(numbers(groups.totals.table, there) != 0)
+    table, schema = groups.totals.table, _answer_schema(groups.totals.layout, parts)
+    given = {name: table[name] for name in table.schema.names}
+    given[ROWS] = table[WEIGHT]
+    given[WEIGHT] = pa.chunked_array([pa.array(np.full(table.num_rows, weight, np.int64))])
+    columns = [given[name] for name in schema.names[: len(given)]]
+    positions = pa.array(groups.at)
+    columns += [result.take(positions) for result in results]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,163 @@
+"""How values are ordered: as ``ORDER BY`` of Spark SQL does it, vectorised, for every Arrow type.
+
+Columns become *sort keys*: arrays of int64, the most significant one first, whose lexicographic
+order is that of the values. Keys of two columns compare only if both were made in one call.
+
+Integers, dates, timestamps and intervals go by number, booleans false first, decimals by value,
+text and binary by unsigned bytes. -0.0 equals 0.0, and NaN is above all other floats. Structs go by
+field and arrays by element, a prefix first; a NULL within them is below everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.zset.equality import bit_width, is_text, valid, words
+
+if TYPE_CHECKING:
+    from headrace.zset.equality import Bools, Ints
+
+_WORD = 64
+_SIGN = np.int64(-(2**63))
+_MAGNITUDE = np.int64(2**63 - 1)
+_KEY_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBy:
+    """One column of an order: ``ORDER BY name [DESC] NULLS FIRST | LAST``."""
+
+    name: str
+    descending: bool = False
+    nulls_first: bool = True
+
+
+def orderable(kind: pa.DataType) -> bool:
+    """Say whether values of a type have an order in SQL: all but maps, and what has maps inside."""
+    if pa.types.is_map(kind):
+        return False
+    return all(orderable(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def order_keys(values: pa.Array, by: OrderBy) -> list[Ints]:
+    """Return sort keys by which the rows of a column come in the order asked for.
+
+    Values that are equal in that order have equal keys, as -0.0 and 0.0 do.
+    """
+    keys = _keys(values, exact=False)
+    if by.descending:
+        keys = [~key for key in keys]
+    return _with_nulls(values, keys, nulls_first=by.nulls_first)
+
+
+def exact_keys(values: pa.Array) -> list[Ints]:
+    """Return sort keys that are equal only where two values are the same, floats by their bits.
+
+    The order is one of the values alone, so that equal bags of rows come in one order; it exists
+    for maps too.
+    """
+    return _with_nulls(values, _keys(values, exact=True), nulls_first=True)
+
+
+def ordered(blocks: Ints, keys: list[Ints]) -> tuple[Ints, Ints]:
+    """Sort by ascending blocks, then by keys; return the order, and the number of each row in it.
+
+    Rows agree in block and keys exactly where their numbers do. Numbers ascend from 0, by one.
+    """
+    order = np.lexsort((*reversed(keys), blocks)) if keys else np.arange(len(blocks))
+    fresh = np.zeros(len(blocks), np.bool_)
+    for key in (blocks, *keys):
+        in_order = key[order]
+        fresh[1:] |= in_order[1:] != in_order[:-1]
+    return order, np.cumsum(fresh)
+
+
+def _with_nulls(values: pa.Array, keys: list[Ints], *, nulls_first: bool) -> list[Ints]:
+    """Put NULL, whatever its keys, before or after everything else."""
+    if values.null_count == 0:
+        return keys
+    there: Bools = valid(values)
+    last = there if nulls_first else ~there
+    return [last.astype(np.int64), *(np.where(there, key, np.int64(0)) for key in keys)]
+
+
+def _keys(values: pa.Array, *, exact: bool) -> list[Ints]:
+    """Return sort keys for what is not NULL, ascending; ``exact`` tells all floats apart."""
+    kind = values.type
+    if pa.types.is_null(kind):
+        return []
+    if pa.types.is_dictionary(kind):
+        return _keys(values.dictionary_decode(), exact=exact)
+    if isinstance(values, pa.ExtensionArray):
+        return _keys(values.storage, exact=exact)
+    if pa.types.is_floating(kind):
+        return [_float_key(values, exact=exact)]
+    if pa.types.is_struct(kind):
+        return [key for child in values.flatten() for key in _field_keys(child, exact=exact)]
+    if pa.types.is_map(kind):
+        entries = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        return [_list_key(values.cast(pa.large_list(entries)), exact=exact)]
+    if pa.types.is_nested(kind):
+        return [_list_key(values, exact=exact)]
+    if is_text(kind) or pa.types.is_fixed_size_binary(kind):
+        return [_text_key(values)]
+    return _number_keys(values)
+
+
+def _number_keys(values: pa.Array) -> list[Ints]:
+    width = bit_width(values.type)
+    bits = words(values, width) if len(values) else np.zeros((0, max(1, width // _WORD)), np.int64)
+    if width <= _WORD:
+        return [bits.reshape(-1).astype(np.int64)]
+    low, high = bits[:, 0], bits[:, -1]
+    # The low word of a decimal is unsigned; where the high one only repeats its sign, it is all.
+    if np.array_equal(high, low >> np.int64(_WORD - 1)):
+        return [low]
+    return [high, low ^ _SIGN]
+
+
+def _float_key(values: pa.Array, *, exact: bool) -> Ints:
+    """Return the bits of floats, changed so that they compare as integers."""
+    if exact:
+        bits = _number_keys(values)[0]
+    else:
+        floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        # Adding zero makes -0.0 positive.
+        bits = np.where(np.isnan(floats), np.nan, floats + 0.0).view(np.int64)
+    return np.asarray(np.where(bits < 0, bits ^ _MAGNITUDE, bits))
+
+
+def _text_key(values: pa.Array) -> Ints:
+    """Number text by its place among the distinct ones; Arrow compares unsigned bytes."""
+    encoded = values.dictionary_encode()
+    places = np.empty(len(encoded.dictionary), np.int64)
+    places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(places))
+    indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
+    return np.asarray(places[indices]) if len(places) else np.zeros(len(values), np.int64)
+
+
+def _field_keys(values: pa.Array, *, exact: bool) -> list[Ints]:
+    return _with_nulls(values, _keys(values, exact=exact), nulls_first=True)
+
+
+def _list_key(values: pa.Array, *, exact: bool) -> Ints:
+    """Number lists through the bytes of the numbers of their elements."""
+    elements = values.flatten()
+    keys = _field_keys(elements, exact=exact)
+    within, codes = ordered(np.zeros(len(elements), np.int64), keys)
+    numbers = np.empty(len(elements), ">i8")
+    numbers[within] = codes
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    texts = pa.Array.from_buffers(
+        pa.large_binary(),
+        len(values),
+        [None, pa.py_buffer(offsets * _KEY_BYTES), pa.py_buffer(numbers)],
+    )
+    return _text_key(texts)

@@ -1,0 +1,373 @@
+"""Aggregates with parts: DISTINCT arguments, min and max, against plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from functools import cmp_to_key
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import Code, HeadraceError
+from headrace.operators import (
+    Distinct,
+    End,
+    Extremum,
+    GlobalAggregate,
+    GroupAggregate,
+    Part,
+)
+from headrace.spine import Run, Spine
+from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from reference import Bag, Epochs, compare_values, exact, table_of
+from text_tables import assert_rows, table
+
+MONEY = pa.decimal128(12, 2)
+LONG = pa.int64()
+SUMS = pa.schema([(WEIGHT, LONG), ("d0", LONG), ("seen", LONG), ("d1", LONG), ("d2", MONEY)])
+USER = pa.schema([("user", pa.string())])
+X, S, AMOUNT = (
+    pa.field("x", pa.float64()),
+    pa.field("s", pa.string()),
+    pa.field("amount", pa.decimal128(5, 2)),
+)
+
+
+def parts(*, append_only: bool) -> tuple[Part, ...]:
+    """count(DISTINCT s, amount) FILTER (...), count and sum(DISTINCT amount), min and max."""
+    return (
+        Distinct(pa.schema([S, AMOUNT]), "w0", counts=("d0",)),
+        Extremum(X, "w2", "least", End.MIN, append_only),
+        Distinct(pa.schema([AMOUNT]), "w1", counts=("d1",), sums=(("d2", "amount"),)),
+        Extremum(X, "w2", "greatest", End.MAX, append_only),
+        Extremum(S, "w3", "last", End.MAX, append_only),
+    )
+
+
+GROUPS = GroupAggregate(Layout(("user",), USER, SUMS), parts(append_only=False))
+GROWING = GroupAggregate(Layout(("user",), USER, SUMS), parts(append_only=True))
+GLOBAL = GlobalAggregate(Layout((), pa.schema([]), SUMS), parts(append_only=False))
+RESULTS = ["__rows", "d0", "seen", "d1", "d2", "least", "greatest", "last"]
+
+rows = st.tuples(
+    st.sampled_from([None, "ann", "bob"]),
+    st.sampled_from([None, 0.0, -0.0, 2.5, -1.0, float("inf"), float("nan")]),
+    st.sampled_from([None, "a", "b", "é"]),
+    st.sampled_from([None, Decimal("0.10"), Decimal("-2.25")]),
+)
+some_bits = st.sampled_from([1, 2, 64])
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, deletes: bool = True) -> list[list[tuple[tuple, int]]]:
+    """Epochs of rows that come and go; no row goes that is not there."""
+    live: Counter[Any] = Counter()
+    epochs = []
+    for wanted in draw(st.lists(st.lists(st.tuples(rows, st.booleans()), max_size=8), max_size=5)):
+        epoch = []
+        for row, goes in wanted:
+            weight = -1 if deletes and goes and live[exact(row)] else 1
+            live[exact(row)] += weight
+            epoch.append((row, weight))
+        epochs.append(epoch)
+    return epochs
+
+
+def increments(epoch: list[tuple[tuple, int]]) -> list[dict[str, Any]]:
+    """What rows add: to count(x), and with which weight they count for each part."""
+    return [
+        {
+            "user": user,
+            "x": x,
+            "s": s,
+            "amount": amount,
+            WEIGHT: weight,
+            "seen": weight * (x is not None),
+            "w0": weight * (s is not None and amount is not None and s != "b"),
+            "w1": weight * (amount is not None),
+            "w2": weight * (x is not None),
+            "w3": weight * (s is not None),
+        }
+        for (user, x, s, amount), weight in epoch
+    ]
+
+
+def input_of(operator: GroupAggregate | GlobalAggregate, epoch: list, bits: int = 64) -> pa.Table:
+    names = operator.increments.schema.names
+    return table_of(
+        operator.increments,
+        [{n: v for n, v in row.items() if n in names} for row in increments(epoch)],
+        bits=bits,
+    )
+
+
+def totals(members: list[tuple]) -> tuple:
+    xs = [x for _, x, _, _ in members if x is not None]
+    amounts = {amount for *_, amount in members if amount is not None}
+    pairs = {(s, a) for _, _, s, a in members if s is not None and a is not None and s != "b"}
+    # Of -0.0 and 0.0, which are equal, the first is always -0.0.
+    xs.sort(key=lambda x: str(x) != "-0.0")
+    up = sorted(xs, key=cmp_to_key(compare_values))
+    down = sorted(xs, key=cmp_to_key(lambda a, b: compare_values(b, a)))
+    return (
+        len(members),
+        len(pairs),
+        len(xs),
+        len(amounts),
+        sum(amounts, Decimal(0)),
+        exact(up[0]) if up else None,
+        exact(down[0]) if down else None,
+        max((s for _, _, s, _ in members if s is not None), default=None),
+    )
+
+
+class Live:
+    """The rows that are there."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Any, tuple] = {}
+        self.counts: Counter[Any] = Counter()
+
+    def apply(self, epoch: list[tuple[tuple, int]]) -> None:
+        for row, weight in epoch:
+            self.rows[exact(row)] = row
+            self.counts[exact(row)] += weight
+
+    @property
+    def members(self) -> list[tuple]:
+        return [self.rows[code] for code in self.counts.elements()]
+
+    @property
+    def answer(self) -> Bag:
+        groups: dict[Any, list[tuple]] = {}
+        for row in self.members:
+            groups.setdefault(row[0], []).append(row)
+        return Counter((user, *totals(members)) for user, members in groups.items())
+
+
+@given(epochs=histories(), bits=some_bits)
+def test_after_every_epoch_the_sum_of_outputs_is_the_aggregate_of_the_rows(
+    epochs: list, bits: int
+) -> None:
+    run, live = Epochs(GROUPS, ["user", *RESULTS]), Live()
+    for epoch in epochs:
+        live.apply(epoch)
+        step = run.step(input_of(GROUPS, epoch, bits))
+        assert run.answer == live.answer
+        assert step.output.schema.equals(GROUPS.schema)
+        assert step.output.num_rows <= 2 * len({row[0] for row, _ in epoch})
+        entries = [exact({**row, WEIGHT: 0}) for row in step.output.to_pylist()]
+        assert len(set(entries)) == len(entries), "a group that does not change emits nothing"
+
+
+@given(epochs=histories(deletes=False), bits=some_bits)
+def test_a_growing_input_needs_no_more_than_the_extremum_of_each_group(
+    epochs: list, bits: int
+) -> None:
+    run, live = Epochs(GROWING, ["user", *RESULTS]), Live()
+    for epoch in epochs:
+        live.apply(epoch)
+        run.step(input_of(GROWING, epoch, bits))
+        assert run.answer == live.answer
+    for index, part in enumerate(GROWING.parts):
+        if isinstance(part, Extremum):
+            kept = list(run.spines[index + 1].scan(1000))
+            assert sum(part.rows for part in kept) <= len(live.answer)
+            assert all((part.weights == 1).all() for part in kept)
+
+
+@given(epochs=histories())
+def test_a_global_aggregate_has_one_row_after_every_epoch(epochs: list) -> None:
+    run, live = Epochs(GLOBAL, RESULTS), Live()
+    for epoch in [[], *epochs]:
+        live.apply(epoch)
+        run.step(input_of(GLOBAL, epoch))
+        assert run.answer == Counter([totals(live.members)])
+
+
+@given(epochs=histories(), bits=some_bits)
+def test_neither_the_split_into_epochs_nor_adding_up_before_matters(
+    epochs: list, bits: int
+) -> None:
+    whole, split = (Epochs(GROUPS, ["user", *RESULTS]) for _ in range(2))
+    changes = [change for epoch in epochs for change in epoch]
+    whole.step(input_of(GROUPS, changes, bits))
+    for epoch in epochs:
+        added_up = ZSet.of(GROUPS.increments, input_of(GROUPS, epoch, bits)).consolidated()
+        split.step(added_up.table)
+    assert whole.answer == split.answer
+    assert whole.state_rows == split.state_rows
+
+
+@given(inserted=st.lists(rows, max_size=10), bits=some_bits)
+def test_insert_all_then_nothing_then_delete_all_leaves_nothing(inserted: list, bits: int) -> None:
+    run = Epochs(GROUPS, ["user", *RESULTS])
+    run.step(input_of(GROUPS, [(row, 1) for row in inserted], bits))
+    assert run.step(input_of(GROUPS, [])).output.num_rows == 0
+    run.step(input_of(GROUPS, [(row, -1) for row in inserted], bits))
+    assert not run.answer
+    assert run.state_rows == 0
+
+
+LEAST = GroupAggregate(
+    Layout(("user",), USER, pa.schema([(WEIGHT, LONG)])),
+    (Extremum(pa.field("x", LONG), "w0", "least", End.MIN),),
+)
+DISTINCT = GroupAggregate(
+    Layout(("user",), USER, pa.schema([(WEIGHT, LONG), ("count", LONG), ("total", LONG)])),
+    (Distinct(pa.schema([("x", pa.int32())]), "w0", counts=("count",), sums=(("total", "x"),)),),
+)
+
+
+def test_an_extremum_that_is_deleted_gives_way_to_the_next() -> None:
+    run = Epochs(LEAST, ["user", "least"])
+    run.step(
+        table(
+            LEAST.increments,
+            """
+            weight | user | x | w0
+                +2 | ann  | 1 | +2
+                +1 | ann  | 4 | +1
+                +1 | ann  | 9 | +1
+                +1 | ann  | NULL | 0
+            """,
+        )
+    )
+    once = run.step(table(LEAST.increments, "weight | user | x | w0 \n -1 | ann | 1 | -1"))
+    assert_rows(
+        once.output,
+        "weight | user | rows | least \n -1 | ann | 5 | 1 \n +1 | ann | 4 | 1",
+    )
+    twice = run.step(
+        table(LEAST.increments, "weight | user | x | w0 \n -1 | ann | 1 | -1 \n -1 | ann | 4 | -1")
+    )
+    assert_rows(
+        twice.output,
+        "weight | user | rows | least \n -1 | ann | 4 | 1 \n +1 | ann | 2 | 9",
+    )
+    thrice = run.step(table(LEAST.increments, "weight | user | x | w0 \n -1 | ann | 9 | -1"))
+    assert_rows(
+        thrice.output,
+        "weight | user | rows | least \n -1 | ann | 2 | 9 \n +1 | ann | 1 | NULL",
+    )
+
+
+def test_a_row_replaced_shows_though_no_total_changes() -> None:
+    run = Epochs(LEAST, ["user", "least"])
+    run.step(table(LEAST.increments, "weight | user | x | w0 \n +1 | ann | 1 | +1"))
+    change = "weight | user | x | w0 \n -1 | ann | 1 | -1 \n +1 | ann | 2 | +1"
+    output = run.step(table(LEAST.increments, change)).output
+    assert_rows(output, "weight | user | least \n -1 | ann | 1 \n +1 | ann | 2")
+
+
+def test_a_group_emits_nothing_where_neither_total_nor_extremum_changes() -> None:
+    run = Epochs(LEAST, ["user", "least"])
+    run.step(
+        table(
+            LEAST.increments,
+            "weight | user | x | w0 \n +1 | ann | 1 | +1 \n +1 | ann | 5 | +1",
+        )
+    )
+    change = "weight | user | x | w0 \n -1 | ann | 5 | -1 \n +1 | ann | 2 | +1"
+    step = run.step(table(LEAST.increments, change))
+    assert step.output.num_rows == 0
+    assert [update.rows for update in step.updates] == [0, 2]
+
+
+def test_a_value_counts_once_however_often_it_comes() -> None:
+    run = Epochs(DISTINCT, ["user", "count", "total"])
+    run.step(
+        table(DISTINCT.increments, "weight | user | x | w0 \n +3 | ann | 7 | 3 \n +1 | ann | 5 | 1")
+    )
+    assert run.answer == Counter({("ann", 2, 12): 1})
+    run.step(table(DISTINCT.increments, "weight | user | x | w0 \n -2 | ann | 7 | -2"))
+    assert run.answer == Counter({("ann", 2, 12): 1})
+    run.step(table(DISTINCT.increments, "weight | user | x | w0 \n -1 | ann | 7 | -1"))
+    assert run.answer == Counter({("ann", 1, 5): 1})
+
+
+@pytest.mark.parametrize("operator", [LEAST, DISTINCT], ids=["extremum", "distinct"])
+def test_a_value_that_was_never_there_cannot_go(operator: GroupAggregate) -> None:
+    run = Epochs(operator, ["user"])
+    run.step(table(operator.increments, "weight | user | x | w0 \n +2 | ann | 1 | 2"))
+    with pytest.raises(HeadraceError, match="negative number of times") as caught:
+        run.step(table(operator.increments, "weight | user | x | w0 \n -1 | ann | 2 | -1"))
+    assert caught.value.code == Code.INTERNAL
+
+
+def test_a_value_without_rows_is_refused() -> None:
+    for operator, message in ((LEAST, "least or greatest"), (DISTINCT, "other than zero")):
+        run = Epochs(operator, ["user"])
+        run.step(table(operator.increments, "weight | user | x | w0 \n +1 | ann | 1 | 1"))
+        with pytest.raises(HeadraceError, match=message):
+            run.step(table(operator.increments, "weight | user | x | w0 \n -1 | ann | 1 | 0"))
+
+
+def test_an_input_that_only_grows_must_not_delete() -> None:
+    run = Epochs(GROWING, ["user"])
+    row = ("ann", 1.0, "a", None)
+    run.step(input_of(GROWING, [(row, 1)]))
+    with pytest.raises(HeadraceError, match="negative number of times") as caught:
+        run.step(input_of(GROWING, [(row, -1)]))
+    assert "grow only" in str(caught.value.detail)
+
+
+def test_the_input_has_keys_then_arguments_then_sums_then_weights() -> None:
+    assert GROUPS.increments.schema.names == [
+        *(HASH, "user", "s", "amount", "x", WEIGHT, "seen", "w0", "w2", "w1", "w3")
+    ]
+    assert GROUPS.increments.key == ("user",)
+    assert [layout.columns.names for layout in GROUPS.layouts] == [
+        ["user"],
+        ["user", "s", "amount"],
+        ["user", "x"],
+        ["user", "amount"],
+        ["user", "x"],
+        ["user", "s"],
+    ]
+    plain = Layout(("user",), USER, SUMS)
+    assert GroupAggregate(plain).increments == plain
+
+
+def test_a_part_feeds_accumulators_of_its_own() -> None:
+    twice = Distinct(pa.schema([X]), "w0", counts=("d0", "d0"))
+    for part in (twice, Distinct(pa.schema([X]), "w0", counts=(WEIGHT,))):
+        with pytest.raises(HeadraceError, match="not its own"):
+            GroupAggregate(Layout(("user",), USER, SUMS), (part,))
+
+
+def test_parts_that_differ_about_an_argument_are_refused() -> None:
+    other = Extremum(pa.field("x", LONG), "w9", "other", End.MIN)
+    with pytest.raises(HeadraceError, match="of two types"):
+        GroupAggregate(Layout(("user",), USER, SUMS), (*parts(append_only=False), other))
+
+
+@pytest.mark.parametrize("operator", [LEAST, DISTINCT], ids=["extremum", "distinct"])
+def test_a_change_of_a_large_group_costs_a_few_rows(operator: GroupAggregate) -> None:
+    many = 100_000
+    values = np.random.default_rng(5).permutation(many)
+    totals_layout, layout = operator.layouts
+    pieces = [
+        {HASH: [7] * len(part), "user": ["ann"] * len(part), "x": part, WEIGHT: [1] * len(part)}
+        for part in np.array_split(values, 5)
+    ]
+    runs = [ZSet(layout, pa.table(piece, schema=layout.schema)).consolidated() for piece in pieces]
+    spine = Spine(layout, tuple(Run.of(run) for run in runs))
+    group = {HASH: [7], "user": ["ann"], WEIGHT: [many], "count": [many], "total": [sum(values)]}
+    group = {name: group[name] for name in totals_layout.schema.names}
+    totals_rows = ZSet(totals_layout, pa.table(group, schema=totals_layout.schema))
+    deleted = {HASH: [7], "user": ["ann"], "x": [0], WEIGHT: [-1], "w0": [-1]}
+    change = pa.table(deleted, schema=operator.increments.schema)
+    output = operator.step((change,), (Spine(totals_layout).plus(totals_rows), spine)).output
+    assert output["__rows"].to_pylist() == [many, many - 1]
+    if operator is LEAST:
+        assert output["least"].to_pylist() == [0, 1]
+    else:
+        assert output["count"].to_pylist() == [many, many - 1]
+    # A search halves each of five runs of 20,000 rows until eight are left to be read.
+    assert spine.reads.rows <= 5 * (12 + 8) + 20
