@@ -96,9 +96,30 @@ BAGS = {
         LEFT JOIN b ON b.k = x.k GROUP BY x.k""",
 }
 
+FIRST = {
+    "limited": "SELECT id, v FROM a ORDER BY v DESC, id LIMIT 5",
+    "skipped": "SELECT id, s FROM a ORDER BY s, id LIMIT 4 OFFSET 3",
+    "offset_only": "SELECT id FROM a ORDER BY v, id OFFSET 10",
+    "nulls_last": "SELECT v, k FROM b ORDER BY v NULLS LAST, k DESC NULLS FIRST, s LIMIT 7",
+    "by_expression": "SELECT id FROM a ORDER BY abs(v - 10), id LIMIT 3",
+    "not_shown": "SELECT s FROM a ORDER BY v, id LIMIT 5",
+    "whole_rows": "SELECT k, v, s FROM b ORDER BY k, v, s LIMIT 6",
+    "of_groups": "SELECT k, count(*) AS n FROM b GROUP BY k ORDER BY count(*) DESC, k LIMIT 3",
+    "within": "SELECT a.id FROM a JOIN (SELECT k FROM b ORDER BY k, v, s LIMIT 5) x ON a.k = x.k",
+    "first_of_each": """SELECT k, id, v FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC, id) AS r
+        FROM a) WHERE r = 1""",
+    "best": "SELECT (SELECT s FROM a ORDER BY v DESC, id LIMIT 1) AS s, k FROM b",
+    "dense": """SELECT k, v FROM (SELECT *, dense_rank() OVER (PARTITION BY k ORDER BY v) AS r FROM b)
+        WHERE r <= 2""",
+    "top_of_all": """SELECT id, r FROM (SELECT id, rank() OVER (ORDER BY v) AS r FROM a) WHERE r < 4""",
+    "qualified": "SELECT id FROM a QUALIFY row_number() OVER (PARTITION BY s ORDER BY id) <= 2",
+}
+
 
 @pytest.mark.parametrize(
-    "views", [AGGREGATES, WINDOWS, SUBQUERIES, BAGS], ids=["groups", "windows", "scalars", "bags"]
+    "views",
+    [AGGREGATES, WINDOWS, SUBQUERIES, BAGS, FIRST],
+    ids=["groups", "windows", "scalars", "bags", "first"],
 )
 def test_groups_are_computed_anew_where_they_change(oracle, views):
     run = oracle(rows_per_change=2000)

@@ -10,13 +10,16 @@ from pyspark.sql.types import (
     DecimalType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
+    VariantType,
 )
 
 from headrace.catalyst.scala import items, maybe
+from headrace.types import holds, is_collated
 
-LINEAR = {"Count": "count", "Sum": "sum", "Average": "avg"}
-"""The functions that are sums over the rows of a group, by Catalyst's name for them."""
+KEPT = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
+"""The functions that can be kept without the rows of a group, by Catalyst's name for them."""
 
 _EXACT = (ByteType, ShortType, IntegerType, LongType, DecimalType)
 
@@ -37,15 +40,22 @@ def kind_of(call: Any) -> str:
     return str(call.aggregateFunction().getClass().getSimpleName())
 
 
-def not_a_sum(call: Any, arguments: tuple[DataType, ...]) -> str | None:
-    """Say why the value of a call does not follow from sums over its rows, or None if it does."""
+def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
+    """Say why the value of a call has to be computed from all rows of its group, if it has.
+
+    Sums over rows or over distinct values, and the least or greatest value, need no rows.
+    """
     function, kind = call.aggregateFunction(), kind_of(call)
-    if kind not in LINEAR or str(function.prettyName()).startswith("try_"):
+    if kind not in KEPT or str(function.prettyName()).startswith("try_"):
         return "needs all rows of its group"
-    if call.isDistinct():
-        return "counts each value once"
-    if kind != "Count" and not isinstance(arguments[0], _EXACT):
+    if kind in ("Sum", "Average") and not isinstance(arguments[0], _EXACT):
         return "adds inexact numbers, which would drift if they were taken away again"
+    if kind in ("Min", "Max") or call.isDistinct():
+        for type_ in arguments:
+            if is_collated(type_):
+                return "compares texts by a collation"
+            if holds(type_, (MapType, VariantType)):
+                return f"compares values of type {type_.simpleString().upper()}"
     return None
 
 

@@ -157,7 +157,8 @@ class Join:
 class AggregateFunction:
     """One aggregate call. ``counts_rows`` is true of ``count(*)`` and ``count(1)``.
 
-    ``not_a_sum`` says why the result does not follow from sums over the rows, if it does not.
+    ``distinct``: each value of the arguments counts once. ``needs_rows`` says why the result does
+    not follow from sums over rows or values, nor is the least or greatest one, if that is so.
     ``ordered`` is whether it may depend on the order in which rows are looked at.
 
     ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes are what the
@@ -169,7 +170,8 @@ class AggregateFunction:
     arguments: tuple[Expression, ...]
     condition: Expression | None
     counts_rows: bool
-    not_a_sum: str | None
+    distinct: bool
+    needs_rows: str | None
     ordered: bool
     handle: Any
 
@@ -218,7 +220,49 @@ class Constant:
     attributes: tuple[Attribute, ...]
 
 
-Plan = Scan | Constant | Project | Filter | Expand | Generate | UnionAll | Join | Aggregate | Window
+@dataclass(frozen=True, slots=True, eq=False)
+class SortKey:
+    """One expression of an order: its direction, and where NULL stands."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FirstRows:
+    """The rows of each group whose number in an order is in ``(skip, skip + count]``.
+
+    ``rank`` is the function that numbers them: ``row_number``, ``rank`` or ``dense_rank``. Without
+    keys there is one group.
+    """
+
+    child: Plan
+    keys: tuple[Expression, ...]
+    order: tuple[SortKey, ...]
+    rank: str
+    count: int
+    skip: int
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """Those of the input."""
+        return self.child.attributes
+
+
+Plan = (
+    Scan
+    | Constant
+    | Project
+    | Filter
+    | Expand
+    | Generate
+    | UnionAll
+    | Join
+    | Aggregate
+    | Window
+    | FirstRows
+)
 
 
 def children(plan: Plan) -> tuple[Plan, ...]:

@@ -10,6 +10,7 @@ from headrace.catalyst.plan import (
     Constant,
     Expand,
     Filter,
+    FirstRows,
     Generate,
     Join,
     Plan,
@@ -53,6 +54,11 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
             return _join(plan, needed)
         case Aggregate():
             return _aggregate(plan)
+        case FirstRows():
+            used = _and_also(
+                needed, [e.handle for e in (*plan.keys, *(key.expression for key in plan.order))]
+            )
+            return replace(plan, child=pruned(plan.child, used))
         case Window():
             used = _and_also(needed, items(plan.handle.expressions()))
             child = pruned(plan.child, used)

@@ -13,12 +13,12 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalyst.aggregates import (
-    LINEAR,
+    KEPT,
     condition_of,
     has_no_order,
     is_ordered,
     kind_of,
-    not_a_sum,
+    needs_rows,
 )
 from headrace.catalyst.plan import (
     Aggregate,
@@ -28,12 +28,14 @@ from headrace.catalyst.plan import (
     Expand,
     Expression,
     Filter,
+    FirstRows,
     Generate,
     Join,
     JoinKind,
     Plan,
     Project,
     Scan,
+    SortKey,
     UnionAll,
     Window,
 )
@@ -42,7 +44,7 @@ from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe, part
 from headrace.catalyst.subqueries import Scalars, has_scalar
 from headrace.errors import Code, HeadraceError, Span
-from headrace.types import is_collated
+from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
     from headrace.types import RelationId
@@ -50,9 +52,6 @@ if TYPE_CHECKING:
 _PLANNING = "org.apache.spark.sql.catalyst.planning"
 
 _REFUSED_NODES = {
-    "GlobalLimit": ("LIMIT", "Put ORDER BY and LIMIT in the query that reads the view."),
-    "LocalLimit": ("LIMIT", "Put ORDER BY and LIMIT in the query that reads the view."),
-    "Offset": ("OFFSET", "Put OFFSET in the query that reads the view."),
     "Sample": ("TABLESAMPLE", "Filter by a hash of a column, such as xxhash64(id) % 10 = 0."),
     "UnionLoop": ("a recursive WITH", None),
 }
@@ -66,6 +65,11 @@ _JOINS = {
     "LeftAnti": JoinKind.ANTI,
     "ExistenceJoin": JoinKind.EXISTENCE,
 }
+_RANKS = {"RowNumber": "row_number", "Rank": "rank", "DenseRank": "dense_rank"}
+_LIMITING = ("GlobalLimit", "LocalLimit", "Offset", "Project", "SubqueryAlias")
+_ALL = 2**62
+"""More rows than there are: OFFSET without LIMIT."""
+
 _SESSION = "spark.sessionWindow"
 """The metadata by which Spark tells a session window from other columns."""
 
@@ -118,7 +122,11 @@ class Reader:
                 return self._aggregate(node)
             case "Window":
                 return self._window(node)
-            case "Sort" | "SubqueryAlias" | "WindowGroupLimit":
+            case "WindowGroupLimit":
+                return self._group_limit(node)
+            case "GlobalLimit" | "Offset":
+                return self._limit(node)
+            case "Sort" | "SubqueryAlias" | "LocalLimit":
                 return self._read(node.child())
             case _:
                 what, hint = _REFUSED_NODES.get(kind, (f"Spark's {kind}", None))
@@ -161,6 +169,55 @@ class Reader:
             kind = JoinKind.LEFT if outer else JoinKind.INNER
             child = Join(kind, child, self._read(plan), (), (), None)
         return Project(child, tuple(self._expression(e) for e in replaced), attributes)
+
+    def _group_limit(self, node: Any) -> Plan:
+        """Read what Spark has inferred from a filter on a rank; the filter is still there."""
+        child = self._read(node.child())
+        order = self._order(items(node.orderSpec()))
+        if order is None:
+            return child
+        keys = tuple(self._expression(e) for e in items(node.partitionSpec()))
+        for key in keys:
+            self._check_key(key, "a PARTITION BY key", node)
+        rank = _RANKS[str(node.rankLikeFunction().getClass().getSimpleName())]
+        return FirstRows(child, keys, order, rank, int(node.limit()), 0)
+
+    def _limit(self, node: Any) -> Plan:
+        """Read ORDER BY ... LIMIT ... OFFSET; projections in between change nothing."""
+        limit, skip, projects, below = None, 0, [], node
+        while (kind := str(below.nodeName())) in _LIMITING:
+            if kind == "GlobalLimit":
+                most = int(below.limitExpr().eval(None))
+                limit = most if limit is None else min(limit, most)
+            elif kind == "Offset":
+                skip += int(below.offsetExpr().eval(None))
+            elif kind == "Project":
+                projects.append(below)
+            below = below.child()
+        order = self._order(items(below.order())) if kind == "Sort" else None
+        if order is None or any(has_scalar(items(p.projectList())) for p in projects):
+            raise self._unsupported(
+                "LIMIT without ORDER BY is not supported in a view",
+                "Which rows there are must not be left to chance: ORDER BY columns that compare.",
+                node,
+            )
+        count = _ALL if limit is None else limit
+        read: Plan = FirstRows(self._read(below.child()), (), order, "row_number", count, skip)
+        for project in reversed(projects):
+            expressions = tuple(self._expression(e) for e in items(project.projectList()))
+            read = Project(read, expressions, self._attributes(project))
+        return read
+
+    def _order(self, orders: list[Any]) -> tuple[SortKey, ...] | None:
+        """Return an order, or None where it compares what we do not."""
+        keys = []
+        for order in orders:
+            value = self._expression(order.child())
+            if is_collated(value.type) or holds(value.type, (MapType, VariantType)):
+                return None
+            descending = str(order.direction().sql()) == "DESC"
+            keys.append(SortKey(value, descending, "FIRST" in str(order.nullOrdering().sql())))
+        return tuple(keys)
 
     def _window(self, node: Any) -> Plan:
         child = self._read(node.child())
@@ -206,15 +263,12 @@ class Reader:
         extracted = maybe(self.scala.module(f"{_PLANNING}.PhysicalAggregation").unapply(node))
         if extracted is None:
             raise self._unsupported("this form of aggregation is not supported", None, node)
-        normalise = self.scala.module(
-            "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
-        ).normalize
         grouping, results = items(part(extracted, 0)), items(part(extracted, 2))
         keys: list[Expression] = []
         session = None
         for named in grouping:
             value = named.child() if named.getClass().getSimpleName() == "Alias" else named
-            key = self._expression(normalise(value))
+            key = self._expression(self._normalised(value))
             self._check_key(key, "a GROUP BY key", node)
             if named.metadata().contains(_SESSION):
                 session = len(keys)
@@ -247,10 +301,13 @@ class Reader:
                 "Sort it: sort_array(collect_list(x)), or listagg(x) WITHIN GROUP (ORDER BY x).",
                 function,
             )
-        arguments = tuple(self._expression(e) for e in items(function.children()))
+        values = items(function.children())
+        if call.isDistinct():
+            values = [self._normalised(value) for value in values]
+        arguments = tuple(self._expression(e) for e in values)
         types = tuple(argument.type for argument in arguments)
         condition = condition_of(call)
-        name = LINEAR.get(kind_of(call), str(function.prettyName()))
+        name = KEPT.get(kind_of(call), str(function.prettyName()))
         counts_rows = (
             name == "count"
             and condition is None
@@ -263,10 +320,16 @@ class Reader:
             arguments,
             self._expression(condition) if condition is not None else None,
             counts_rows,
-            not_a_sum(call, types),
+            bool(call.isDistinct()),
+            needs_rows(call, types),
             is_ordered(call, types),
             call,
         )
+
+    def _normalised(self, value: Any) -> Any:
+        """Return a value of which those that SQL takes for equal are the same: one NaN, no -0.0."""
+        rule = "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
+        return self.scala.module(rule).normalize(value)
 
     # -- pieces ----------------------------------------------------------------------------
 

@@ -57,15 +57,13 @@ class Scalars:
 
     def _one_row(self, plan: Any) -> tuple[Any, bool]:
         """Return a plan with one row, or at most one; a second row is an error when it is there."""
-        below = plan
-        while str(below.nodeName()) in _TRANSPARENT:
-            below = below.child()
+        below = _through(plan)
         kind = str(below.nodeName())
         if kind == "Aggregate" and not items(below.groupingExpressions()):
             return plan, False
         if kind == "GlobalLimit" and str(below.limitExpr()) == "1":
             found = below.child().child()
-            if str(found.nodeName()) in ("Sort", "Offset"):
+            if str(_through(found).nodeName()) in ("Sort", "Offset"):
                 return plan, True
             return self._any_of(found), False
         return self._checked(plan), False
@@ -103,6 +101,13 @@ class Scalars:
         checked = scala.expression("If", many, failed, found.toAttribute())
         named = alias(scala, checked, "checked")
         return scala.logical("Project", scala.seq([named]), counted)
+
+
+def _through(plan: Any) -> Any:
+    """Return what is below projections."""
+    while str(plan.nodeName()) in _TRANSPARENT:
+        plan = plan.child()
+    return plan
 
 
 def _constant_of(plan: Any) -> Any | None:

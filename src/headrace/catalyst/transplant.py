@@ -108,7 +108,7 @@ class Transplant:
     def buffers(
         self, function: plan.AggregateFunction, total: Any | None, count: Any
     ) -> tuple[list[Any], Any]:
-        """Feed an aggregate function from its accumulators.
+        """Feed an aggregate function from its accumulators; of an extremum, ``total`` is the value.
 
         Returns the named buffers, to be projected first, and the named result over them.
         """
@@ -123,6 +123,8 @@ class Transplant:
             match str(attribute.name()):
                 case "count":
                     value = count
+                case "min" | "max":
+                    value = total
                 case "isEmpty":
                     value = nothing
                 case "sum" if function.name == "avg":

@@ -1,17 +1,19 @@
-"""Linear aggregates as sums: what is added up per group so that every result can be computed.
+"""Aggregates as sums: what is added up per group so that every result can be computed.
 
 ``count`` needs the number of rows that count; ``sum`` and ``avg`` also the sum of their argument,
-over exact types: integers in 64 bits, decimals with ten more digits, as Spark widens them.
+over exact types: integers in 64 bits, decimals with ten more digits, as Spark widens them. With
+``DISTINCT`` it is the same sums, over values instead of rows. ``min`` and ``max`` are no sums.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.operators import Distinct, End, Extremum, Part
 from headrace.types import DecimalType, LongType, to_arrow
 
 if TYPE_CHECKING:
@@ -48,49 +50,176 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An aggregate function with the columns that feed it: ``total`` is None for ``count``."""
+    """An aggregate function with the columns that feed it.
+
+    ``count`` is always there; ``value`` is a sum, or the extremum, where the function has one.
+    """
 
     function: AggregateFunction
-    total: str | None
+    value: str | None
     count: str
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulators:
-    """The accumulators of one GROUP BY, each kept once, and which calls use which."""
+    """What is kept for one GROUP BY, each only once, and which calls use which.
 
-    columns: tuple[Accumulator, ...]
+    ``summed`` are added up from rows; ``fed`` by parts, from their values. The weight
+    of each part is among ``weights``, and its arguments, by name, are among ``arguments``.
+    """
+
+    summed: tuple[Accumulator, ...]
+    fed: tuple[Accumulator, ...]
+    parts: tuple[Part, ...]
+    weights: tuple[Accumulator, ...]
+    arguments: tuple[tuple[str, Expression], ...]
     calls: tuple[Call, ...]
+
+    @property
+    def columns(self) -> tuple[Accumulator, ...]:
+        """All sums of a group."""
+        return self.summed + self.fed
+
+    @property
+    def increments(self) -> tuple[Accumulator, ...]:
+        """What each row has an increment of."""
+        return self.summed + self.weights
+
+    @property
+    def extrema(self) -> tuple[tuple[str, Expression], ...]:
+        """The results that are values of an argument, with that argument."""
+        given = dict(self.arguments)
+        return tuple(
+            (part.result, given[part.argument.name])
+            for part in self.parts
+            if isinstance(part, Extremum)
+        )
 
 
 ROWS = "__rows"
 """The number of rows in a group: always kept, since a group without rows vanishes."""
 
 
-def accumulators_of(functions: tuple[AggregateFunction, ...]) -> Accumulators:
-    """Return what has to be kept for the functions; equal needs share one accumulator."""
-    kept: dict[tuple[object, ...], Accumulator] = {}
+def accumulators_of(
+    functions: tuple[AggregateFunction, ...], *, grows: bool = False
+) -> Accumulators:
+    """Return what has to be kept for the functions; equal needs share one accumulator.
 
-    def keep(kind: Kind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
-        condition = call.condition
-        identities = tuple(argument.identity for argument in call.arguments)
-        slot = (kind, identities, condition.identity if condition else None)
-        if slot not in kept:
-            column = f"a{len(kept)}"
-            kept[slot] = Accumulator(column, kind, call.arguments, condition, type_)
-        return kept[slot].column
+    ``grows``: no row of the input ever goes.
+    """
+    collected = _Collected(grows)
+    calls = tuple(collected.call(function) for function in functions)
+    parts = tuple(collected.distinct_parts() + list(collected.extrema.values()))
+    return Accumulators(
+        tuple(collected.summed.values()),
+        tuple(collected.fed.values()),
+        parts,
+        tuple(collected.weights.values()),
+        tuple(collected.arguments.values()),
+        calls,
+    )
 
-    calls = []
-    for function in functions:
+
+_Slot = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class _Collected:
+    """What the functions of one GROUP BY need, by what makes two needs the same."""
+
+    grows: bool
+    summed: dict[_Slot, Accumulator] = field(default_factory=dict)
+    fed: dict[_Slot, Accumulator] = field(default_factory=dict)
+    weights: dict[str, Accumulator] = field(default_factory=dict)
+    arguments: dict[str, tuple[str, Expression]] = field(default_factory=dict)
+    extrema: dict[_Slot, Extremum] = field(default_factory=dict)
+    _weights_of: dict[_Slot, str] = field(default_factory=dict)
+    _values_of: dict[_Slot, list[tuple[Accumulator, str | None]]] = field(default_factory=dict)
+
+    def call(self, function: AggregateFunction) -> Call:
         if function.counts_rows:
-            calls.append(Call(function, None, ROWS))
-            continue
-        count = keep(Kind.COUNT, function, LongType())
+            return Call(function, None, ROWS)
+        if function.name in ("min", "max"):
+            return self._extremum(function)
+        if function.distinct:
+            return self._distinct(function)
+        count = self._sum(Kind.COUNT, function, LongType())
         total = None
         if function.name != "count":
-            total = keep(Kind.SUM, function, _sum_type(function.arguments[0]))
-        calls.append(Call(function, total, count))
-    return Accumulators(tuple(kept.values()), tuple(calls))
+            total = self._sum(Kind.SUM, function, _sum_type(function.arguments[0]))
+        return Call(function, total, count)
+
+    def distinct_parts(self) -> list[Part]:
+        """Return a part for each list of distinct arguments."""
+        parts: list[Part] = []
+        for slot, values in self._values_of.items():
+            first = values[0][0]
+            names = [self._argument(argument) for argument in first.arguments]
+            types = [to_arrow(argument.type) for argument in first.arguments]
+            fields = dict(zip(names, types, strict=True))
+            counts = tuple(a.column for a, argument in values if argument is None)
+            sums = tuple((a.column, argument) for a, argument in values if argument is not None)
+            arguments = pa.schema(list(fields.items()))
+            parts.append(Distinct(arguments, self._weights_of[slot], counts, sums))
+        return parts
+
+    def _sum(self, kind: Kind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
+        slot = (kind, *_slot(call))
+        if slot not in self.summed:
+            column = f"a{len(self.summed)}"
+            self.summed[slot] = Accumulator(column, kind, call.arguments, call.condition, type_)
+        return self.summed[slot].column
+
+    def _distinct(self, function: AggregateFunction) -> Call:
+        count = self._feed(Kind.COUNT, function, LongType())
+        total = None
+        if function.name != "count":
+            total = self._feed(Kind.SUM, function, _sum_type(function.arguments[0]))
+        return Call(function, total, count)
+
+    def _feed(self, kind: Kind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
+        slot = (kind, *_slot(call))
+        if slot not in self.fed:
+            column = f"d{len(self.fed)}"
+            fed = Accumulator(column, kind, call.arguments, call.condition, type_)
+            self.fed[slot] = fed
+            argument = self._argument(call.arguments[0]) if kind is Kind.SUM else None
+            self._values_of.setdefault(_slot(call), []).append((fed, argument))
+            self._weight(call)
+        return self.fed[slot].column
+
+    def _extremum(self, function: AggregateFunction) -> Call:
+        slot = (function.name, *_slot(function))
+        if slot not in self.extrema:
+            (argument,) = function.arguments
+            name = self._argument(argument)
+            self.extrema[slot] = Extremum(
+                pa.field(name, to_arrow(argument.type)),
+                self._weight(function),
+                f"e{len(self.extrema)}",
+                End.MIN if function.name == "min" else End.MAX,
+                self.grows,
+            )
+        return Call(function, self.extrema[slot].result, ROWS)
+
+    def _argument(self, argument: Expression) -> str:
+        known = self.arguments.setdefault(argument.identity, (f"v{len(self.arguments)}", argument))
+        return known[0]
+
+    def _weight(self, call: AggregateFunction) -> str:
+        slot = _slot(call)
+        if slot not in self._weights_of:
+            column = f"w{len(self.weights)}"
+            self._weights_of[slot] = column
+            self.weights[column] = Accumulator(
+                column, Kind.COUNT, call.arguments, call.condition, LongType()
+            )
+        return self._weights_of[slot]
+
+
+def _slot(call: AggregateFunction) -> _Slot:
+    identities = tuple(argument.identity for argument in call.arguments)
+    return (identities, call.condition.identity if call.condition else None)
 
 
 def _sum_type(argument: Expression) -> LongType | DecimalType:

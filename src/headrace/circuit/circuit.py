@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.catalyst import plan
     from headrace.circuit.accumulators import Accumulators
     from headrace.operators import (
+        FirstRows,
         GlobalAggregate,
         GroupAggregate,
         InnerJoin,
@@ -92,8 +93,19 @@ class Aggregate:
     name: str
     plan: plan.Aggregate
     operator: GroupAggregate | GlobalAggregate
-    arrangements: tuple[ArrangementId]
+    arrangements: tuple[ArrangementId, ...]
     accumulators: Accumulators
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class First:
+    """The first rows of each group, in an order; columns are called as in :class:`Recompute`."""
+
+    name: str
+    plan: plan.FirstRows
+    operator: FirstRows
+    arrangements: tuple[ArrangementId]
     child: Node
 
 
@@ -123,8 +135,8 @@ class Output:
     child: Node
 
 
-Node = Source | Constant | Stateless | Sum | Join | Match | Aggregate | Recompute
-Stateful = Join | Match | Aggregate | Recompute | Output
+Node = Source | Constant | Stateless | Sum | Join | Match | Aggregate | First | Recompute
+Stateful = Join | Match | Aggregate | First | Recompute | Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ Linear nodes stay as they are; a join and an aggregate become operators with arr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
     Constant,
+    First,
     Join,
     Match,
     Node,
@@ -25,11 +27,12 @@ from headrace.circuit.circuit import (
     Stateless,
     Sum,
 )
-from headrace.circuit.properties import KeyOf, partitioning, recompute_reason, unique_key
+from headrace.circuit.properties import KeyOf, grows, partitioning, recompute_reason, unique_key
 from headrace.operators import (
     MATCHES,
     ROW,
     Emits,
+    FirstRows,
     GlobalAggregate,
     GroupAggregate,
     InnerJoin,
@@ -42,8 +45,12 @@ from headrace.operators import (
     TouchedGroups,
     counts_layout,
 )
+from headrace.spine import Rank
 from headrace.types import ArrangementId, RelationId, Schema, to_arrow
-from headrace.zset import HASH, WEIGHT, Layout
+from headrace.zset import HASH, WEIGHT, Layout, OrderBy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64())
 _EMITS = {
@@ -53,9 +60,15 @@ _EMITS = {
 }
 
 
-def differentiate(view: RelationId, query: plan.Plan, schema: Schema, key_of: KeyOf) -> Circuit:
+def differentiate(
+    view: RelationId,
+    query: plan.Plan,
+    schema: Schema,
+    key_of: KeyOf,
+    is_stream: Callable[[RelationId], bool],
+) -> Circuit:
     """Return the circuit of ``query``; ``schema`` names the view's columns."""
-    builder = _Builder(view)
+    builder = _Builder(view, is_stream)
     root = builder.node(query)
     unique = unique_key(query, key_of)
     key = _positions(query, unique)
@@ -91,6 +104,7 @@ def rows_of(relation: RelationId) -> ArrangementId:
 @dataclass(slots=True)
 class _Builder:
     view: RelationId
+    is_stream: Callable[[RelationId], bool]
     count: int = field(default=0)
 
     def node(self, query: plan.Plan) -> Node:
@@ -110,6 +124,8 @@ class _Builder:
                 if reason is None:
                     return self.aggregate(query)
                 return self.recompute(query, query.group_keys, reason, always=not query.grouping)
+            case plan.FirstRows():
+                return self.first(query)
             case plan.Window():
                 reason = "window functions see all rows of their partition"
                 return self.recompute(query, query.partition, reason, always=False)
@@ -175,16 +191,25 @@ class _Builder:
     def aggregate(self, query: plan.Aggregate) -> Aggregate:
         child = self.node(query.child)
         name = self.name("aggregate")
-        accumulators = accumulators_of(query.functions)
+        accumulators = accumulators_of(query.functions, grows=grows(query.child, self.is_stream))
         keys = [pa.field(f"g{i}", to_arrow(e.type)) for i, e in enumerate(query.grouping)]
         layout = Layout(
             key=tuple(key.name for key in keys),
             columns=pa.schema(keys),
             summed=pa.schema([_WEIGHT_FIELD, *(a.field for a in accumulators.columns)]),
         )
-        operator = GroupAggregate(layout) if keys else GlobalAggregate(layout)
-        groups = (ArrangementId(f"{name}.groups"),)
-        return Aggregate(name, query, operator, groups, accumulators, child)
+        kind = GroupAggregate if keys else GlobalAggregate
+        operator = kind(layout, accumulators.parts)
+        kept = [f"{name}.groups", *(f"{name}.values{i}" for i in range(len(accumulators.parts)))]
+        arrangements = tuple(ArrangementId(each) for each in kept)
+        return Aggregate(name, query, operator, arrangements, accumulators, child)
+
+    def first(self, query: plan.FirstRows) -> First:
+        child = self.node(query.child)
+        name = self.name("first")
+        layout = side_layout("x", query.attributes, query.keys, query.order)
+        operator = FirstRows(layout, query.count, Rank[query.rank.upper()], query.skip)
+        return First(name, query, operator, (ArrangementId(f"{name}.rows"),), child)
 
     def recompute(
         self,
@@ -206,9 +231,12 @@ class _Builder:
 
 
 def side_layout(
-    prefix: str, attributes: tuple[plan.Attribute, ...], keys: tuple[plan.Expression, ...]
+    prefix: str,
+    attributes: tuple[plan.Attribute, ...],
+    keys: tuple[plan.Expression, ...],
+    order: tuple[plan.SortKey, ...] = (),
 ) -> Layout:
-    """Return how one side of a join is arranged: its columns, and the keys that it lacks."""
+    """Return how an input is arranged: its columns, and the keys and the order that it lacks."""
     own = {attribute.id: f"{prefix}{i}" for i, attribute in enumerate(attributes)}
     fields = [pa.field(own[a.id], to_arrow(a.type)) for a in attributes]
     names = []
@@ -218,7 +246,16 @@ def side_layout(
             stored = f"{prefix}k{i}"
             fields.append(pa.field(stored, to_arrow(key.type)))
         names.append(stored)
-    return Layout(key=tuple(names), columns=pa.schema(fields), summed=pa.schema([_WEIGHT_FIELD]))
+    by = []
+    for i, sort in enumerate(order):
+        value = sort.expression
+        stored = own.get(value.passes) if value.passes is not None else None
+        if stored is None:
+            stored = f"{prefix}o{i}"
+            fields.append(pa.field(stored, to_arrow(value.type)))
+        by.append(OrderBy(stored, sort.descending, sort.nulls_first))
+    summed = pa.schema([_WEIGHT_FIELD])
+    return Layout(tuple(names), pa.schema(fields), summed, tuple(by))
 
 
 def _own(prefix: str, attributes: tuple[plan.Attribute, ...]) -> list[str]:

@@ -10,6 +10,7 @@ from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
     Constant,
+    First,
     Join,
     Match,
     Node,
@@ -93,7 +94,15 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
         case Aggregate():
             by = ", ".join(e.text for e in node.plan.grouping) or "()"
             calls = ", ".join(call.text for call in node.plan.functions)
-            return f"LinearAggregate by ({by}): {calls or 'distinct keys'}"
+            return f"GroupAggregate by ({by}): {calls or 'distinct keys'}"
+        case First():
+            by = ", ".join(e.text for e in node.plan.keys) or "()"
+            order = ", ".join(
+                key.expression.text + (" DESC" if key.descending else "") for key in node.plan.order
+            )
+            last = node.plan.skip + node.plan.count
+            rows = f"{node.plan.rank} {node.plan.skip + 1} to {last}"
+            return f"FirstRows by ({by}): {rows}, ordered by {order}"
         case Recompute():
             return _recomputed(node.plan)
         case Output():
@@ -132,6 +141,8 @@ def _cost(node: Stateful) -> str:
             return "one lookup of the row's pairs; no recompute"
         case Aggregate():
             return "one lookup of its group's totals, up to two rows out; no recompute"
+        case First():
+            return "the first rows of its group; no recompute"
         case Recompute():
             scope = "its group" if node.operator.layout.key else "everything: there is one group"
             return f"recomputes {scope}, since {node.reason}"

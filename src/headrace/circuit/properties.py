@@ -28,7 +28,7 @@ def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
         case plan.Aggregate():
             grouping = tuple(a.id for a in node.grouping_attributes)
             return renamed(grouping, node.results, node.attributes)
-        case plan.Window():
+        case plan.Window() | plan.FirstRows():
             return unique_key(node.child, key_of)
         case plan.UnionAll() | plan.Expand() | plan.Generate() | plan.Constant():
             return None
@@ -45,6 +45,9 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
             return None
         case plan.Window():
             return None
+        case plan.FirstRows():
+            passed = tuple(key.passes for key in node.keys)
+            return tuple(frozenset() if p is None else frozenset({p}) for p in passed)
         case plan.Filter():
             return partitioning(node.child)
         case plan.Project():
@@ -58,13 +61,31 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
             return _by_join_key(node)
 
 
+def grows(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
+    """Say whether no row of a plan ever goes."""
+    match node:
+        case plan.Scan():
+            return is_stream(node.relation)
+        case plan.Constant():
+            return True
+        case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate():
+            return grows(node.child, is_stream)
+        case plan.UnionAll():
+            return all(grows(child, is_stream) for child in node.children)
+        case plan.Join():
+            inner = node.kind is plan.JoinKind.INNER
+            return inner and grows(node.left, is_stream) and grows(node.right, is_stream)
+        case plan.Aggregate() | plan.Window() | plan.FirstRows():
+            return False
+
+
 def recompute_reason(node: plan.Aggregate) -> str | None:
     """Say why the groups of an aggregate are computed anew where they change, if they are."""
     if node.session is not None:
         return "sessions merge and split as rows come and go"
     for call in node.functions:
-        if call.not_a_sum is not None:
-            return f"{call.text} {call.not_a_sum}"
+        if call.needs_rows is not None:
+            return f"{call.text} {call.needs_rows}"
     return None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headrace.catalog import Relation, Table, View
+from headrace.catalog import Relation, Stream, Table, View
 from headrace.catalyst.planner import Analysed, Planner
 from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
@@ -92,9 +92,13 @@ class Engine:
         with self.planning:
             plan = self.planner.plan(analysed, query)
             try:
-                return differentiate(id_, plan, analysed.schema.renamed(names), self._key_of)
+                schema = analysed.schema.renamed(names)
+                return differentiate(id_, plan, schema, self._key_of, self._is_stream)
             except HeadraceError as error:
                 raise error.at(query) from error
+
+    def _is_stream(self, id_: RelationId) -> bool:
+        return isinstance(self._relations[id_], Stream)
 
     def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
         relation = self._relations[id_]

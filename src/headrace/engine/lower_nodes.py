@@ -12,6 +12,7 @@ from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
     Constant,
+    First,
     Join,
     Kind,
     Match,
@@ -23,9 +24,8 @@ from headrace.circuit import (
 )
 from headrace.circuit.accumulators import ROWS
 from headrace.engine.assembly import Assembly, Frame, Tail
+from headrace.engine.lower_groups import first_rows, recomputed
 from headrace.engine.lower_joins import joined, matched
-from headrace.engine.lower_recompute import recomputed
-from headrace.operators import GlobalAggregate
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
@@ -66,6 +66,9 @@ class Nodes:
             case Match():
                 below = self.node(node.child)
                 return None if below is None else matched(self.assembly, node, below)
+            case First():
+                below = self.node(node.child)
+                return None if below is None else first_rows(self.assembly, node, below)
             case Recompute():
                 below = self.node(node.child)
                 return None if below is None else recomputed(self.assembly, node, below)
@@ -123,7 +126,7 @@ class Nodes:
         below = self.node(node.child)
         if below is None:
             return None
-        transplant, query = self.transplant, node.plan
+        transplant, query, kept = self.transplant, node.plan, node.accumulators
         keys = [key.handle for key in query.grouping]
         added = [
             (
@@ -132,19 +135,24 @@ class Nodes:
                     a.arguments, a.condition, a.type, below.weight, of_value=a.kind is Kind.SUM
                 ),
             )
-            for a in node.accumulators.columns
+            for a in kept.increments
         ]
-        named_keys = [(f"g{i}", key) for i, key in enumerate(keys)]
-        summed = [(WEIGHT, LongType()), *((a.column, a.type) for a in node.accumulators.columns)]
-        keyed = self.assembly.keyed(below, keys, named_keys, added, there=False, totals=summed)
+        identity = [(f"g{i}", key) for i, key in enumerate(query.grouping)]
+        identity += kept.arguments
+        columns = [(name, value.handle) for name, value in identity]
         long = LongType()
+        summed = [(WEIGHT, long), *((a.column, a.type) for a in kept.increments)]
+        keyed = self.assembly.keyed(below, keys, columns, added, there=False, totals=summed)
+        layout = node.operator.increments
+        if node.operator.is_global:
+            fields = [(HASH, long), *((name, value.type) for name, value in identity), *summed]
+            keyed = self.assembly.seeded(node.name, layout, keyed, fields)
         types: list[tuple[str, DataType]] = [(HASH, long)]
         types += [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
         types += [(WEIGHT, long), (ROWS, long)]
-        types += [(a.column, a.type) for a in node.accumulators.columns]
-        if isinstance(node.operator, GlobalAggregate):
-            keyed = self.assembly.seeded(node.name, node.operator.increments, keyed, types)
-        inputs = ((HASH, *dict(named_keys), WEIGHT, *dict(added)),)
+        types += [(a.column, a.type) for a in kept.columns]
+        types += [(name, value.type) for name, value in kept.extrema]
+        inputs = (tuple(layout.schema.names),)
         task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
         grouped = self.assembly.stepped(task, keyed, types)
         return self._results(node, grouped)
@@ -159,8 +167,8 @@ class Nodes:
         ]
         fed, evaluated = [], []
         for call in node.accumulators.calls:
-            total = columns[call.total] if call.total is not None else None
-            buffers, result = transplant.buffers(call.function, total, columns[call.count])
+            value = columns[call.value] if call.value is not None else None
+            buffers, result = transplant.buffers(call.function, value, columns[call.count])
             fed += buffers
             evaluated.append(result)
         weight, hash_ = columns[WEIGHT], columns[HASH]

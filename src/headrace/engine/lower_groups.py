@@ -1,9 +1,9 @@
-"""Lowering what Spark computes anew for the groups touched: aggregates of all kinds, windows.
+"""Lowering what looks at the rows of groups: their first rows, and what Spark computes anew.
 
-The operator yields the rows of each touched group as they were and as they are. Spark evaluates
-the query's own node on them, with the version as one more key, and the weight of a result follows
-from its version. Rows are sorted in full before, so that equal groups give equal results, whatever
-order Spark or history would have put them in.
+For aggregates of all kinds and for windows, the operator yields the rows of each touched group as
+they were and as they are. Spark evaluates the query's own node on them, with the version as one
+more key, and the weight of a result follows from its version. Rows are sorted in full before, so
+that equal groups give equal results, whatever order Spark or history would have put them in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import Recompute
+    from headrace.circuit import First, Recompute
     from headrace.types import DataType
 
 
@@ -43,30 +43,67 @@ def recomputed(assembly: Assembly, node: Recompute, below: Frame) -> Frame:
             return _window(assembly, node, node.plan, below)
 
 
+def first_rows(assembly: Assembly, node: First, below: Frame) -> Frame:
+    """Lower the first rows of each group over the delta of the input."""
+    transplant = assembly.transplant
+    values = [(key.handle, key.type) for key in node.plan.keys]
+    order = [(key.expression.handle, key.expression.type) for key in node.plan.order]
+    keyed, types = _arranged(assembly, node, values, order, below)
+    names = node.operator.layout.columns.names
+    types.append((WEIGHT, LongType()))
+    inputs = ((HASH, *names, WEIGHT),)
+    task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+    rows = assembly.stepped(task, keyed, types)
+    output = transplant.output(rows)
+    weight, hash_ = output[WEIGHT], output[HASH]
+    named = _renamed(transplant, node.plan.attributes, output)
+    return Frame(transplant.project([*named, weight, hash_], rows), weight, hash_)
+
+
+def _arranged(
+    assembly: Assembly,
+    node: First | Recompute,
+    keys: list[tuple[Any, DataType]],
+    order: list[tuple[Any, DataType]],
+    below: Frame,
+) -> tuple[Any, list[tuple[str, DataType]]]:
+    """Name the columns that the operator keeps, and send rows to where their group is kept.
+
+    Returns the plan with ``__hash``, those columns and the weight, and the types of all but that.
+    """
+    layout = node.operator.layout
+    found = {f"x{i}": (a.handle, a.type) for i, a in enumerate(node.plan.child.attributes)}
+    for name, value in zip(layout.key, keys, strict=True):
+        found.setdefault(name, value)
+    for by, value in zip(layout.order, order, strict=True):
+        found.setdefault(by.name, value)
+    names = layout.columns.names
+    columns = [(name, found[name][0]) for name in names]
+    keyed = assembly.keyed(below, [value for value, _ in keys], columns, [], there=False)
+    types: list[tuple[str, DataType]] = [(HASH, LongType())]
+    return keyed, types + [(name, found[name][1]) for name in names]
+
+
+def _renamed(
+    transplant: Transplant, attributes: tuple[plan.Attribute, ...], output: dict[str, Any]
+) -> list[Any]:
+    return [transplant.alias(output[f"x{i}"], a.name, a.handle) for i, a in enumerate(attributes)]
+
+
 def _touched(
     assembly: Assembly, node: Recompute, keys: tuple[plan.Expression, ...], below: Frame
 ) -> _Touched:
-    transplant = assembly.transplant
-    attributes = node.plan.child.attributes
-    layout = node.operator.layout
-    found = {f"x{i}": (a.type, a.handle) for i, a in enumerate(attributes)}
-    for name, key in zip(layout.key, keys, strict=True):
-        found.setdefault(name, (key.type, key.handle))
-    names = layout.columns.names
-    columns = [(name, found[name][1]) for name in names]
-    handles = [key.handle for key in keys]
-    keyed = assembly.keyed(below, handles, columns, [], there=False)
-    types: list[tuple[str, DataType]] = [(HASH, LongType())]
-    types += [(name, found[name][0]) for name in names]
+    transplant, layout = assembly.transplant, node.operator.layout
+    values = [(key.handle, key.type) for key in keys]
+    keyed, types = _arranged(assembly, node, values, [], below)
     if node.operator.is_global:
         keyed = assembly.seeded(node.name, layout, keyed, [*types, (WEIGHT, LongType())])
     types += [(VERSION, LongType()), (PRESENT, BooleanType())]
-    task = assembly.task(
-        node.name, node.operator, node.arrangements, ((HASH, *names, WEIGHT),), types
-    )
+    inputs = ((HASH, *layout.columns.names, WEIGHT),)
+    task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
     rows = assembly.stepped(task, keyed, types)
     output = transplant.output(rows)
-    named = [transplant.alias(output[f"x{i}"], a.name, a.handle) for i, a in enumerate(attributes)]
+    named = _renamed(transplant, node.plan.child.attributes, output)
     version, present = output[VERSION], output[PRESENT]
     return _Touched(transplant.project([*named, version, present], rows), version, present)
 
