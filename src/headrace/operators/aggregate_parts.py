@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
-from headrace.spine import Spine
+from headrace.spine import Ranked, Spine
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
-from headrace.zset.zset import column, numbers
+from headrace.zset.zset import column, fresh, numbers
 
 if TYPE_CHECKING:
-    from headrace.spine import Ranked
     from headrace.zset.equality import Ints
 
 _WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False)])
@@ -130,15 +129,13 @@ class Extremum:
         change = _counted(layout, self.weight, given)
         goes = change.filter(change.weights < 0)
         old = before.first_rows(groups.hashes, groups.keys, 1)
-        if goes.rows:
-            if self.append_only:
-                raise _miscounted("The input of the aggregate was to grow only, but deletes a row.")
-            _check_counts(before.weights_of(goes) + goes.weights)
-            after = before.plus(change)
+        if goes.rows == 0:
+            new = _first_of(groups, old, change)
+        elif self.append_only:
+            raise _miscounted("The input of the aggregate was to grow only, but deletes a row.")
         else:
-            # What was first and what came in are enough to know what is first now.
-            after = Spine(layout).plus(old.rows.plus(change).consolidated())
-        new = after.first_rows(groups.hashes, groups.keys, 1)
+            _check_counts(before.weights_of(goes) + goes.weights)
+            new = before.plus(change).first_rows(groups.hashes, groups.keys, 1)
         if self.append_only:
             change = _once(new.rows).plus(old.rows.negated()).consolidated()
         return change, self._values(old, groups.rows), self._values(new, groups.rows)
@@ -170,6 +167,22 @@ def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
     columns = [counted.column(name) for name in (HASH, *layout.columns.names)]
     table = pa.Table.from_arrays([*columns, counted.column(weight)], schema=layout.schema)
     return ZSet(layout, table).consolidated()
+
+
+def _first_of(groups: ZSet, old: Ranked, came: ZSet) -> Ranked:
+    """Return the first row of each group, of those that were first and those that came."""
+    hashes = groups.hashes
+    if came.rows == 0:
+        return old
+    if bool((hashes[1:] == hashes[:-1]).any()):
+        both = old.rows.plus(came).consolidated()
+        return Spine(came.layout).plus(both).first_rows(hashes, groups.keys, 1)
+    # Each hash is one group, whose position stands in for it.
+    came = came.with_hashes(np.searchsorted(hashes, came.hashes))
+    both = old.rows.with_hashes(old.probes).plus(came).consolidated()
+    first = both.filter(fresh(both.hashes))
+    probes = first.hashes
+    return Ranked(probes, first.with_hashes(hashes[probes]), np.ones_like(probes))
 
 
 def _once(rows: ZSet) -> ZSet:

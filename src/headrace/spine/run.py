@@ -87,7 +87,14 @@ class Run:
 
         O(d log n) for d hashes. A block may reach over several batches.
         """
-        return self._positions(hashes, "left"), self._positions(hashes, "right")
+        if len(self.batches) != 1:
+            return self._positions(hashes, "left"), self._positions(hashes, "right")
+        own = self.hashes[0]
+        starts = own.searchsorted(hashes)
+        stops = starts.copy()
+        here = np.flatnonzero(own[np.minimum(starts, len(own) - 1)] == hashes)
+        stops[here] = own.searchsorted(hashes[here], "right")
+        return starts, stops
 
     def take(self, rows: Ints) -> pa.Table:
         """Return the rows at the given positions, in the order of the positions."""

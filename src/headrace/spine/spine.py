@@ -118,7 +118,8 @@ class Spine:
             keys = [values.take(pa.array(order)) for values in keys]
         start = np.searchsorted(hashes, self.low)
         pending = np.arange(start, max(start, np.searchsorted(hashes, self.high, "right")))
-        most = min(count if rank is Rank.ROW_NUMBER else count + 1, FIRST_READ)
+        # One more than asked for: it shows whether others tie, and makes up for one deleted.
+        most = min(count + 1, FIRST_READ)
         found = Ranked.none(self.layout)
         while len(pending):
             probes, rows, read = heads(self.runs, self.layout, hashes[pending], most)
