@@ -85,7 +85,9 @@ class Writer:
 def history(random: Random, relations: Iterable[Relation], most: int) -> list[Epoch | Restart]:
     """Return epochs of 1 to ``most`` changes, then everything deleted, and a new beginning."""
     writers = {r.name: Writer(r, random) for r in relations}
-    sizes = [most // 2, random.choice((1, 3)), most, random.choice((1, 2, 10)), 0, 10]
+    sizes = [most // 2, random.choice((1, 3)), most, 0, 10]
+    if random.random() < 0.3:
+        sizes.insert(3, random.choice((1, 2, 10)))
     steps: list[Epoch | Restart] = []
     for size in sizes:
         if size:

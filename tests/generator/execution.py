@@ -193,7 +193,8 @@ def _create(run: Oracle, view: View, outcomes: dict[str, Outcome]) -> Outcome:
         run.view(view.name, view.sql)
     except Exception as error:
         if isinstance(error, HeadraceError) and error.code is Code.UNSUPPORTED:
-            return Outcome(Verdict.REFUSED, error.primary)
+            reason = re.sub(r"#\d+|\br\d+\.", "", error.primary)
+            return Outcome(Verdict.REFUSED, reason)
         _raise_broken(run, [view])
         raise Failed(_failure(error, view.name)) from error
     return Outcome(Verdict.AGREED)

@@ -33,9 +33,11 @@ _RELATION = re.compile(
     r"CREATE (TABLE|STREAM) (\w+) \((.*?)(?:, PRIMARY KEY \((.*)\))?\)$", re.MULTILINE
 )
 _CLAUSES = re.compile(
-    r" (?=(?:FROM|WHERE|GROUP BY|HAVING|UNION|INTERSECT|EXCEPT|LATERAL VIEW"
-    r"|(?:LEFT |RIGHT |FULL |CROSS |NATURAL )*(?:SEMI |ANTI )?JOIN)\b)"
+    r" ((?:FROM|WHERE|GROUP BY|HAVING|UNION|INTERSECT|EXCEPT|LATERAL VIEW"
+    r"|(?:(?:LEFT|RIGHT|FULL|CROSS|NATURAL|SEMI|ANTI) )*JOIN) )"
 )
+
+_LINE = "\n\\1"
 
 
 def written(case: Case, remark: str) -> str:
@@ -45,7 +47,7 @@ def written(case: Case, remark: str) -> str:
     for step in case.steps:
         match step:
             case View():
-                parts.append(f"\nVIEW {step.name}\n{_CLAUSES.sub(chr(10), step.sql)}")
+                parts.append(f"\nVIEW {step.name}\n{_CLAUSES.sub(_LINE, step.sql)}")
             case Restart():
                 parts.append("\nRESTART")
             case Epoch():

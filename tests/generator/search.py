@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 
-VIEWS = 6
+VIEWS = 8
 """Views per case: they share its epochs."""
 
 _SHRUNK = 2
@@ -43,7 +43,11 @@ class Search:
             if self.coverage.views >= pairs:
                 break
             case = random_case(seed, min(views, pairs - self.coverage.views))
-            found = self.player.run(case)
+            try:
+                found = self.player.run(case)
+            except Exception as error:  # noqa: BLE001  (one case that breaks is not the end)
+                self._broken(seed, case, error)
+                continue
             self.coverage.add(case, found)
             for failure in found.failures:
                 self._record(seed, case, failure)
@@ -53,6 +57,12 @@ class Search:
     def failed(self) -> int:
         """How many defects were shown."""
         return self.failures.total()
+
+    def _broken(self, seed: int, case: Case, error: Exception) -> None:
+        """Count a case that could not be played at all."""
+        self.failures[f"not played: {type(error).__name__}"] += 1
+        self.coverage.verdicts[Verdict.FAILED] += len(case.views)
+        self.report(f"seed {seed}: {Verdict.FAILED}: {error!r}")
 
     def _record(self, seed: int, case: Case, failure: Failure) -> None:
         self.failures[failure.sort] += 1

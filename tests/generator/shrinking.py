@@ -18,7 +18,7 @@ from generator.syntax import Text
 if TYPE_CHECKING:
     from generator.changes import Change
 
-SECONDS = 120
+SECONDS = 300
 
 
 @dataclass(slots=True)
@@ -40,14 +40,10 @@ class Shrinker:
         size = None
         while size != _size(case) and not self._late():
             size = _size(case)
-            for step in (
-                self._fewer_steps,
-                self._fewer_changes,
-                self._smaller_queries,
-                self._fewer_relations,
-                self._fewer_columns,
-            ):
-                case = step(case)
+            case = self._fewer_relations(self._fewer_steps(case))
+            case = self._fewer_changes(case, least=max(1, len(_changes(case)) // 8))
+            case = self._fewer_relations(self._smaller_queries(case))
+            case = self._fewer_columns(self._fewer_changes(case))
         return self._simpler_values(case)
 
     # -- history ---------------------------------------------------------------------------
@@ -73,8 +69,8 @@ class Shrinker:
         both = {n: (*first.changes.get(n, ()), *second.changes.get(n, ())) for n in names}
         return self._accepted(case, [*case.steps[: at - 1], Epoch(both), *case.steps[at + 1 :]])
 
-    def _fewer_changes(self, case: Case) -> Case:
-        """Leave out ever smaller stretches of all changes."""
+    def _fewer_changes(self, case: Case, least: int = 1) -> Case:
+        """Leave out ever smaller stretches of all changes, down to ``least`` of them."""
         chunk = max(1, len(_changes(case)) // 2)
         while not self._late():
             at = 0
@@ -86,7 +82,7 @@ class Shrinker:
                     at += chunk
                 else:
                     case = found
-            if chunk == 1:
+            if chunk <= least:
                 break
             chunk = max(1, chunk // 2)
         return case

@@ -19,7 +19,7 @@ SEED = int(os.environ.get("HEADRACE_RANDOM_SEED", "20000"))
 @pytest.mark.spark
 @pytest.mark.timeout(3600)
 def test_random_queries_agree_with_spark_batch(spark, tmp_path):
-    search = Search(Player(spark), print, seconds=60, directory=tmp_path)
+    search = Search(Player(spark), print, seconds=120, directory=tmp_path)
     search.run(itertools.count(SEED), PAIRS)
     print(search.coverage.table())
     assert not search.failures
