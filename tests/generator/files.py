@@ -47,7 +47,9 @@ def written(case: Case, remark: str) -> str:
     for step in case.steps:
         match step:
             case View():
-                parts.append(f"\nVIEW {step.name}\n{_CLAUSES.sub(_LINE, step.sql)}")
+                whole = isinstance(step.query, Text)
+                sql = step.sql if whole else _CLAUSES.sub(_LINE, step.sql)
+                parts.append(f"\nVIEW {step.name}\n{sql}")
             case Restart():
                 parts.append("\nRESTART")
             case Epoch():
