@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup test check laws format demo benchmark benchmark-peers clean
+.PHONY: setup test check laws format demo random-queries benchmark benchmark-peers clean
 
 setup: $(READY)
 
@@ -27,6 +27,13 @@ laws: setup
 
 test: check
 	$(BIN)/python -m pytest
+
+# Random queries over random histories against Spark batch; failures are shrunk into
+# tests/generator/regressions. For example: make random-queries PAIRS=10000 SEED=7
+PAIRS ?= 1000
+SEED ?= 1
+random-queries: setup
+	PYTHONPATH=tests $(BIN)/python -m generator --pairs $(PAIRS) --seed $(SEED) $(ARGS)
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,275 @@
+"""Runs cases by the oracle, and says of each view whether it agreed with Spark batch."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+import traceback
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from generator.cases import Case, View
+from generator.changes import Epoch
+from harness import Oracle
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+_MOST_RUNS = 12
+
+
+class RandomOracle(Oracle):
+    """The oracle, without what it derives from the words of a query.
+
+    Spark may drop a relation whose rows cannot matter, and then it is not one of the view's: how
+    many jobs an epoch takes, and over how many operators, is held by other tests.
+    """
+
+    def _check_counters(self, changed: dict[str, int], jobs: int) -> None:
+        del jobs
+        counters = self.db.instance.ledger.epochs(1)[0].counters
+        assert counters["changes"] == sum(changed.values())
+        assert counters["fallbacks"] == 0, self._reason()
+        assert not self.db.instance.loop.stopped()
+
+
+class Verdict(StrEnum):
+    """What became of a view."""
+
+    AGREED = "agreed"
+    REFUSED = "refused"
+    BATCH_ERROR = "batch error"
+    """The query fails in Spark itself."""
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a view, and why."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A defect that a case shows; ``sort`` is the same while it is the same defect, about."""
+
+    sort: str
+    text: str
+    view: str | None
+
+
+class BatchError(Exception):
+    """Some views' queries fail in Spark itself: the case can go on without them."""
+
+    def __init__(self, views: dict[str, str]) -> None:
+        super().__init__(*views)
+        self.views = views
+
+
+class Failed(Exception):  # noqa: N818
+    """A case shows a defect."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+@dataclass(slots=True)
+class Run:
+    """The outcomes of a case's views, and the defects that it shows."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+
+class Player:
+    """Plays cases in one Spark session, each over a database of its own."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.batch = spark.newSession()
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # errors are expected
+
+    def run(self, case: Case) -> Run:
+        """Play a case; after a failure, again without the view that is to blame."""
+        result, rest = Run(), case
+        for _ in range(_MOST_RUNS):
+            if not rest.views:
+                break
+            try:
+                result.outcomes.update(self.play(rest))
+                break
+            except BatchError as error:
+                for name, reason in error.views.items():
+                    result.outcomes[name] = Outcome(Verdict.BATCH_ERROR, reason)
+                rest = without(rest, error.views)
+            except Failed as failed:
+                failure = self._blamed(rest, failed.failure)
+                result.failures.append(failure)
+                if failure.view is None:
+                    break
+                result.outcomes[failure.view] = Outcome(Verdict.FAILED, failure.text)
+                rest = without(rest, [failure.view])
+        return result
+
+    def play(self, case: Case) -> dict[str, Outcome]:
+        """Play a case once.
+
+        Raises:
+            BatchError: a query is not one of Spark's, or fails on the rows.
+            Failed: a view is wrong, or something else that is checked does not hold.
+        """
+        outcomes: dict[str, Outcome] = {}
+        with tempfile.TemporaryDirectory(prefix="headrace-random-") as directory:
+            run = RandomOracle(self.spark, Path(directory) / "db")
+            try:
+                for relation in case.relations:
+                    if relation.stream:
+                        run.stream(relation.name, relation.columns_sql)
+                    else:
+                        run.table(relation.name, relation.columns_sql, ", ".join(relation.key))
+                for step in case.steps:
+                    if isinstance(step, View):
+                        outcomes[step.name] = _create(run, step, outcomes)
+                    elif run.views:
+                        _step(run, step)
+                    elif isinstance(step, Epoch):
+                        _write(run, step)
+            finally:
+                run.close()
+        return outcomes
+
+    def _blamed(self, case: Case, failure: Failure) -> Failure:
+        """Find the view that fails alone, where the failure does not name it."""
+        if failure.view is not None:
+            return failure
+        for view in case.views:
+            try:
+                self.play(only(case, view))
+            except Failed as failed:
+                return replace(failed.failure, view=view.name)
+            except BatchError:
+                continue
+        return failure
+
+
+def without(case: Case, names: Iterable[str]) -> Case:
+    """Return the case without some views, and the views over them."""
+    gone = set(names)
+    steps = []
+    for step in case.steps:
+        if isinstance(step, View) and (step.name in gone or words(step.sql) & gone):
+            gone.add(step.name)
+        else:
+            steps.append(step)
+    return replace(case, steps=tuple(steps))
+
+
+def only(case: Case, view: View) -> Case:
+    """Return the case with one view and the views below it."""
+    kept = {view.name}
+    for other in reversed(case.views):
+        if other.name in kept:
+            kept |= words(other.sql)
+    steps = (s for s in case.steps if not isinstance(s, View) or s.name in kept)
+    return replace(case, steps=tuple(steps))
+
+
+def words(text: str) -> set[str]:
+    """Return the words of a query, among them the relations that it reads."""
+    return set(re.findall(r"\w+", text))
+
+
+def _create(run: Oracle, view: View, outcomes: dict[str, Outcome]) -> Outcome:
+    for name in words(view.sql) & outcomes.keys():
+        if outcomes[name].verdict is not Verdict.AGREED:
+            return Outcome(outcomes[name].verdict, "(over such a view)")
+    try:
+        run.epoch()
+        run._register()
+        run.batch.sql(view.sql)
+    except PySparkException as error:
+        return Outcome(Verdict.BATCH_ERROR, _condition(error))
+    except Exception as error:
+        raise Failed(_failure(error, None)) from error
+    try:
+        run.view(view.name, view.sql)
+    except Exception as error:
+        if isinstance(error, HeadraceError) and error.code is Code.UNSUPPORTED:
+            reason = re.sub(r"#\d+|\br\d+\.", "", error.primary)
+            return Outcome(Verdict.REFUSED, reason)
+        _raise_broken(run, [view])
+        raise Failed(_failure(error, view.name)) from error
+    return Outcome(Verdict.AGREED)
+
+
+def _step(run: Oracle, step: object) -> None:
+    try:
+        if isinstance(step, Epoch):
+            _write(run, step)
+            run.epoch()
+        else:
+            run.db.compact()
+            run.reopen()
+    except Exception as error:
+        _raise_broken(run, [View(name, _Sql(sql)) for name, sql in run.views.items()])
+        raise Failed(_failure(error, None)) from error
+
+
+def _write(run: Oracle, epoch: Epoch) -> None:
+    for name, changes in epoch.changes.items():
+        run.log(name, changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sql:
+    text: str
+
+    def body(self) -> str:
+        return self.text
+
+
+def _raise_broken(run: Oracle, views: Iterable[View]) -> None:
+    """Raise BatchError where the queries of some views fail on what the models hold now."""
+    broken = {}
+    for model in run.models.values():
+        model.advance(len(model.log))
+    run._register()
+    for view in views:
+        try:
+            run.batch.sql(view.sql).toArrow()
+        except PySparkException as error:
+            broken[view.name] = _condition(error)
+    if broken:
+        raise BatchError(broken)
+
+
+def _condition(error: PySparkException) -> str:
+    try:
+        found = error.getCondition()
+    except Exception:  # noqa: BLE001  (it asks the JVM, which may have nothing to say)
+        found = None
+    return found or str(error).splitlines()[0][:120]
+
+
+def _failure(error: Exception, view: str | None) -> Failure:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error) or f"{place.line} in {place.name}"
+    named = re.match(r"view (\w+) differs in (the changelog)?", text)
+    if named:
+        return Failure(f"wrong {named[2] or 'rows'}", text, named[1])
+    if isinstance(error, HeadraceError):
+        primary = re.sub(r"\d+|\"[^\"]*\"", "#", error.primary)
+        return Failure(f"{error.code}: {primary}", text, view)
+    first = re.sub(r"\d+", "#", text.splitlines()[0])[:80]
+    return Failure(f"{type(error).__name__}: {first}", text, view)

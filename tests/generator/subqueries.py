@@ -1,0 +1,104 @@
+"""Random subqueries in expressions: IN, EXISTS and scalar ones, correlated or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from generator.sources import Made, Output, Piece, Sources
+from generator.syntax import Expr, Item, Kind, Limit, Select
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from generator.aggregates import Calls
+
+_CORRELATED = (Kind.INT, Kind.TEXT, Kind.LONG, Kind.DATE, Kind.DECIMAL)
+
+
+class Subqueries:
+    """Makes subqueries over relations; ``outer`` are the columns of the query around."""
+
+    def __init__(self, random: Random, sources: Sources, calls: Calls) -> None:
+        self.random = random
+        self.sources = sources
+        self.calls = calls
+        self.expressions = sources.expressions
+
+    def predicate(self, outer: Sequence[Expr]) -> Expr:
+        """Return a condition with a subquery."""
+        draw = self.random.random()
+        if draw < 0.4:
+            return self._in(outer)
+        return self._exists(outer) if draw < 0.75 else self.compared(outer)
+
+    def compared(self, outer: Sequence[Expr], *, correlated: bool = True) -> Expr:
+        """Return the comparison of something with a scalar subquery."""
+        value = self.scalar(outer if correlated else ())
+        other = self.expressions.make(value.kind, outer, 1)
+        operator = self.random.choice(("<", ">=", "=", "<>", "<=>"))
+        return Expr(Kind.BOOL, f"({{0}} {operator} {{1}})", (other, value))
+
+    def scalar(self, outer: Sequence[Expr]) -> Expr:
+        """Return a scalar subquery: an aggregate, so that there is one row."""
+        piece = self.sources.named()
+        where, correlated = self._where(piece, outer)
+        call = self.calls.aggregate(piece.scope)
+        while call.kind in (Kind.LIST, Kind.DOUBLE):
+            call = self.calls.aggregate(piece.scope)
+        query = Select((Item(call, "a"),), piece.source, where)
+        tag = "correlated scalar subquery" if correlated else "scalar subquery"
+        tag += " of count" if call.tag.startswith("count") and correlated else ""
+        return Expr(call.kind, "{0}", (query,), tag, call.bound)
+
+    def lateral(self, outer: Piece) -> Made:
+        """Return what stands after LATERAL."""
+        piece = self.sources.named()
+        where, _ = self._where(piece, outer.qualified)
+        if self.random.random() < 0.6:
+            call = self.calls.aggregate(piece.scope)
+            query = Select((Item(call, "la"),), piece.source, where)
+            return Made(query, (Output("la", call.kind, call.bound),), outer.rows)
+        column = self.random.choice(piece.scope)
+        query = Select((Item(column, "la"),), piece.source, where, limit=Limit(2))
+        return Made(query, (Output("la", column.kind, column.bound),), outer.rows)
+
+    def _in(self, outer: Sequence[Expr]) -> Expr:
+        piece = self.sources.named()
+        pairs = [
+            (a, b) for a in outer for b in piece.scope if a.kind is b.kind and a.kind in _CORRELATED
+        ]
+        if not pairs:
+            return self._exists(outer)
+        value, column = self.random.choice(pairs)
+        inner = [o for o in outer if "." in o.template] if self.random.random() < 0.3 else []
+        where, correlated = self._where(piece, inner)
+        query = Select((Item(column, "a"),), piece.source, where)
+        word = self.random.choice(("IN", "IN", "NOT IN"))
+        tag = f"{'correlated ' if correlated else ''}{word} subquery"
+        return Expr(Kind.BOOL, f"({{0}} {word} {{1}})", (value, query), tag)
+
+    def _exists(self, outer: Sequence[Expr]) -> Expr:
+        piece = self.sources.named()
+        where, correlated = self._where(piece, [o for o in outer if "." in o.template])
+        query = Select((Item(Expr(Kind.INT, "1"), "a"),), piece.source, where)
+        word = self.random.choice(("EXISTS", "NOT EXISTS"))
+        tag = word if correlated else f"uncorrelated {word}"
+        return Expr(Kind.BOOL, f"{word} {{0}}", (query,), tag)
+
+    def _where(self, piece: Piece, outer: Sequence[Expr]) -> tuple[Expr | None, bool]:
+        """Return the condition of a subquery, and whether it refers to the query around."""
+        pairs = [
+            (a, b) for a in piece.scope for b in outer if a.kind is b.kind and a.kind in _CORRELATED
+        ]
+        own = self.expressions.comparison(piece.scope) if self.random.random() < 0.35 else None
+        if not pairs or self.random.random() < 0.15:
+            return own, False
+        equality = Expr(Kind.BOOL, "{0} = {1}", self.random.choice(pairs))
+        conditions = [equality, own] if own is not None else [equality]
+        if self.random.random() < 0.12:
+            other = Expr(Kind.BOOL, "{0} < {1}", self.random.choice(pairs))
+            conditions.append(replace(other, tag="correlation without equality"))
+        template = " AND ".join(f"{{{i}}}" for i in range(len(conditions)))
+        return Expr(Kind.BOOL, template, tuple(conditions)), True

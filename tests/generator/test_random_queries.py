@@ -1,0 +1,55 @@
+"""Random queries over random histories agree with Spark batch at every epoch."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+
+from generator.cases import random_case
+from generator.execution import Player, Verdict
+from generator.files import read, written
+from generator.search import REGRESSIONS, Search
+
+PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", "300"))
+SEED = int(os.environ.get("HEADRACE_RANDOM_SEED", "20000"))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(3600)
+def test_random_queries_agree_with_spark_batch(spark, tmp_path):
+    search = Search(Player(spark), print, seconds=120, directory=tmp_path)
+    search.run(itertools.count(SEED), PAIRS)
+    print(search.coverage.table())
+    assert not search.failures
+    assert search.coverage.verdicts[Verdict.BATCH_ERROR] <= PAIRS // 20 + 1
+    assert search.coverage.verdicts[Verdict.AGREED]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", sorted(REGRESSIONS.glob("*.txt")), ids=lambda path: path.stem)
+def test_what_failed_once_agrees(spark, path):
+    found = Player(spark).run(read(path.read_text(encoding="utf-8")))
+    assert not found.failures
+
+
+def test_a_seed_is_always_the_same_case():
+    assert random_case(7, 4) == random_case(7, 4)
+    assert random_case(7, 4) != random_case(8, 4)
+
+
+def test_a_case_is_read_as_it_was_written():
+    for seed in range(20):
+        case = random_case(seed, 3)
+        text = written(case, "as it was")
+        again = read(text)
+        assert written(again, "as it was") == text
+        assert [repr(step) for step in again.epochs] == [
+            repr(
+                type(step)(
+                    {r.name: step.changes[r.name] for r in case.relations if r.name in step.changes}
+                )
+            )
+            for step in case.epochs
+        ]
