@@ -71,6 +71,8 @@ class View:
     """Columns that are unique together, as the schema spells them; empty if none are known."""
     created_sql: str = ""
     """The whole statement, for people."""
+    circuit: str = ""
+    """A digest of the circuit that keeps its state; empty where none was taken."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
@@ -80,6 +82,7 @@ class View:
             "depends_on": list(self.depends_on),
             "key": list(self.key),
             "created_sql": self.created_sql,
+            "circuit": self.circuit,
         }
 
     @classmethod
@@ -91,6 +94,7 @@ class View:
             depends_on=tuple(RelationId(id_) for id_ in value["depends_on"]),
             key=tuple(value["key"]),
             created_sql=value["created_sql"],
+            circuit=value.get("circuit", ""),
         )
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from headrace.catalyst.distinct import is_marked
 from headrace.catalyst.scala import items, maybe
 from headrace.types import holds, is_collated
 
@@ -35,6 +36,11 @@ _LISTS = ("CollectList", "CollectSet")
 _ORDER_FORGOTTEN = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
 
 
+def is_distinct(call: Any) -> bool:
+    """Say whether a call looks at each value once, by Spark's word or by our mark."""
+    return bool(call.isDistinct()) or is_marked(call.aggregateFunction())
+
+
 def kind_of(call: Any) -> str:
     """Return Catalyst's name of the function of an ``AggregateExpression``."""
     return str(call.aggregateFunction().getClass().getSimpleName())
@@ -50,7 +56,7 @@ def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
         return "needs all rows of its group"
     if kind in ("Sum", "Average") and not isinstance(arguments[0], _EXACT):
         return "adds inexact numbers, which would drift if they were taken away again"
-    if kind in ("Min", "Max") or call.isDistinct():
+    if kind in ("Min", "Max") or is_distinct(call):
         for type_ in arguments:
             if is_collated(type_):
                 return "compares texts by a collation"

@@ -19,6 +19,7 @@ from headrace.catalyst.allowed import (
     ALWAYS_CLOCK,
     OUTSIDE,
 )
+from headrace.catalyst.distinct import marked
 from headrace.catalyst.failures import translate
 from headrace.catalyst.fence import (
     ALIASES,
@@ -138,7 +139,8 @@ class Planner:
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
             self._check_resolved(analysed, query)
-            optimised = execution.optimizedPlan()
+            kept = marked(self.scala, analysed)
+            optimised = dataset.ofRows(self._session, kept).queryExecution().optimizedPlan()
         except PySparkException as error:
             raise translate(error, query) from error
         except Py4JError as error:

@@ -16,6 +16,7 @@ from headrace.catalyst.aggregates import (
     KEPT,
     condition_of,
     has_no_order,
+    is_distinct,
     is_ordered,
     kind_of,
     needs_rows,
@@ -302,7 +303,8 @@ class Reader:
                 function,
             )
         values = items(function.children())
-        if call.isDistinct():
+        distinct = is_distinct(call)
+        if distinct:
             values = [self._normalised(value) for value in values]
         arguments = tuple(self._expression(e) for e in values)
         types = tuple(argument.type for argument in arguments)
@@ -311,7 +313,7 @@ class Reader:
         counts_rows = (
             name == "count"
             and condition is None
-            and not call.isDistinct()
+            and not distinct
             and all(not argument.handle.nullable() for argument in arguments)
         )
         return AggregateFunction(
@@ -320,7 +322,7 @@ class Reader:
             arguments,
             self._expression(condition) if condition is not None else None,
             counts_rows,
-            bool(call.isDistinct()),
+            distinct,
             needs_rows(call, types),
             is_ordered(call, types),
             call,

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, DecimalType, LongType, StructType
 
 from headrace.catalyst.read import type_of
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -148,22 +148,22 @@ class Transplant:
         """Return the rows of a plan for which a condition is true."""
         return self.scala.logical("Filter", condition, child)
 
-    def call(self, function: Any, condition: Any | None) -> Any:
+    def call(self, function: plan.AggregateFunction, condition: Any | None) -> Any:
         """Return an aggregate call under the id of its result, for rows that meet a condition."""
-        if condition is not None:
-            given = function.filter()
-            if given.isDefined():
-                condition = self.scala.expression("And", condition, given.get())
-            function = self.scala.expression(
-                "aggregate.AggregateExpression",
-                function.aggregateFunction(),
-                function.mode(),
-                function.isDistinct(),
-                self.scala.named("scala.Option").apply(condition),
-                function.resultId(),
-            )
-        result = function.resultAttribute()
-        return self.alias(function, str(result.name()), result)
+        call = function.handle
+        given = maybe(call.filter())
+        if condition is not None and given is not None:
+            condition = self.scala.expression("And", condition, given)
+        called = self.scala.expression(
+            "aggregate.AggregateExpression",
+            call.aggregateFunction(),
+            call.mode(),
+            function.distinct,
+            self.scala.named("scala.Option").apply(given if condition is None else condition),
+            call.resultId(),
+        )
+        result = call.resultAttribute()
+        return self.alias(called, str(result.name()), result)
 
     def aggregate(self, grouping: Sequence[Any], calls: Sequence[Any], child: Any) -> Any:
         """Return one row per group: the grouping attributes, then the calls."""

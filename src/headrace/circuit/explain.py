@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -27,6 +30,8 @@ from headrace.types import ArrangementId, RelationId
 if TYPE_CHECKING:
     from headrace.operators import StatefulOperator
 
+_MADE_UP = re.compile(r"[#_]\d+L?")
+
 Sizes = Mapping[ArrangementId, tuple[int, int]]
 """Physical rows and bytes of each arrangement; empty for a view that does not exist yet."""
 
@@ -34,6 +39,18 @@ Sizes = Mapping[ArrangementId, tuple[int, int]]
 def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes) -> list[str]:
     """Return the lines of the circuit, the output first, inputs indented below what uses them."""
     return list(_lines(circuit.output, 0, name_of, sizes))
+
+
+def digest(circuit: Circuit) -> str:
+    """Return a short text that differs where two circuits compute or keep different things.
+
+    Planning a query again gives the same digest: ids that Spark makes up are left out.
+    """
+    lines = explain(circuit, lambda id_: f"relation {id_}", {})
+    for node in circuit.stateful():
+        lines += [json.dumps(layout.to_json()) for layout in node.operator.layouts]
+    said = _MADE_UP.sub("", "\n".join(lines))
+    return hashlib.blake2s(said.encode(), digest_size=16).hexdigest()
 
 
 def summary(circuit: Circuit) -> str:

@@ -176,8 +176,9 @@ class Assembly:
     ) -> Any:
         """Add a row of weight 0 for an operator that has an answer before there is any input."""
         types = dict(fields)
-        schema = spark_schema([(n, types[n]) for n in layout.schema.names])
-        seed = SeedTask(name, layout)
+        names = tuple(self.transplant.output(keyed))
+        schema = spark_schema([(n, types[n]) for n in names])
+        seed = SeedTask(name, layout, names)
         row = self.transplant.mapped(self.transplant.range(1), seed, schema)
         return self.exchange(self.transplant.union([keyed, row]))
 

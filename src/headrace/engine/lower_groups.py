@@ -139,7 +139,7 @@ def _aggregate(assembly: Assembly, node: Recompute, query: plan.Aggregate, below
     ordered = any(call.ordered for call in query.functions)
     rows = _together(assembly, rows, [*keys, touched.version], [], ordered=ordered)
     condition = touched.present if node.operator.is_global else None
-    calls = [transplant.call(f.handle, condition) for f in query.functions]
+    calls = [transplant.call(f, condition) for f in query.functions]
     whole = transplant.aggregate([*grouping, touched.version], calls, rows)
     named = [e.handle for e in query.results]
     return _weighted(transplant, named, touched.version, whole)

@@ -124,6 +124,7 @@ class SeedTask:
 
     operator: str
     layout: Layout
+    names: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Ignore the input."""
@@ -135,7 +136,8 @@ class SeedTask:
                 field.name: pa.array([None if field.name in absent else 0], field.type)
                 for field in self.layout.schema
             }
-            yield pa.RecordBatch.from_pydict(row, schema=self.layout.schema)
+            batch = pa.RecordBatch.from_pydict(row, schema=self.layout.schema)
+            yield batch.select(list(self.names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.catalog import Relation, Stream, Table, View
+from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.session.instance import HIDDEN, Instance
 from headrace.session.results import Progress
@@ -116,8 +117,16 @@ class Definitions:
             id_ = self.instance.ledger.reserve_relation()
             circuit = engine.circuit_of(id_, analysed, span, tuple(names))
             key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
-        text = span.text[span.start : span.end]
-        return View(id_, name or f"{HIDDEN}{id_}", schema, text, analysed.reads, key, created_sql)
+        return View(
+            id_,
+            name or f"{HIDDEN}{id_}",
+            schema,
+            span.text[span.start : span.end],
+            analysed.reads,
+            key,
+            created_sql,
+            digest(circuit),
+        )
 
     def drop(self, statement: Drop) -> str:
         """Drop a relation, with CASCADE also the views over it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Relation, Stream, Table, View, relation_of_json
 from headrace.circuit import rows_of
+from headrace.circuit.explain import digest
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
@@ -64,19 +65,29 @@ class Instance:
                 self._announce(relation)
         for view in catalog.views_in_order():
             self._announce(view)
-            for node in self.engine.circuit(view).stateful():
-                for id_, layout in zip(node.arrangements, node.operator.layouts, strict=True):
-                    if stored.get(id_) != layout.to_json():
-                        raise HeadraceError(
-                            Code.CORRUPT,
-                            f'view "{view.name}" is stored in another form than it is planned',
-                            detail=f"Arrangement {id_} differs.",
-                            hint="Open it with the version that created it, or restore a backup.",
-                        )
+            self._check_stored(view, stored)
         self.loop.catalog = catalog
         hidden = [v.id for v in catalog.views_in_order() if v.name.startswith(HIDDEN)]
         if hidden:
             self.drop(hidden)
+
+    def _check_stored(self, view: View, stored: Mapping[ArrangementId, object]) -> None:
+        """Refuse a view whose state was kept by another circuit than the one planned now."""
+        circuit = self.engine.circuit(view)
+        planned = {
+            id_: layout.to_json()
+            for node in circuit.stateful()
+            for id_, layout in zip(node.arrangements, node.operator.layouts, strict=True)
+        }
+        differs = [id_ for id_, layout in planned.items() if stored.get(id_) != layout]
+        if not differs and view.circuit in ("", digest(circuit)):
+            return
+        raise HeadraceError(
+            Code.CORRUPT,
+            f'view "{view.name}" is stored in another form than it is planned',
+            detail=f"Arrangement {differs[0]} differs." if differs else "Its circuit differs.",
+            hint="Open it with the version that created it, or restore a backup.",
+        )
 
     def _announce(self, relation: Relation) -> None:
         self.engine.declare(relation)
