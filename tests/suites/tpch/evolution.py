@@ -9,11 +9,12 @@ from collections import defaultdict, deque
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+
+from suites.changes import Changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,18 +42,17 @@ def generated(directory: Path, scale: float) -> dict[str, list[Row]]:
     return {n: list(zip(*t.to_pydict().values(), strict=True)) for n, t in tables.items()}
 
 
-class Evolution:
-    """What is in the tables, the orders still to come, and changes to both.
+class Evolution(Changes):
+    """The orders that are there, those still to come, and changes to them and the rest.
 
     ``orders`` of the generated orders are there at first, taken evenly from all dates; those that
-    are deleted come back in the end. Everything follows from the seed.
+    are deleted come back in the end.
     """
 
     def __init__(
         self, run: Oracle, tables: dict[str, list[Row]], *, orders: int, seed: int
     ) -> None:
-        self.run = run
-        self.random = Random(seed)
+        super().__init__(run, seed)
         self._lines: dict[Any, list[Row]] = defaultdict(list)
         for line in tables["lineitem"]:
             self._lines[line[0]].append(line)
@@ -60,19 +60,15 @@ class Evolution:
         self._coming = deque(shuffled[orders:])
         self._others = {name: tables[name] for name in TABLES[:6]}
         self._orders = shuffled[:orders]
-        self.live: dict[str, dict[tuple[Any, ...], Row]] = {name: {} for name in TABLES}
-        self._changes: dict[str, list[tuple[int, Row]]] = defaultdict(list)
-
-    # -- histories -------------------------------------------------------------------------
 
     def load(self, orders: slice = slice(None)) -> None:
         """Insert some of the orders that are there at first, and all that they refer to."""
         for name, rows in self._others.items():
             for row in rows if not self.live[name] else ():
-                self._put(name, row)
+                self.put(name, row)
         for order in self._orders[orders]:
             self._put_order(order)
-        self._write()
+        self.write()
 
     def change(self, count: int) -> None:
         """Make so many changes, in one epoch."""
@@ -80,34 +76,26 @@ class Evolution:
         while left:
             draw = self.random.random()
             if draw < 0.15 and left > _LINES and self._coming:
-                left -= self._new_order()
+                left -= self._put_order(self._coming.popleft())
             elif draw < 0.3 and left > _LINES and self.live["orders"]:
                 left -= self._drop_oldest_order()
             else:
                 left -= self._revise()
-        self._write()
+        self.write()
 
-    def delete_everything(self) -> None:
-        """Delete all rows of all tables, in one epoch."""
-        for name in TABLES:
-            for row in list(self.live[name].values()):
-                self._drop(name, row)
-        self._write()
-
-    # -- changes ---------------------------------------------------------------------------
-
-    def _new_order(self) -> int:
-        order = self._coming.popleft()
-        self._put_order(order)
+    def _put_order(self, order: Row) -> int:
+        self.put("orders", order)
+        for line in self._lines[order[0]]:
+            self.put("lineitem", line)
         return 1 + len(self._lines[order[0]])
 
     def _drop_oldest_order(self) -> int:
-        date = self._position("orders", "o_orderdate")
+        date = self.position("orders", "o_orderdate")
         order = min(self.live["orders"].values(), key=lambda row: (row[date], row[0]))
         lines = [row for row in self.live["lineitem"].values() if row[0] == order[0]]
         for line in lines:
-            self._drop("lineitem", line)
-        self._drop("orders", order)
+            self.drop("lineitem", line)
+        self.drop("orders", order)
         self._coming.append(order)
         return 1 + len(lines)
 
@@ -124,45 +112,10 @@ class Evolution:
             ("supplier", {"s_acctbal": self._price}),
             ("orders", {"o_totalprice": self._price}),
         ]
-        name, revisions = self.random.choice(among)
-        if not self.live[name]:
-            name, revisions = among[0]
-        row = list(self.random.choice(list(self.live[name].values())))
-        for column, revised in revisions.items():
-            at = self._position(name, column)
-            row[at] = revised(row[at])
-        self._put(name, tuple(row))
-        return 1
+        return min(1, self.revise(*self.random.choice(among)))
 
     def _price(self, old: Decimal) -> Decimal:
         return (old * self.random.randrange(80, 121) / 100).quantize(Decimal("0.01"))
 
     def _later(self, old: Any) -> Any:
         return old + timedelta(days=self.random.randrange(40))
-
-    # -- rows ------------------------------------------------------------------------------
-
-    def _position(self, name: str, column: str) -> int:
-        return self.run.models[name].names.index(column)
-
-    def _put_order(self, order: Row) -> None:
-        self._put("orders", order)
-        for line in self._lines[order[0]]:
-            self._put("lineitem", line)
-
-    def _slot(self, name: str, row: Row) -> tuple[Any, ...]:
-        model = self.run.models[name]
-        return tuple(row[model.names.index(column)] for column in model.key)
-
-    def _put(self, name: str, row: Row) -> None:
-        self.live[name][self._slot(name, row)] = row
-        self._changes[name].append((1, row))
-
-    def _drop(self, name: str, row: Row) -> None:
-        del self.live[name][self._slot(name, row)]
-        self._changes[name].append((-1, row))
-
-    def _write(self) -> None:
-        for name, changes in self._changes.items():
-            self.run.log(name, changes)
-        self._changes.clear()
