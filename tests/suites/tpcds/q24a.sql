@@ -37,6 +37,6 @@ WITH ssales AS (
 )
 SELECT c_last_name, c_first_name, s_store_name, sum(netpaid) AS paid
 FROM ssales
-WHERE i_color = 'pale'
+WHERE i_color = 'khaki'
 GROUP BY c_last_name, c_first_name, s_store_name
 HAVING sum(netpaid) > (SELECT 0.05 * avg(netpaid) FROM ssales)
