@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup test check laws format demo random-queries benchmark benchmark-peers clean
+.PHONY: setup test suites tpcds check laws format demo random-queries benchmark benchmark-peers clean
 
 setup: $(READY)
 
@@ -27,6 +27,13 @@ laws: setup
 
 test: check
 	$(BIN)/python -m pytest
+
+# Published workloads over longer histories; minutes each.
+suites: setup
+	$(BIN)/python -m pytest -m long tests/suites
+
+tpcds: setup
+	$(BIN)/python -m pytest -m long tests/suites/test_tpcds.py
 
 # Random queries over random histories against Spark batch; failures are shrunk into
 # tests/generator/regressions. For example: make random-queries PAIRS=10000 SEED=7

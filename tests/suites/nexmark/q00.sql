@@ -1,0 +1,2 @@
+-- Pass through.
+SELECT auction, bidder, price, dateTime, extra FROM bids
