@@ -115,6 +115,31 @@ FIRST = {
     "qualified": "SELECT id FROM a QUALIFY row_number() OVER (PARTITION BY s ORDER BY id) <= 2",
 }
 
+TIMES = {
+    "sessions": """SELECT k, session_window.start AS b, session_window.end AS e, count(*) AS n, max(v) AS m
+        FROM e GROUP BY k, session_window(t, '7 minutes')""",
+    "sessions_of_all": """SELECT session_window.start AS b, count(*) AS n, count(DISTINCT k) AS m
+        FROM e GROUP BY session_window(t, '2 minutes')""",
+    "sessions_by_gap": """SELECT k, session_window AS w, sum(v) AS t FROM e GROUP BY k,
+        session_window(t, CASE WHEN v > 9 THEN '1 minute' ELSE '15 minutes' END)""",
+    "tumbled": """SELECT window.start AS b, k, max(v) AS m, count(DISTINCT s) AS n FROM e
+        GROUP BY window(t, '20 minutes'), k""",
+    "hopped": """SELECT window.end AS e, min(s) AS m, count(*) AS n FROM e
+        GROUP BY window(t, '30 minutes', '10 minutes')""",
+    "top_of_windows": """SELECT w, k, n FROM (SELECT w, k, n, rank() OVER (PARTITION BY w ORDER BY n DESC) AS r
+        FROM (SELECT window.start AS w, k, count(*) AS n FROM e GROUP BY window(t, '30 minutes'), k))
+        WHERE r = 1""",
+}
+
+
+def test_sessions_merge_and_split(oracle):
+    run = oracle(rows_per_change=2000)
+    run.table("e", "k INT, v INT, s STRING, t TIMESTAMP")
+    for name, query in TIMES.items():
+        run.view(name, query)
+    History(run, 5, domain=12).life(["e"], most=80)
+    run.finish()
+
 
 @pytest.mark.parametrize(
     "views",
