@@ -195,7 +195,8 @@ class Reader:
             elif kind == "Project":
                 projects.append(below)
             below = below.child()
-        order = self._order(items(below.order())) if kind == "Sort" else None
+        whole = kind == "Sort" and getattr(below, "global")()  # noqa: B009
+        order = self._order(items(below.order())) if whole else None
         if order is None or any(has_scalar(items(p.projectList())) for p in projects):
             raise self._unsupported(
                 "LIMIT without ORDER BY is not supported in a view",
