@@ -195,7 +195,7 @@ class Reader:
             elif kind == "Project":
                 projects.append(below)
             below = below.child()
-        whole = kind == "Sort" and getattr(below, "global")()  # noqa: B009
+        whole = kind == "Sort" and getattr(below, "global")()
         order = self._order(items(below.order())) if whole else None
         if order is None or any(has_scalar(items(p.projectList())) for p in projects):
             raise self._unsupported(

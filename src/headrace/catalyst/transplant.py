@@ -13,10 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, DecimalType, LongType, StructType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    LongType,
+    MapType,
+    StructType,
+    VariantType,
+)
 
 from headrace.catalyst.read import type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe
+from headrace.types import holds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -200,9 +208,9 @@ class Transplant:
         first = self.scala.module(f"{EXPRESSIONS}.NullsFirst")
         return self.scala.expression("SortOrder", value, ascending, first, self.scala.seq([]))
 
-    def _sorts(self, attribute: Any) -> bool:
-        ordering = self.scala.module(f"{EXPRESSIONS}.RowOrdering")
-        return bool(ordering.isOrderable(attribute.dataType()))
+    @staticmethod
+    def _sorts(attribute: Any) -> bool:
+        return not holds(type_of(attribute), (MapType, VariantType))
 
     def hashed(self, logical: Any, keys: Sequence[Any], partitions: int) -> Any:
         """Put rows with equal keys into one partition, by Spark's own hash."""
