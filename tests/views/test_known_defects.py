@@ -175,20 +175,20 @@ def test_having_is_crossed_both_ways(run):
 def test_ties_in_first_rows_are_settled_by_the_rows_alone(run):
     run.view("f", "SELECT id, v FROM t ORDER BY v, id LIMIT 2")
     run.view(
-        "r",
+        "first_ranked",
         """SELECT g, id FROM (SELECT *, rank() OVER (PARTITION BY g ORDER BY v) AS r FROM t)
         WHERE r <= 1""",
     )
     run.insert("t", [(3, 1, 5), (1, 1, 5), (2, 1, 5)])
     run.epoch()
     assert run.rows("f") == [(1, 5), (2, 5)]
-    assert run.rows("r") == [(1, 1), (1, 2), (1, 3)]
+    assert run.rows("first_ranked") == [(1, 1), (1, 2), (1, 3)]
     run.log("t", [(-1, (1, 1, 5))])
     run.epoch()
     assert run.rows("f") == [(2, 5), (3, 5)]
     run.insert("t", [(1, 1, 5), (9, 1, 4)])
     run.epoch()
-    assert (run.rows("f"), run.rows("r")) == ([(1, 5), (9, 4)], [(1, 9)])
+    assert (run.rows("f"), run.rows("first_ranked")) == ([(1, 5), (9, 4)], [(1, 9)])
     run.finish()
 
 
@@ -214,6 +214,20 @@ def test_changes_that_cancel_within_an_epoch_change_nothing(run):
     run.log("r", [(1, (1, 5)), (-1, (1, 5))])
     run.epoch()
     assert (run.rows("o"), run.rows("m")) == ([(1, 1, None)], [(1, 1, 1)])
+    run.finish()
+
+
+def test_a_column_that_is_selected_twice_is_kept_once(run):
+    run.view(
+        "w",
+        """SELECT x, sum(1) OVER (PARTITION BY k ORDER BY 1 RANGE BETWEEN 2 PRECEDING AND CURRENT ROW)
+        AS a, dense_rank() OVER (PARTITION BY x ORDER BY k) AS b FROM l""",
+    )
+    run.view("j", "SELECT p.*, r.k AS rk, r.y FROM (SELECT k, x, k AS i, x AS j FROM l) p JOIN r ON p.i = r.k")
+    run.insert("l", [(1, 1), (1, 2), (2, 1)])
+    run.insert("r", [(1, 5)])
+    run.epoch()
+    assert run.rows("j") == [(1, 1, 1, 1, 1, 5), (1, 2, 1, 2, 1, 5)]
     run.finish()
 
 

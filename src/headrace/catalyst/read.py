@@ -168,12 +168,23 @@ class Reader:
         replaced = [scalars.replaced(e) for e in expressions]
         for plan, outer in zip(scalars.plans, scalars.outer, strict=True):
             kind = JoinKind.LEFT if outer else JoinKind.INNER
-            child = Join(kind, child, self._read(plan), (), (), None)
+            child = Join(kind, child, self._input(plan), (), (), None)
         return Project(child, tuple(self._expression(e) for e in replaced), attributes)
+
+    def _input(self, node: Any) -> Plan:
+        """Read the input of a node that keeps its rows: no column is there twice."""
+        return self._without_repetition(self._read(node))
+
+    def _without_repetition(self, child: Plan) -> Plan:
+        own = {attribute.id: attribute for attribute in child.attributes}
+        if len(own) == len(child.attributes):
+            return child
+        expressions = tuple(self._expression(a.handle) for a in own.values())
+        return Project(child, expressions, tuple(own.values()))
 
     def _group_limit(self, node: Any) -> Plan:
         """Read what Spark has inferred from a filter on a rank; the filter is still there."""
-        child = self._read(node.child())
+        child = self._input(node.child())
         order = self._order(items(node.orderSpec()))
         if order is None:
             return child
@@ -204,7 +215,7 @@ class Reader:
                 node,
             )
         count = _ALL if limit is None else limit
-        read: Plan = FirstRows(self._read(below.child()), (), order, "row_number", count, skip)
+        read: Plan = FirstRows(self._input(below.child()), (), order, "row_number", count, skip)
         for project in reversed(projects):
             expressions = tuple(self._expression(e) for e in items(project.projectList()))
             read = Project(read, expressions, self._attributes(project))
@@ -222,7 +233,7 @@ class Reader:
         return tuple(keys)
 
     def _window(self, node: Any) -> Plan:
-        child = self._read(node.child())
+        child = self._input(node.child())
         partition = tuple(self._expression(e) for e in items(node.partitionSpec()))
         for key in partition:
             self._check_key(key, "a PARTITION BY key", node)
@@ -230,7 +241,8 @@ class Reader:
         for function in functions:
             self._expression(function)
         text = ", ".join(str(function.child().sql()) for function in functions)
-        return Window(child, partition, text, node, self._attributes(node))
+        added = tuple(self._attribute(function.toAttribute()) for function in functions)
+        return Window(child, partition, text, node, child.attributes + added)
 
     def _join(self, node: Any) -> Plan:
         flag = None
@@ -253,8 +265,8 @@ class Reader:
             self._check_key(key, "a join key", node)
         return Join(
             _JOINS[name],
-            self._read(node.left()),
-            self._read(node.right()),
+            self._input(node.left()),
+            self._input(node.right()),
             tuple(keys),
             tuple(self._expression(e) for e in right_keys),
             self._expression(residual) if residual is not None else None,
@@ -277,7 +289,7 @@ class Reader:
             keys.append(key)
         own = tuple(self._attribute(named.toAttribute()) for named in grouping)
         functions = tuple(self._function(call, results) for call in items(part(extracted, 1)))
-        child = self._read(node.child())
+        child = self._input(node.child())
         if has_scalar(results):
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
             expressions = tuple(self._expression(e) for e in shown)
