@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.types import (
-    DataType,
-    MapType,
-    VariantType,
-    _parse_datatype_json_string,
-)
 
 from headrace.catalyst.aggregates import (
     KEPT,
@@ -21,6 +14,7 @@ from headrace.catalyst.aggregates import (
     kind_of,
     needs_rows,
 )
+from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
     Aggregate,
     AggregateFunction,
@@ -36,18 +30,16 @@ from headrace.catalyst.plan import (
     Plan,
     Project,
     Scan,
-    SortKey,
     UnionAll,
     Window,
 )
 from headrace.catalyst.prune import pruned
 from headrace.catalyst.rewrite import not_in
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe, part
+from headrace.catalyst.scala import Scala, items, maybe, part
 from headrace.catalyst.subqueries import Scalars, has_scalar
-from headrace.errors import Code, HeadraceError, Span
-from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
+    from headrace.errors import Span
     from headrace.types import RelationId
 
 _PLANNING = "org.apache.spark.sql.catalyst.planning"
@@ -82,6 +74,10 @@ class Reader:
     scala: Scala
     relations: dict[int, RelationId]
     query: Span
+    pieces: Pieces = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pieces = Pieces(self.scala, self.query)
 
     def plan(self, node: Any) -> Plan:
         """Return the plan, with only the columns that are needed read from each relation."""
@@ -95,28 +91,28 @@ class Reader:
         kind = str(node.nodeName())
         match kind:
             case "LogicalRDD":
-                attributes = self._attributes(node)
+                attributes = self.pieces.attributes(node)
                 columns = tuple(range(len(attributes)))
                 return Scan(self.relations[node.rdd().id()], attributes, columns)
             case "LocalRelation" | "OneRowRelation":
-                return Constant(node, self._attributes(node))
+                return Constant(node, self.pieces.attributes(node))
             case "Project":
                 child, named = self._with_scalars(node.child(), items(node.projectList()))
-                expressions = tuple(self._expression(e) for e in named)
-                return Project(child, expressions, self._attributes(node))
+                expressions = tuple(self.pieces.expression(e) for e in named)
+                return Project(child, expressions, self.pieces.attributes(node))
             case "Filter":
                 return self._filter(node)
             case "Expand":
                 return Expand(
                     self._read(node.child()),
                     tuple(tuple(items(p)) for p in items(node.projections())),
-                    self._attributes(node),
+                    self.pieces.attributes(node),
                 )
             case "Generate":
                 return self._generate(node)
             case "Union":
                 branches = tuple(self._read(child) for child in items(node.children()))
-                return UnionAll(branches, self._attributes(node))
+                return UnionAll(branches, self.pieces.attributes(node))
             case "Join":
                 return self._join(node)
             case "Aggregate":
@@ -131,25 +127,25 @@ class Reader:
                 return self._read(node.child())
             case _:
                 what, hint = _REFUSED_NODES.get(kind, (f"Spark's {kind}", None))
-                raise self._unsupported(f"{what} is not supported in a view", hint, node)
+                raise self.pieces.unsupported(f"{what} is not supported in a view", hint, node)
 
     def _generate(self, node: Any) -> Plan:
         generator = node.generator()
         name = str(generator.getClass().getSimpleName())
         if name not in ("Explode", "PosExplode", "Inline", "Stack", "ReplicateRows"):
             hint = "Use explode, posexplode, inline or stack."
-            raise self._unsupported(f"the generator {name} is not supported", hint, generator)
+            raise self.pieces.unsupported(f"the generator {name} is not supported", hint, generator)
         return Generate(
-            self._read(node.child()), str(generator.sql()), node, self._attributes(node)
+            self._read(node.child()), str(generator.sql()), node, self.pieces.attributes(node)
         )
 
     def _filter(self, node: Any) -> Plan:
         child, (condition,) = self._with_scalars(node.child(), [node.condition()])
-        filtered = Filter(child, self._expression(condition))
-        attributes = self._attributes(node)
+        filtered = Filter(child, self.pieces.expression(condition))
+        attributes = self.pieces.attributes(node)
         if len(child.attributes) == len(attributes):
             return filtered
-        own = tuple(self._expression(a.handle) for a in attributes)
+        own = tuple(self.pieces.expression(a.handle) for a in attributes)
         return Project(filtered, own, attributes)
 
     def _with_scalars(self, child: Any, expressions: list[Any]) -> tuple[Plan, list[Any]]:
@@ -169,7 +165,7 @@ class Reader:
         for plan, outer in zip(scalars.plans, scalars.outer, strict=True):
             kind = JoinKind.LEFT if outer else JoinKind.INNER
             child = Join(kind, child, self._input(plan), (), (), None)
-        return Project(child, tuple(self._expression(e) for e in replaced), attributes)
+        return Project(child, tuple(self.pieces.expression(e) for e in replaced), attributes)
 
     def _input(self, node: Any) -> Plan:
         """Read the input of a node that keeps its rows: no column is there twice."""
@@ -179,18 +175,18 @@ class Reader:
         own = {attribute.id: attribute for attribute in child.attributes}
         if len(own) == len(child.attributes):
             return child
-        expressions = tuple(self._expression(a.handle) for a in own.values())
+        expressions = tuple(self.pieces.expression(a.handle) for a in own.values())
         return Project(child, expressions, tuple(own.values()))
 
     def _group_limit(self, node: Any) -> Plan:
         """Read what Spark has inferred from a filter on a rank; the filter is still there."""
         child = self._input(node.child())
-        order = self._order(items(node.orderSpec()))
+        order = self.pieces.order(items(node.orderSpec()))
         if order is None:
             return child
-        keys = tuple(self._expression(e) for e in items(node.partitionSpec()))
+        keys = tuple(self.pieces.expression(e) for e in items(node.partitionSpec()))
         for key in keys:
-            self._check_key(key, "a PARTITION BY key", node)
+            self.pieces.check_key(key, "a PARTITION BY key", node)
         rank = _RANKS[str(node.rankLikeFunction().getClass().getSimpleName())]
         return FirstRows(child, keys, order, rank, int(node.limit()), 0)
 
@@ -207,9 +203,9 @@ class Reader:
                 projects.append(below)
             below = below.child()
         whole = kind == "Sort" and getattr(below, "global")()
-        order = self._order(items(below.order())) if whole else None
+        order = self.pieces.order(items(below.order())) if whole else None
         if order is None or any(has_scalar(items(p.projectList())) for p in projects):
-            raise self._unsupported(
+            raise self.pieces.unsupported(
                 "LIMIT without ORDER BY is not supported in a view",
                 "Which rows there are must not be left to chance: ORDER BY columns that compare.",
                 node,
@@ -217,38 +213,27 @@ class Reader:
         count = _ALL if limit is None else limit
         read: Plan = FirstRows(self._input(below.child()), (), order, "row_number", count, skip)
         for project in reversed(projects):
-            expressions = tuple(self._expression(e) for e in items(project.projectList()))
-            read = Project(read, expressions, self._attributes(project))
+            expressions = tuple(self.pieces.expression(e) for e in items(project.projectList()))
+            read = Project(read, expressions, self.pieces.attributes(project))
         return read
-
-    def _order(self, orders: list[Any]) -> tuple[SortKey, ...] | None:
-        """Return an order, or None where it compares what we do not."""
-        keys = []
-        for order in orders:
-            value = self._expression(order.child())
-            if is_collated(value.type) or holds(value.type, (MapType, VariantType)):
-                return None
-            descending = str(order.direction().sql()) == "DESC"
-            keys.append(SortKey(value, descending, "FIRST" in str(order.nullOrdering().sql())))
-        return tuple(keys)
 
     def _window(self, node: Any) -> Plan:
         child = self._input(node.child())
-        partition = tuple(self._expression(e) for e in items(node.partitionSpec()))
+        partition = tuple(self.pieces.expression(e) for e in items(node.partitionSpec()))
         for key in partition:
-            self._check_key(key, "a PARTITION BY key", node)
+            self.pieces.check_key(key, "a PARTITION BY key", node)
         functions = items(node.windowExpressions())
         for function in functions:
-            self._expression(function)
+            self.pieces.expression(function)
         text = ", ".join(str(function.child().sql()) for function in functions)
-        added = tuple(self._attribute(function.toAttribute()) for function in functions)
+        added = tuple(self.pieces.attribute(function.toAttribute()) for function in functions)
         return Window(child, partition, text, node, child.attributes + added)
 
     def _join(self, node: Any) -> Plan:
         flag = None
         name = str(node.joinType().getClass().getSimpleName()).removesuffix("$")
         if name == "ExistenceJoin":
-            flag = self._attribute(node.joinType().exists())
+            flag = self.pieces.attribute(node.joinType().exists())
         elif name == "LeftAnti" and node.condition().isDefined():
             rewritten = not_in(self.scala, node)
             if rewritten is not None:
@@ -260,49 +245,49 @@ class Reader:
         if extracted is not None:
             left_keys, right_keys = items(part(extracted, 1)), items(part(extracted, 2))
             residual = maybe(part(extracted, 3))
-        keys = [self._expression(e) for e in left_keys]
+        keys = [self.pieces.expression(e) for e in left_keys]
         for key in keys:
-            self._check_key(key, "a join key", node)
+            self.pieces.check_key(key, "a join key", node)
         return Join(
             _JOINS[name],
             self._input(node.left()),
             self._input(node.right()),
             tuple(keys),
-            tuple(self._expression(e) for e in right_keys),
-            self._expression(residual) if residual is not None else None,
+            tuple(self.pieces.expression(e) for e in right_keys),
+            self.pieces.expression(residual) if residual is not None else None,
             flag,
         )
 
     def _aggregate(self, node: Any) -> Plan:
         extracted = maybe(self.scala.module(f"{_PLANNING}.PhysicalAggregation").unapply(node))
         if extracted is None:
-            raise self._unsupported("this form of aggregation is not supported", None, node)
+            raise self.pieces.unsupported("this form of aggregation is not supported", None, node)
         grouping, results = items(part(extracted, 0)), items(part(extracted, 2))
         keys: list[Expression] = []
         session = None
         for named in grouping:
             value = named.child() if named.getClass().getSimpleName() == "Alias" else named
-            key = self._expression(self._normalised(value))
-            self._check_key(key, "a GROUP BY key", node)
+            key = self.pieces.expression(self.pieces.normalised(value))
+            self.pieces.check_key(key, "a GROUP BY key", node)
             if named.metadata().contains(_SESSION):
                 session = len(keys)
             keys.append(key)
-        own = tuple(self._attribute(named.toAttribute()) for named in grouping)
+        own = tuple(self.pieces.attribute(named.toAttribute()) for named in grouping)
         functions = tuple(self._function(call, results) for call in items(part(extracted, 1)))
         child = self._input(node.child())
         if has_scalar(results):
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
-            expressions = tuple(self._expression(e) for e in shown)
-            attributes = tuple(self._attribute(e) for e in shown)
+            expressions = tuple(self.pieces.expression(e) for e in shown)
+            attributes = tuple(self.pieces.attribute(e) for e in shown)
             whole = Aggregate(child, tuple(keys), own, functions, expressions, attributes, session)
-            return self._project_scalars(whole, results, self._attributes(node))
+            return self._project_scalars(whole, results, self.pieces.attributes(node))
         return Aggregate(
             child,
             tuple(keys),
             own,
             functions,
-            tuple(self._expression(e) for e in results),
-            self._attributes(node),
+            tuple(self.pieces.expression(e) for e in results),
+            self.pieces.attributes(node),
             session,
         )
 
@@ -310,7 +295,7 @@ class Reader:
         function = call.aggregateFunction()
         text = str(call.sql())
         if has_no_order(call, results):
-            raise self._unsupported(
+            raise self.pieces.unsupported(
                 f"the order of {text} is not stated",
                 "Sort it: sort_array(collect_list(x)), or listagg(x) WITHIN GROUP (ORDER BY x).",
                 function,
@@ -318,8 +303,8 @@ class Reader:
         values = items(function.children())
         distinct = is_distinct(call)
         if distinct:
-            values = [self._normalised(value) for value in values]
-        arguments = tuple(self._expression(e) for e in values)
+            values = [self.pieces.normalised(value) for value in values]
+        arguments = tuple(self.pieces.expression(e) for e in values)
         types = tuple(argument.type for argument in arguments)
         condition = condition_of(call)
         name = KEPT.get(kind_of(call), str(function.prettyName()))
@@ -333,86 +318,10 @@ class Reader:
             name,
             text,
             arguments,
-            self._expression(condition) if condition is not None else None,
+            self.pieces.expression(condition) if condition is not None else None,
             counts_rows,
             distinct,
             needs_rows(call, types),
             is_ordered(call, types),
             call,
         )
-
-    def _normalised(self, value: Any) -> Any:
-        """Return a value of which those that SQL takes for equal are the same: one NaN, no -0.0."""
-        rule = "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
-        return self.scala.module(rule).normalize(value)
-
-    # -- pieces ----------------------------------------------------------------------------
-
-    def _attributes(self, node: Any) -> tuple[Attribute, ...]:
-        return tuple(self._attribute(a) for a in items(node.output()))
-
-    def _attribute(self, handle: Any) -> Attribute:
-        return Attribute(
-            int(handle.exprId().id()),
-            str(handle.name()),
-            type_of(handle),
-            bool(handle.nullable()),
-            handle,
-        )
-
-    def _expression(self, handle: Any) -> Expression:
-        if not handle.deterministic():
-            raise self._unsupported("an expression of the view is not deterministic", None, handle)
-        subquery = self.scala.named(f"{EXPRESSIONS}.SubqueryExpression")
-        if subquery.hasSubquery(handle):
-            raise self._unsupported(
-                "a subquery in an expression is not supported in a view",
-                "Make the subquery a view of its own, and join it.",
-                handle,
-            )
-        return Expression(
-            str(handle.sql()),
-            type_of(handle),
-            str(handle.canonicalized().toString()),
-            _passed_on(handle),
-            handle,
-        )
-
-    def _check_key(self, key: Expression, what: str, node: Any) -> None:
-        if is_collated(key.type):
-            raise self._unsupported(
-                f"{what} that is compared by a collation is not supported",
-                "Use lower() or COLLATE UTF8_BINARY, so that equal values are the same text.",
-                node,
-            )
-        if isinstance(key.type, (MapType, VariantType)):
-            raise self._unsupported(
-                f"{what} of type {key.type.simpleString().upper()} is not supported",
-                "Use one of its fields, or to_json of it.",
-                node,
-            )
-
-    def _unsupported(self, primary: str, hint: str | None, node: Any) -> HeadraceError:
-        origin = node.origin()
-        start, stop = origin.startIndex(), origin.stopIndex()
-        query = self.query
-        span = query
-        if start.isDefined() and stop.isDefined():
-            begin, end = query.start + start.get(), query.start + stop.get() + 1
-            if query.start <= begin < end <= query.end:
-                span = Span(query.text, begin, end, query.file, query.line)
-        return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)
-
-
-def type_of(handle: Any) -> DataType:
-    """Return the Spark type of an expression on the JVM."""
-    return _parse_datatype_json_string(handle.dataType().json())
-
-
-def _passed_on(handle: Any) -> int | None:
-    """Return the id of the attribute that is renamed or passed on as it is, if that is all."""
-    kind = handle.getClass().getSimpleName()
-    while kind in ("Alias", "KnownNotNull"):
-        handle = handle.child()
-        kind = handle.getClass().getSimpleName()
-    return int(handle.exprId().id()) if kind == "AttributeReference" else None
