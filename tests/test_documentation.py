@@ -46,3 +46,20 @@ def test_every_operator_documents_its_algebra_state_cost_and_nulls():
 def test_no_module_is_too_long_to_read():
     for path in (ROOT / "src").rglob("*.py"):
         assert len(path.read_text().splitlines()) <= 400, path
+
+
+def test_the_examples_of_the_sql_reference_run(db):
+    text = (ROOT / "docs/sql/README.md").read_text()
+    shown = 0
+    result = None
+    for kind, block in re.findall(r"```(sql|text)\n(.*?)```", text, re.DOTALL):
+        if kind == "sql":
+            result = db.sql(block)
+            continue
+        shown += 1
+        assert sorted(map(line, result.fetchall())) == block.strip().split("\n")
+    assert shown >= 10
+
+
+def line(row):
+    return " | ".join("NULL" if value is None else str(value) for value in row)

@@ -223,7 +223,10 @@ def test_a_column_that_is_selected_twice_is_kept_once(run):
         """SELECT x, sum(1) OVER (PARTITION BY k ORDER BY 1 RANGE BETWEEN 2 PRECEDING AND CURRENT ROW)
         AS a, dense_rank() OVER (PARTITION BY x ORDER BY k) AS b FROM l""",
     )
-    run.view("j", "SELECT p.*, r.k AS rk, r.y FROM (SELECT k, x, k AS i, x AS j FROM l) p JOIN r ON p.i = r.k")
+    run.view(
+        "j",
+        "SELECT p.*, r.k AS rk, r.y FROM (SELECT k, x, k AS i, x AS j FROM l) p JOIN r ON p.i = r.k",
+    )
     run.insert("l", [(1, 1), (1, 2), (2, 1)])
     run.insert("r", [(1, 5)])
     run.epoch()

@@ -1,7 +1,7 @@
 """Groups whose value Spark computes anew: window functions, sessions, percentiles, collections.
 
-For a function ``f`` of all rows of a group there is no shorter way than to compute it again, but
-only for the groups in which a row has changed::
+Algebra: none that is shorter than computing ``f`` again, but only for the groups in which a row
+has changed::
 
     Δ f(a) = f(a + Δa) - f(a), over the groups of Δa
 
