@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.circuit.explain import explain
+from headrace.circuit.explain import digest, explain, summary
 
 pytestmark = pytest.mark.spark
 
@@ -16,7 +16,7 @@ Integrate: the view's rows
     keeps 9/rows by (s): 3 columns
     per change: one row written; no lookup, no recompute
   Filter (n > 1L), linear
-    LinearAggregate by (t.s): count(1), sum(u.v)
+    GroupAggregate by (t.s): count(1), sum(u.v)
         keeps 9/aggregate2.groups by (g0): 1 columns
         per change: one lookup of its group's totals, up to two rows out; no recompute
       Project (s, v), linear
@@ -33,3 +33,36 @@ Integrate: the view's rows
 
 def test_every_operator_says_what_it_keeps_and_what_a_change_costs(planned):
     assert explain(planned.circuit(QUERY), planned.names.__getitem__, {}) == GOLDEN.split("\n")
+
+
+LINES = {
+    "SELECT t.k, u.v FROM t LEFT JOIN u ON t.k = u.k": "LeftJoin on t.k = u.k",
+    "SELECT k FROM t WHERE k NOT IN (SELECT v FROM u)": "AntiJoin on t.k = u.v",
+    "SELECT t.k, u.v FROM t FULL JOIN u ON t.k = u.k AND t.x > u.v": "Matches: which rows of the right have a pair",
+    "SELECT t.k FROM t JOIN u ON t.x > u.v": "per change: every row of the other side: the join has no equality; no recompute",
+    "SELECT g, max(x) AS m FROM t GROUP BY g": "keeps 9/aggregate1.values0 by (g0): 2 columns",
+    "SELECT k FROM t ORDER BY x DESC, k LIMIT 3": "FirstRows by (()): row_number 1 to 3, ordered by t.x DESC, t.k",
+    "SELECT g, median(x) AS m FROM t GROUP BY g": "per change: recomputes its group, since percentile(t.x, 0.5D, 1L) needs all rows of its group",
+    "SELECT sum(d) AS s FROM t": "recomputes everything: there is one group, since sum(t.d) adds inexact numbers",
+}
+
+
+@pytest.mark.parametrize(("query", "line"), LINES.items(), ids=LINES)
+def test_an_operator_is_explained(planned, query, line):
+    text = "\n".join(explain(planned.circuit(query), planned.names.__getitem__, {}))
+    assert line in text, text
+
+
+def test_recomputation_is_announced(planned):
+    assert "No part is recomputed" in summary(planned.circuit(QUERY))
+    by_group = summary(planned.circuit("SELECT g, median(x) AS m FROM t GROUP BY g"))
+    assert by_group.endswith("no view is recomputed whole.")
+    assert "one group" in summary(planned.circuit("SELECT median(x) AS m FROM t"))
+
+
+def test_planning_again_gives_the_same_digest_and_another_query_another(planned):
+    queries = [QUERY, *LINES, "SELECT count(DISTINCT x) AS a, sum(DISTINCT k) AS b FROM t"]
+    first = [digest(planned.circuit(query)) for query in queries]
+    assert first == [digest(planned.circuit(query)) for query in queries]
+    assert len(set(first)) == len(queries)
+    assert digest(planned.circuit(QUERY.replace("> 3", "> 4"))) != first[0]
