@@ -14,16 +14,19 @@ from generator.search import REGRESSIONS, Search
 
 PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", "300"))
 SEED = int(os.environ.get("HEADRACE_RANDOM_SEED", "20000"))
+PARTS = 10
+"""Into how many tests the pairs are divided, so that processes can share them."""
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(3600)
-def test_random_queries_agree_with_spark_batch(spark, tmp_path):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_queries_agree_with_spark_batch(spark, tmp_path, part):
     search = Search(Player(spark), print, seconds=120, directory=tmp_path)
-    search.run(itertools.count(SEED), PAIRS)
+    search.run(itertools.count(SEED + part * PAIRS), -(-PAIRS // PARTS))
     print(search.coverage.table())
     assert not search.failures
-    assert search.coverage.verdicts[Verdict.BATCH_ERROR] <= PAIRS // 20 + 1
+    assert search.coverage.verdicts[Verdict.BATCH_ERROR] <= PAIRS // PARTS // 10 + 1
     assert search.coverage.verdicts[Verdict.AGREED]
 
 
