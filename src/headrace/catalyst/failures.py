@@ -29,6 +29,7 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
     if condition.startswith("UNRESOLVED_COLUMN"):
         name = parameters.get("objectName", "").replace("`", "")
         found = [p.strip().replace("`", "") for p in parameters.get("proposal", "").split(",")]
+        found = [name for name in found if not name.rpartition(".")[2].startswith("__")]
         close = nearest(name, found)
         listed = ", ".join(found)
         hint = f'Did you mean "{close}"?' if close else f"There are: {listed}." if listed else None
