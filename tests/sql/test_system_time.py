@@ -72,7 +72,7 @@ TIMES = [
 @pytest.mark.parametrize("time", TIMES)
 def test_a_time_ends_where_its_alias_begins(time, alias):
     text = f"SELECT * FROM orders o JOIN policy FOR SYSTEM_TIME AS OF {time} {alias} ON o.r = p.r"
-    assert read(text).text == (f"SELECT * FROM orders o JOIN {versions(time)}{rest} ON o.r = p.r")
+    assert read(text).text == (f"SELECT * FROM orders o JOIN {versions(time)} {alias} ON o.r = p.r")
 
 
 @pytest.mark.parametrize(
