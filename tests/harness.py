@@ -78,21 +78,25 @@ class Oracle:
         self.db.sql(f"CREATE STREAM {name} ({columns})")
         self.models[name] = Model.of(name, columns, deletes=False)
 
-    def table(self, name: str, columns: str, key: str = "") -> None:
-        """Create a table, with ``key`` as its primary key if it has one."""
+    def table(self, name: str, columns: str, key: str = "", effective_from: str = "") -> None:
+        """Create a table, with ``key`` as its primary key if it has one, and maybe with versions."""
         primary = f", PRIMARY KEY ({key})" if key else ""
-        self.db.sql(f"CREATE TABLE {name} ({columns}{primary})")
-        self.models[name] = Model.of(name, columns, key)
+        versions = f" WITH (effective_from = '{effective_from}')" if effective_from else ""
+        self.db.sql(f"CREATE TABLE {name} ({columns}{primary}){versions}")
+        self.models[name] = Model.of(name, columns, f"{key}, {effective_from}")
 
-    def view(self, name: str, query: str) -> None:
-        """Create a view over what is there, check it, and follow it from now on."""
+    def view(self, name: str, query: str, expected: str | None = None) -> None:
+        """Create a view over what is there, check it, and follow it from now on.
+
+        ``expected`` is what it must equal in plain Spark SQL, where that is not its own text.
+        """
         self.epoch()
         self.db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
         for model in self.models.values():
             if model.name in _words(query):
                 model.advance(len(model.log))
         self._register()
-        self.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {query}")
+        self.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {expected or query}")
         self.views[name] = query
         self._follow(name)
         self._check_view(name, self.db.instance.ledger.last_epoch())

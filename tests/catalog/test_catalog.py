@@ -61,6 +61,18 @@ def test_types_survive_json_exactly() -> None:
     assert kept.primary_key == ()
 
 
+def test_versions_survive_json_and_old_records_have_none() -> None:
+    versioned = Table(RelationId(1), "t", SCHEMA, ("n", "userId"), "userId")
+    assert relation_of_json(json.loads(json.dumps(versioned.to_json()))) == versioned
+    assert versioned.versioned_key == ("n",)
+    old = table(2, "users")
+    assert "effective_from" not in old.to_json()
+    kept = relation_of_json(old.to_json())
+    assert isinstance(kept, Table)
+    assert kept.effective_from is None
+    assert kept.versioned_key == kept.primary_key == ("userId",)
+
+
 @pytest.mark.parametrize("value", [{}, {"kind": "index"}, {"kind": "table", "id": 1}, []])
 def test_a_malformed_record_is_reported_as_corrupt(value: object) -> None:
     with pytest.raises(HeadraceError) as caught:

@@ -41,16 +41,31 @@ class Table:
     """Parts joined by dots, in lower case."""
     schema: Schema
     primary_key: tuple[str, ...] = ()
-    """Column names as the schema spells them; empty without a primary key."""
+    """Column names as the schema spells them; empty without a primary key.
+
+    In a versioned table, whose rows are versions, the effective column is the last of them.
+    """
+    effective_from: str | None = None
+    """The column with the time from which a row holds; None unless the table is versioned."""
+
+    @property
+    def versioned_key(self) -> tuple[str, ...]:
+        """The primary key as declared: what the rows of a versioned table are versions of."""
+        return tuple(name for name in self.primary_key if name != self.effective_from)
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
-        return {**_common(self), "primary_key": list(self.primary_key)}
+        versioned = {} if self.effective_from is None else {"effective_from": self.effective_from}
+        return {**_common(self), "primary_key": list(self.primary_key), **versioned}
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Table:
         """Return the table that :meth:`to_json` wrote."""
-        return cls(*_common_of_json(value), primary_key=tuple(value["primary_key"]))
+        return cls(
+            *_common_of_json(value),
+            primary_key=tuple(value["primary_key"]),
+            effective_from=value.get("effective_from"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

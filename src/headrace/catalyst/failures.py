@@ -16,6 +16,9 @@ logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _NOISE = re.compile(r"^\[[A-Z_.0-9]+\]\s*|\s*SQLSTATE: \w+.*$", re.DOTALL)
+_OUTER = re.compile(r"\bouter\(([\w.`]+)\)")
+_OWN = re.compile(r"\b__effective_")
+"""Columns of what a clause was rewritten to."""
 _UNSUPPORTED = ("UNSUPPORTED", "NOT_SUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
 
 
@@ -29,13 +32,14 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
     if condition.startswith("UNRESOLVED_COLUMN"):
         name = parameters.get("objectName", "").replace("`", "")
         found = [p.strip().replace("`", "") for p in parameters.get("proposal", "").split(",")]
+        found = [name for name in found if not name.rpartition(".")[2].startswith("__")]
         close = nearest(name, found)
         listed = ", ".join(found)
         hint = f'Did you mean "{close}"?' if close else f"There are: {listed}." if listed else None
         return HeadraceError(code, f'column "{name}" does not exist', hint=hint, span=span)
     primary, *rest = re.split(r"\.\s+", message, maxsplit=1)
     detail = rest[0] if rest else ""
-    primary = primary.rstrip(".").replace("`", '"')
+    primary = _OUTER.sub(r"\1", _OWN.sub("effective_", primary.rstrip("."))).replace("`", '"')
     primary = primary[:1].lower() + primary[1:] if primary[1:2].islower() else primary
     return HeadraceError(
         code, primary, detail=(detail.strip() or None), hint=_HINTS.get(condition), span=span

@@ -39,11 +39,15 @@ from headrace.catalyst.fence import (
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import Scala, items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.sql import Rewritten, with_versions
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
+    from headrace.catalog import Relation
     from headrace.catalyst.plan import Plan
 
 # Rules that would use the (empty) contents of the stand-ins instead of their schema alone, or that
@@ -67,6 +71,8 @@ class Analysed:
     schema: Schema
     reads: tuple[RelationId, ...]
     optimised: Any
+    read: Rewritten
+    """The text that Spark was given, which is where its plans have their places."""
 
     @property
     def text(self) -> str:
@@ -83,6 +89,8 @@ class Planner:
     """
 
     spark: SparkSession
+    relations: Mapping[str, Relation]
+    """What is declared, by dotted name, as the owner keeps it."""
     scala: Scala = field(init=False)
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
     _relations: dict[int, RelationId] = field(default_factory=dict, init=False)
@@ -128,12 +136,14 @@ class Planner:
 
     def analyse(self, query: Span) -> Analysed:
         """Resolve the query at ``query``; refuse what lies outside the fence."""
+        read = with_versions(query, self.relations)
+        with read.blaming_query():
+            return self._analysed(read)
+
+    def _analysed(self, read: Rewritten) -> Analysed:
+        query = read.span
         try:
-            parsed = (
-                self._session.sessionState()
-                .sqlParser()
-                .parsePlan(query.text[query.start : query.end])
-            )
+            parsed = self._session.sessionState().sqlParser().parsePlan(read.text)
             self._check_parsed(parsed, query)
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
@@ -156,11 +166,13 @@ class Planner:
             for leaf, kind in nodes(optimised)
             if kind == "LogicalRDD"
         }
-        return Analysed(Schema.of_spark(schema), tuple(sorted(reads)), optimised)
+        return Analysed(Schema.of_spark(schema), tuple(sorted(reads)), optimised, read)
 
-    def plan(self, analysed: Analysed, query: Span) -> Plan:
+    def plan(self, analysed: Analysed) -> Plan:
         """Read the optimised plan as ours, or refuse the construct that is not maintained."""
-        return Reader(self.scala, self._relations, query).plan(analysed.optimised)
+        with analysed.read.blaming_query():
+            reader = Reader(self.scala, self._relations, analysed.read.span)
+            return reader.plan(analysed.optimised)
 
     @property
     def _session(self) -> Any:

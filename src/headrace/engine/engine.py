@@ -44,7 +44,8 @@ class Engine:
         self.spark = spark
         self.partitions = partitions
         self.log = log
-        self.planner = Planner(spark)
+        self._by_name: dict[str, Relation] = {}
+        self.planner = Planner(spark, self._by_name)
         self.planning = threading.RLock()
         self._scala = Scala(spark.sparkContext._jvm)  # noqa: SLF001
         self._session = bare_session(spark)
@@ -60,6 +61,7 @@ class Engine:
         with self.planning:
             self.planner.declare(relation.id, relation.name, relation.schema)
             self._relations[relation.id] = relation
+            self._by_name[relation.name] = relation
             if isinstance(relation, View):
                 self._circuits[relation.id] = self.circuit(relation)
             self._programs.clear()
@@ -69,6 +71,7 @@ class Engine:
         with self.planning:
             self.planner.forget(relation.name)
             self._relations.pop(relation.id, None)
+            self._by_name.pop(relation.name, None)
             self._circuits.pop(relation.id, None)
             self._programs.clear()
 
@@ -90,7 +93,7 @@ class Engine:
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are called ``names``."""
         with self.planning:
-            plan = self.planner.plan(analysed, query)
+            plan = self.planner.plan(analysed)
             try:
                 schema = analysed.schema.renamed(names)
                 return differentiate(id_, plan, schema, self._key_of, self._is_stream)

@@ -28,9 +28,9 @@ from pyspark.sql.types import (
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.engine.failures import step_failure
 from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Span
 from headrace.runtime.step import Share, Step
-from headrace.sql import quote
+from headrace.sql import quote, with_versions
 from headrace.types import DataType, RelationId, Schema, holds
 from headrace.zset import WEIGHT
 
@@ -75,6 +75,7 @@ class Queries:
     log: LogReader
     _snapshots: SparkSession = field(init=False)
     _canonical: SparkSession = field(init=False)
+    _relations: dict[str, Relation] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Open sessions of their own: one name may mean two things in them."""
@@ -83,6 +84,7 @@ class Queries:
 
     def declare(self, relation: Relation) -> None:
         """Make a relation known, under its name, to both kinds of query."""
+        self._relations[relation.name] = relation
         names = relation.schema.names
         leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
         contents = self._frame(self._snapshots, ContentsTask(leaf, names), relation.schema.spark)
@@ -93,6 +95,7 @@ class Queries:
 
     def forget(self, relation: Relation) -> None:
         """Make a relation unknown."""
+        self._relations.pop(relation.name, None)
         self._snapshots.catalog.dropTempView(relation.name)
         for name in (relation.name, _stored(relation), _raw(relation)):
             self._canonical.catalog.dropTempView(name)
@@ -100,7 +103,7 @@ class Queries:
     def select(self, query: str, shares: Mapping[RelationId, Share]) -> pa.Table:
         """Return the answer of a query over the shares, whose types are Spark's."""
         with self._reading(shares):
-            return self._answer(self._snapshots, query)
+            return self._answer(self._snapshots, self._plain(query))
 
     def differences(self, view: View, shares: Mapping[RelationId, Share], most: int) -> pa.Table:
         """Compare a view's stored contents with its query over canonical history.
@@ -132,7 +135,7 @@ class Queries:
             columns = ", ".join(quote(name) for name in relation.schema.names)
             self._canonical.sql(
                 f"CREATE OR REPLACE TEMPORARY VIEW {quote(relation.name)} ({columns}) "
-                f"AS {relation.query}"
+                f"AS {self._plain(relation.query)}"
             )
             return
         names = relation.schema.names
@@ -150,6 +153,10 @@ class Queries:
         self._canonical.sql(text).createOrReplaceTempView(quote(relation.name))
 
     # -- running ---------------------------------------------------------------------------
+
+    def _plain(self, query: str) -> str:
+        """Return the query as Spark reads it."""
+        return with_versions(Span(query, 0, len(query)), self._relations).text
 
     def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])

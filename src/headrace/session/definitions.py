@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.session.instance import HIDDEN, Instance
 from headrace.session.results import Progress
+from headrace.session.versioned import EFFECTIVE_FROM, effective_column, refuse_versions
 from headrace.sql import (
     ColumnDefinition,
     CreateMaterializedView,
@@ -36,6 +37,7 @@ _BROKER_OPTIONS = (
     "partitions",
     "replicas",
 )
+_OPTIONS = (EFFECTIVE_FROM, *_BROKER_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,17 @@ class Definitions:
             return f'"{statement.name}" exists already'
         _check_options(statement.options)
         schema = self._schema(statement.columns, statement.primary_key)
+        effective = effective_column(statement, schema)
+        if effective is not None:
+            schema = _present(schema, effective)
         id_ = self.instance.ledger.reserve_relation()
         name = statement.name.dotted
         relation: Stream | Table
         if isinstance(statement, CreateTable) or statement.primary_key:
-            relation = Table(id_, name, schema, _spelled(schema, statement.primary_key))
+            key = _spelled(schema, statement.primary_key)
+            if effective is not None:
+                key = (*key, effective)
+            relation = Table(id_, name, schema, key, effective)
         else:
             relation = Stream(id_, name, schema)
         self.instance.create(relation, replaced)
@@ -68,6 +76,7 @@ class Definitions:
         replaced = self._replaced(statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
+        refuse_versions(statement.options)
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
         view = self.view(
             statement.name.dotted, statement.query, columns, masked(statement.span.source)
@@ -196,6 +205,13 @@ class Definitions:
         return Column(definition.name, type_, not (definition.not_null or keyed))
 
 
+def _present(schema: Schema, name: str) -> Schema:
+    """Return the schema with one column that is never NULL."""
+    return Schema(
+        tuple(replace(c, nullable=False) if c.name == name else c for c in schema.columns)
+    )
+
+
 def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:
     spelled = {name.lower(): name for name in schema.names}
     return tuple(spelled[name.lower()] for name in names)
@@ -240,8 +256,8 @@ def _check_kind(relation: Relation, statement: Drop) -> None:
 
 def _check_options(options: tuple[Option, ...]) -> None:
     for option in options:
-        if option.key.lower() not in _BROKER_OPTIONS:
-            close = nearest(option.key, _BROKER_OPTIONS)
+        if option.key.lower() not in _OPTIONS:
+            close = nearest(option.key, _OPTIONS)
             raise HeadraceError(
                 Code.INVALID,
                 f'option "{option.key}" does not exist',

@@ -66,14 +66,13 @@ class Listings:
         """List a relation's columns; with EXTENDED also what is kept of it."""
         relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
         key = key_of(relation)
-        rows: list[tuple[str, str, str]] = [
-            (
-                column.name,
-                column.sql,
-                ("key" if column.name in key else "") or ("" if column.nullable else "not null"),
-            )
-            for column in relation.schema.columns
-        ]
+        effective = relation.effective_from if isinstance(relation, Table) else None
+        rows: list[tuple[str, str, str]] = []
+        for column in relation.schema.columns:
+            note = "" if column.nullable else "not null"
+            note = "key" if column.name in key else note
+            note = "effective from" if column.name == effective else note
+            rows.append((column.name, column.sql, note))
         if statement.extended:
             rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
         return self._answer(("column", "type", "note"), rows)
@@ -207,6 +206,9 @@ class Listings:
         else:
             found.append(("changes in the log", f"{ledger.log_end(relation.id):,}"))
             found.append(("rejected rows", f"{ledger.reject_count(relation.id):,}"))
+        if isinstance(relation, Table) and relation.effective_from is not None:
+            by = ", ".join(relation.versioned_key)
+            found.append(("versions", f"of each ({by}), from {relation.effective_from} on"))
         if isinstance(relation, View | Table):
             runs = ledger.spine(rows_of(relation.id))
             found.append(("rows stored", f"{sum(run.rows for run in runs):,}"))

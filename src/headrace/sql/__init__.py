@@ -7,6 +7,7 @@ here too, for the shell.
 from headrace.sql.keywords import KEYWORDS, quote
 from headrace.sql.lexer import Source, split
 from headrace.sql.parser import parse, parse_statement
+from headrace.sql.rewritten import Rewritten
 from headrace.sql.statements import (
     AsOf,
     AsOfEpoch,
@@ -41,6 +42,7 @@ from headrace.sql.statements import (
     Verify,
     Watermark,
 )
+from headrace.sql.system_time import with_versions
 
 __all__ = [
     "KEYWORDS",
@@ -68,6 +70,7 @@ __all__ = [
     "ObjectKind",
     "Option",
     "Query",
+    "Rewritten",
     "SetOption",
     "Show",
     "Source",
@@ -81,4 +84,5 @@ __all__ = [
     "parse_statement",
     "quote",
     "split",
+    "with_versions",
 ]

@@ -1,0 +1,125 @@
+"""A query as Spark reads it where it is not as it was written, and the way back for errors."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.errors import HeadraceError, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Piece(NamedTuple):
+    """A stretch of the new text, and the stretch of the old one that it is a copy of or replaces.
+
+    Both are ``[start, end)``; a copy has the length of its origin, and maps character by character.
+    """
+
+    start: int
+    end: int
+    old_start: int
+    old_end: int
+    copied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A query, as written and as read; without pieces the two are one."""
+
+    query: Span
+    """As written."""
+    span: Span
+    """As Spark reads it: all of a text of its own, where it was rewritten."""
+    pieces: tuple[Piece, ...] = ()
+    """What the new text consists of, in order, without gaps."""
+
+    @property
+    def text(self) -> str:
+        """The query as Spark reads it."""
+        return self.span.source
+
+    @contextmanager
+    def blaming_query(self) -> Iterator[None]:
+        """Have errors at a place in the new text point at the query as it was written."""
+        try:
+            yield
+        except HeadraceError as error:
+            if not self.pieces or error.span is None or error.span.text != self.span.text:
+                raise
+            raise HeadraceError(
+                error.code, error.primary, error.detail, error.hint, self.back(error.span)
+            ) from error
+
+    def back(self, span: Span) -> Span:
+        """Return the place in the query of a place in the new text.
+
+        What was not written by the user stands for the whole clause that it replaces.
+        """
+        first = self._piece(span.start)
+        last = self._piece(max(span.start, span.end - 1))
+        start = first.old_start + (span.start - first.start if first.copied else 0)
+        end = last.old_start + (span.end - last.start) if last.copied else last.old_end
+        return Span(self.query.text, start, max(start, end), self.query.file, self.query.line)
+
+    def _piece(self, at: int) -> Piece:
+        return next((piece for piece in self.pieces if at < piece.end), self.pieces[-1])
+
+
+def unchanged(query: Span) -> Rewritten:
+    """Return a query that Spark reads as it was written."""
+    return Rewritten(query, query)
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """Builds the new text of a query, from its beginning to its end."""
+
+    query: Span
+    _texts: list[str] = field(default_factory=list, init=False)
+    _pieces: list[Piece] = field(default_factory=list, init=False)
+    _length: int = field(default=0, init=False)
+    _read: int = field(init=False)
+    _replaced: Span = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin where the query does."""
+        self._read = self.query.start
+        self._replaced = self.query
+
+    def replace(self, span: Span, parts: Sequence[str | tuple[int, int]]) -> None:
+        """Copy all up to a stretch, and write parts in its place.
+
+        A part is text, or the start and the end of what is copied from the query.
+        """
+        self._copy(self._read, span.start)
+        self._read, self._replaced = span.end, span
+        for part in parts:
+            if isinstance(part, str):
+                self.add(part)
+            else:
+                self._copy(*part)
+
+    def add(self, text: str) -> None:
+        """Write further text for what was replaced last."""
+        self._append(text, self._replaced.start, self._replaced.end, copied=False)
+
+    def done(self) -> Rewritten:
+        """Copy the rest, and return the whole."""
+        if not self._texts:
+            return unchanged(self.query)
+        self._copy(self._read, self.query.end)
+        text = "".join(self._texts)
+        span = Span(text, 0, len(text), self.query.file)
+        return Rewritten(self.query, span, tuple(self._pieces))
+
+    def _copy(self, start: int, end: int) -> None:
+        self._append(self.query.text[start:end], start, end, copied=True)
+
+    def _append(self, text: str, start: int, end: int, *, copied: bool) -> None:
+        if text:
+            begin, self._length = self._length, self._length + len(text)
+            self._texts.append(text)
+            self._pieces.append(Piece(begin, self._length, start, end, copied))

@@ -1,0 +1,175 @@
+"""The time after ``AS OF``: where it ends, for an alias may follow it without ``AS``.
+
+It is what Spark calls a value expression: operands between arithmetic operators, without
+comparisons and without AND and OR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.keywords import NOT_NAMES
+from headrace.sql.lexer import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
+
+_STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
+_NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_SIGNS = frozenset({"+", "-", "~"})
+_OPERATORS = frozenset({"+", "-", "*", "/", "%", "||", "|", "&", "^"})
+_CLOSING = {"(": ")", "[": "]"}
+_UNITS = frozenset(
+    f"{unit}{plural}"
+    for unit in (
+        *("YEAR", "QUARTER", "MONTH", "WEEK", "DAY"),
+        *("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"),
+    )
+    for plural in ("", "S")
+)
+_CLOCKS = frozenset(
+    {
+        "CURRENT_DATE",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "GETDATE",
+        "LOCALTIMESTAMP",
+        "NOW",
+        "PROCTIME",
+        "SYSDATE",
+    }
+)
+_CALLED = frozenset({"NOW", "PROCTIME", "GETDATE", "SYSDATE"})
+"""Clocks only if called: without parentheses they are columns."""
+
+
+def take_time(cursor: Cursor) -> list[Token]:
+    """Take a time, and return its tokens.
+
+    Raises:
+        HeadraceError: ``invalid`` where none begins here, or an operand is missing.
+    """
+    start = cursor.index
+    _operand(cursor)
+    while cursor.token.text in _OPERATORS or cursor.at("DIV"):
+        cursor.advance()
+        _operand(cursor)
+    return cursor.tokens[start : cursor.index]
+
+
+def is_constant(time: Sequence[Token]) -> bool:
+    """Say whether a time is made of literals alone."""
+    for i, token in enumerate(time):
+        if token.kind not in _NAMES:
+            continue
+        typed = i + 1 < len(time) and time[i + 1].kind in _STRINGS
+        counted = i > 0 and time[i - 1].kind in {*_STRINGS, Kind.NUMBER}
+        interval = token.word == "INTERVAL" and i + 1 < len(time)
+        if not (typed or counted or interval):
+            return False
+    return True
+
+
+def refuse_clock(cursor: Cursor, time: Sequence[Token]) -> None:
+    """Raise where a time is that of the machine."""
+    for i, token in enumerate(time):
+        called = i + 1 < len(time) and time[i + 1].text == "("
+        qualified = i > 0 and time[i - 1].text == "."
+        if token.word not in _CLOCKS or qualified or (token.word in _CALLED and not called):
+            continue
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"FOR SYSTEM_TIME AS OF the time of processing, {token.word}, is not supported",
+            hint="Use a time in the data, such as that of the event: then the past stays the past.",
+            span=cursor.span(token, token),
+        )
+
+
+def _operand(cursor: Cursor) -> None:
+    while cursor.token.text in _SIGNS:
+        cursor.advance()
+    token = cursor.token
+    if token.kind is Kind.SYMBOL and token.text == "(":
+        _brackets(cursor)
+    elif token.word == "CASE":
+        _case(cursor)
+    elif token.word == "INTERVAL" and _begins_interval(cursor):
+        _interval(cursor)
+    elif token.kind is Kind.WORD and cursor.peek(1).kind in _STRINGS:
+        cursor.advance()  # TIMESTAMP '...'
+        cursor.advance()
+    elif token.kind in _STRINGS or token.kind is Kind.NUMBER:
+        cursor.advance()
+    elif token.kind in _NAMES and token.word not in NOT_NAMES:
+        _names(cursor)
+    else:
+        raise cursor.expected("a time", hint="It is a column such as o.ts, or TIMESTAMP '...'.")
+    _postfix(cursor)
+
+
+def _names(cursor: Cursor) -> None:
+    """Take a name with its dots, and the brackets after it: a column or a call."""
+    cursor.advance()
+    while cursor.token.text == "." and cursor.peek(1).kind in _NAMES:
+        cursor.advance()
+        cursor.advance()
+    if cursor.at_symbol("("):
+        _brackets(cursor)
+
+
+def _postfix(cursor: Cursor) -> None:
+    """Take what binds closer than operators: an element, a field, a cast."""
+    while True:
+        if cursor.at_symbol("["):
+            _brackets(cursor)
+        elif cursor.token.text in {".", "::"} and cursor.peek(1).kind in _NAMES:
+            cursor.advance()
+            _names(cursor)
+        else:
+            return
+
+
+def _begins_interval(cursor: Cursor) -> bool:
+    following = cursor.peek(1)
+    return following.kind in {*_STRINGS, Kind.NUMBER} or following.text in _SIGNS
+
+
+def _interval(cursor: Cursor) -> None:
+    """Take ``INTERVAL 1 DAY 2 HOURS``, ``INTERVAL '1' DAY``, ``INTERVAL '1:30' HOUR TO MINUTE``."""
+    cursor.advance()
+    while True:
+        if cursor.token.text in _SIGNS:
+            cursor.advance()
+        cursor.advance()
+        if cursor.token.word in _UNITS:
+            cursor.advance()
+        if cursor.at("TO") and cursor.peek(1).word in _UNITS:
+            cursor.advance()
+            cursor.advance()
+        if cursor.token.kind is not Kind.NUMBER:
+            return
+
+
+def _case(cursor: Cursor) -> None:
+    depth = 0
+    while not cursor.at_end():
+        depth += (cursor.token.word == "CASE") - (cursor.token.word == "END")
+        cursor.advance()
+        if depth == 0:
+            return
+
+
+def _brackets(cursor: Cursor) -> None:
+    """Go past the bracket that opens here to the token after its partner."""
+    depth = 0
+    while not cursor.at_end():
+        token = cursor.token
+        if token.kind is Kind.SYMBOL:
+            depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
+        cursor.advance()
+        if depth == 0:
+            return
