@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import MapType, VariantType
+
+from headrace.catalyst.pieces import type_of
 from headrace.catalyst.rewrite import alias, count, join, long
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items
+from headrace.types import holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,10 +76,9 @@ class Scalars:
         """Return the value of any row, or NULL where there is none: what ``EXISTS`` asks for."""
         scala = self.scala
         value = items(plan.output())[0]
-        any_ = scala.named(f"{EXPRESSIONS}.aggregate.Max")(value)
         constant = _constant_of(plan)
         if constant is None:
-            chosen = alias(scala, any_.toAggregateExpression(), "chosen")
+            chosen = alias(scala, self._chosen(value).toAggregateExpression(), "chosen")
             return scala.logical("Aggregate", scala.seq([]), scala.seq([chosen]), plan, scala.none)
         rows = alias(scala, count(scala), "rows")
         counted = scala.logical("Aggregate", scala.seq([]), scala.seq([rows]), plan, scala.none)
@@ -84,13 +87,19 @@ class Scalars:
         chosen = alias(scala, scala.expression("If", some, constant, null), "chosen")
         return scala.logical("Project", scala.seq([chosen]), counted)
 
+    def _chosen(self, value: Any) -> Any:
+        """Return the aggregate that yields one of some values: of one value, that one."""
+        functions = f"{EXPRESSIONS}.aggregate"
+        if holds(type_of(value), (MapType, VariantType)):
+            return self.scala.named(f"{functions}.First")(value, False)  # noqa: FBT003
+        return self.scala.named(f"{functions}.Max")(value)
+
     def _checked(self, plan: Any) -> Any:
         scala = self.scala
         value = items(plan.output())[0]
         literal = scala.module(f"{EXPRESSIONS}.Literal")
-        first = scala.named(f"{EXPRESSIONS}.aggregate.First")
-        any_ = first(value, False).toAggregateExpression()  # noqa: FBT003
-        rows, found = alias(scala, count(scala), "rows"), alias(scala, any_, "found")
+        rows = alias(scala, count(scala), "rows")
+        found = alias(scala, self._chosen(value).toAggregateExpression(), "found")
         counted = scala.logical(
             "Aggregate", scala.seq([]), scala.seq([rows, found]), plan, scala.none
         )
