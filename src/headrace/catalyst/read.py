@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import (
-    DataType,
-    MapType,
-    VariantType,
-    _parse_datatype_json_string,
-)
+from pyspark.sql.types import MapType, VariantType
 
 from headrace.catalyst.aggregates import (
     KEPT,
@@ -21,6 +16,8 @@ from headrace.catalyst.aggregates import (
     kind_of,
     needs_rows,
 )
+from headrace.catalyst.clock import all_of, conjuncts, has_mark
+from headrace.catalyst.fence import origin
 from headrace.catalyst.plan import (
     Aggregate,
     AggregateFunction,
@@ -41,9 +38,11 @@ from headrace.catalyst.plan import (
     Window,
 )
 from headrace.catalyst.prune import pruned
+from headrace.catalyst.resolved import attribute_of, attributes_of, passed_on, type_of
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe, part
 from headrace.catalyst.subqueries import Scalars, has_scalar
+from headrace.catalyst.temporal import Temporals
 from headrace.errors import Code, HeadraceError, Span
 from headrace.types import holds, is_collated
 
@@ -82,6 +81,7 @@ class Reader:
     scala: Scala
     relations: dict[int, RelationId]
     query: Span
+    clocked: bool = False
 
     def plan(self, node: Any) -> Plan:
         """Return the plan, with only the columns that are needed read from each relation."""
@@ -95,28 +95,28 @@ class Reader:
         kind = str(node.nodeName())
         match kind:
             case "LogicalRDD":
-                attributes = self._attributes(node)
+                attributes = attributes_of(node)
                 columns = tuple(range(len(attributes)))
                 return Scan(self.relations[node.rdd().id()], attributes, columns)
             case "LocalRelation" | "OneRowRelation":
-                return Constant(node, self._attributes(node))
+                return Constant(node, attributes_of(node))
             case "Project":
                 child, named = self._with_scalars(node.child(), items(node.projectList()))
                 expressions = tuple(self._expression(e) for e in named)
-                return Project(child, expressions, self._attributes(node))
+                return Project(child, expressions, attributes_of(node))
             case "Filter":
                 return self._filter(node)
             case "Expand":
                 return Expand(
                     self._read(node.child()),
                     tuple(tuple(items(p)) for p in items(node.projections())),
-                    self._attributes(node),
+                    attributes_of(node),
                 )
             case "Generate":
                 return self._generate(node)
             case "Union":
                 branches = tuple(self._read(child) for child in items(node.children()))
-                return UnionAll(branches, self._attributes(node))
+                return UnionAll(branches, attributes_of(node))
             case "Join":
                 return self._join(node)
             case "Aggregate":
@@ -139,15 +139,18 @@ class Reader:
         if name not in ("Explode", "PosExplode", "Inline", "Stack", "ReplicateRows"):
             hint = "Use explode, posexplode, inline or stack."
             raise self._unsupported(f"the generator {name} is not supported", hint, generator)
-        return Generate(
-            self._read(node.child()), str(generator.sql()), node, self._attributes(node)
-        )
+        return Generate(self._read(node.child()), str(generator.sql()), node, attributes_of(node))
 
     def _filter(self, node: Any) -> Plan:
-        child, (condition,) = self._with_scalars(node.child(), [node.condition()])
-        filtered = Filter(child, self._expression(condition))
-        attributes = self._attributes(node)
-        if len(child.attributes) == len(attributes):
+        timed, rest = self._timed(node.condition())
+        plain = [rest] if rest is not None else []
+        filtered, found = self._with_scalars(node.child(), [*plain, *timed])
+        if plain:
+            filtered = Filter(filtered, self._expression(found[0]))
+        if timed:
+            filtered = self._temporals.node(filtered, found[len(plain) :])
+        attributes = attributes_of(node)
+        if len(filtered.attributes) == len(attributes):
             return filtered
         own = tuple(self._expression(a.handle) for a in attributes)
         return Project(filtered, own, attributes)
@@ -206,7 +209,7 @@ class Reader:
         read: Plan = FirstRows(self._read(below.child()), (), order, "row_number", count, skip)
         for project in reversed(projects):
             expressions = tuple(self._expression(e) for e in items(project.projectList()))
-            read = Project(read, expressions, self._attributes(project))
+            read = Project(read, expressions, attributes_of(project))
         return read
 
     def _order(self, orders: list[Any]) -> tuple[SortKey, ...] | None:
@@ -229,13 +232,13 @@ class Reader:
         for function in functions:
             self._expression(function)
         text = ", ".join(str(function.child().sql()) for function in functions)
-        return Window(child, partition, text, node, self._attributes(node))
+        return Window(child, partition, text, node, attributes_of(node))
 
     def _join(self, node: Any) -> Plan:
         flag = None
         name = str(node.joinType().getClass().getSimpleName()).removesuffix("$")
         if name == "ExistenceJoin":
-            flag = self._attribute(node.joinType().exists())
+            flag = attribute_of(node.joinType().exists())
         elif name == "LeftAnti" and node.condition().isDefined():
             rewritten = not_in(self.scala, node)
             if rewritten is not None:
@@ -247,10 +250,18 @@ class Reader:
         if extracted is not None:
             left_keys, right_keys = items(part(extracted, 1)), items(part(extracted, 2))
             residual = maybe(part(extracted, 3))
+        timed, residual = self._timed(residual)
+        if timed and _JOINS[name] is not JoinKind.INNER:
+            raise self._temporals.refusal(
+                f"a condition on the clock over both sides of a {_JOINS[name].value} join"
+                " is not supported",
+                "Filter one side in a subquery, or join the sides by INNER JOIN.",
+                timed[0],
+            )
         keys = [self._expression(e) for e in left_keys]
         for key in keys:
             self._check_key(key, "a join key", node)
-        return Join(
+        joined = Join(
             _JOINS[name],
             self._read(node.left()),
             self._read(node.right()),
@@ -259,6 +270,19 @@ class Reader:
             self._expression(residual) if residual is not None else None,
             flag,
         )
+        return self._temporals.node(joined, timed) if timed else joined
+
+    @property
+    def _temporals(self) -> Temporals:
+        return Temporals(self.scala, self.query, self._expression)
+
+    def _timed(self, condition: Any | None) -> tuple[list[Any], Any | None]:
+        """Return the parts of a condition that depend on the clock, and what is left."""
+        if condition is None or not self.clocked:
+            return [], condition
+        found = [(each, has_mark(each)) for each in conjuncts(condition)]
+        rest = all_of(self.scala, [each for each, timed in found if not timed])
+        return [each for each, timed in found if timed], rest
 
     def _aggregate(self, node: Any) -> Plan:
         extracted = maybe(self.scala.module(f"{_PLANNING}.PhysicalAggregation").unapply(node))
@@ -274,22 +298,22 @@ class Reader:
             if named.metadata().contains(_SESSION):
                 session = len(keys)
             keys.append(key)
-        own = tuple(self._attribute(named.toAttribute()) for named in grouping)
+        own = tuple(attribute_of(named.toAttribute()) for named in grouping)
         functions = tuple(self._function(call, results) for call in items(part(extracted, 1)))
         child = self._read(node.child())
         if has_scalar(results):
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
             expressions = tuple(self._expression(e) for e in shown)
-            attributes = tuple(self._attribute(e) for e in shown)
+            attributes = tuple(attribute_of(e) for e in shown)
             whole = Aggregate(child, tuple(keys), own, functions, expressions, attributes, session)
-            return self._project_scalars(whole, results, self._attributes(node))
+            return self._project_scalars(whole, results, attributes_of(node))
         return Aggregate(
             child,
             tuple(keys),
             own,
             functions,
             tuple(self._expression(e) for e in results),
-            self._attributes(node),
+            attributes_of(node),
             session,
         )
 
@@ -335,19 +359,10 @@ class Reader:
 
     # -- pieces ----------------------------------------------------------------------------
 
-    def _attributes(self, node: Any) -> tuple[Attribute, ...]:
-        return tuple(self._attribute(a) for a in items(node.output()))
-
-    def _attribute(self, handle: Any) -> Attribute:
-        return Attribute(
-            int(handle.exprId().id()),
-            str(handle.name()),
-            type_of(handle),
-            bool(handle.nullable()),
-            handle,
-        )
-
     def _expression(self, handle: Any) -> Expression:
+        if self.clocked and has_mark(handle):
+            hint = "Compare it with a time of the row in WHERE or ON."
+            raise self._temporals.refusal("the clock is not supported here", hint, handle)
         if not handle.deterministic():
             raise self._unsupported("an expression of the view is not deterministic", None, handle)
         subquery = self.scala.named(f"{EXPRESSIONS}.SubqueryExpression")
@@ -361,7 +376,7 @@ class Reader:
             str(handle.sql()),
             type_of(handle),
             str(handle.canonicalized().toString()),
-            _passed_on(handle),
+            passed_on(handle),
             handle,
         )
 
@@ -380,26 +395,5 @@ class Reader:
             )
 
     def _unsupported(self, primary: str, hint: str | None, node: Any) -> HeadraceError:
-        origin = node.origin()
-        start, stop = origin.startIndex(), origin.stopIndex()
-        query = self.query
-        span = query
-        if start.isDefined() and stop.isDefined():
-            begin, end = query.start + start.get(), query.start + stop.get() + 1
-            if query.start <= begin < end <= query.end:
-                span = Span(query.text, begin, end, query.file, query.line)
+        span = origin(node, self.query)
         return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)
-
-
-def type_of(handle: Any) -> DataType:
-    """Return the Spark type of an expression on the JVM."""
-    return _parse_datatype_json_string(handle.dataType().json())
-
-
-def _passed_on(handle: Any) -> int | None:
-    """Return the id of the attribute that is renamed or passed on as it is, if that is all."""
-    kind = handle.getClass().getSimpleName()
-    while kind in ("Alias", "KnownNotNull"):
-        handle = handle.child()
-        kind = handle.getClass().getSimpleName()
-    return int(handle.exprId().id()) if kind == "AttributeReference" else None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, DecimalType, LongType, StructType
 
-from headrace.catalyst.read import type_of
+from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe
 
 if TYPE_CHECKING:
