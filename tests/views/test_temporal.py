@@ -360,7 +360,7 @@ def test_epochs_are_made_in_the_background_when_a_row_is_due(
 def test_explain_shows_the_condition_and_its_cost(run: Clocked) -> None:
     run.stream("t", "k INT, ts TIMESTAMP")
     run.view("recent", "SELECT k FROM t WHERE ts > now() - INTERVAL 5 MINUTES")
-    lines = "\n".join(line for (line,) in run.db.sql("EXPLAIN recent").fetchall())
+    lines = "\n".join(line for (line,) in run.db.sql("EXPLAIN VIEW recent").fetchall())
     assert "Temporal (t.ts > now() + INTERVAL '-05' MINUTE)" in lines
     assert "per change: one row kept for each time at which it still comes or goes" in lines
 

@@ -158,8 +158,7 @@ class Temporals:
         if after == "date" and before in ("timestamp", "timestamp_ntz"):
             # Up to the next whole day: b + pmod(-b, day).
             rest = self.scala.expression("UnaryMinus", bound, True)  # noqa: FBT003
-            ansi = self.scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()
-            rest = self.scala.expression("Pmod", rest, self._long(_DAY), ansi)
+            rest = self.scala.expression("Pmod", rest, self._long(_DAY))
             return self._plus(bound, rest)
         if before in ("date", "timestamp", "timestamp_ntz") and after.startswith("timestamp"):
             return bound
