@@ -1,7 +1,7 @@
 """``WHERE ts > now() - INTERVAL 5 MINUTES``: rows that come and go as the clock passes.
 
-A row is there from the time it enters until the time it leaves. With the clock going from ``T0``
-to ``T1``::
+Algebra: linear in the rows, and a function of the clock. A row is there from the time it enters
+until the time it leaves. With the clock going from ``T0`` to ``T1``::
 
     Δ f = f(a + Δa, T1) - f(a, T0),    f(s, T) = the rows of s with enters <= T < leaves
 
