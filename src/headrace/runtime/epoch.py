@@ -323,7 +323,7 @@ class EpochLoop:
     def seconds_until_due(self) -> float | None:
         """Return for how long nothing happens unless something arrives; None is for ever."""
         times = self._due_times().values()
-        return max(0, min(times) - self.now()) / 1e6 if times else None
+        return max(0, min(times) - self.clock()) / 1e6 if times else None
 
     def _due_times(self) -> Mapping[RelationId, int]:
         with self.pinned() as epoch:
