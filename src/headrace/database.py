@@ -19,6 +19,7 @@ from headrace.ledger import DirectoryLock, Ledger, ProducerPosition
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.pump import Pump
+from headrace.runtime.timetable import machine_clock
 from headrace.session import Instance, Progress, Result, Session, Subscription
 from headrace.settings import Settings
 from headrace.sources.log_reader import EmbeddedLog
@@ -32,18 +33,23 @@ Rows: TypeAlias = Any
 
 
 def connect(
-    path: str | Path = "data", *, spark: SparkSession | None = None, **settings: Any
+    path: str | Path = "data",
+    *,
+    spark: SparkSession | None = None,
+    clock: Callable[[], int] = machine_clock,
+    **settings: Any,
 ) -> Database:
     """Open the database in a directory, which is created if there is none.
 
-    Spark runs in this process; give ``spark`` to use a session that exists. See
-    :class:`headrace.settings.Settings` for the other keywords.
+    Spark runs in this process; give ``spark`` to use a session that exists. ``clock`` returns what
+    ``now()`` is in views, in microseconds UTC. See :class:`headrace.settings.Settings` for the
+    other keywords.
 
     Raises:
         HeadraceError: ``conflict`` if another process has it open; ``corrupt`` if its files are
             damaged; ``invalid`` for settings that do not exist.
     """
-    return Database(Path(path), Settings.of(settings), spark)
+    return Database(Path(path), Settings.of(settings), spark, clock=clock)
 
 
 class Database:
@@ -58,6 +64,7 @@ class Database:
         settings: Settings,
         spark: SparkSession | None = None,
         fault: Callable[[str], None] = lambda _stage: None,
+        clock: Callable[[], int] = machine_clock,
     ) -> None:
         self.directory = directory
         self.settings = settings
@@ -81,6 +88,7 @@ class Database:
                 partitions,
                 Catalog(),
                 fault,
+                clock,
             )
             compaction = Compaction(loop)
             self._pump = Pump(loop, compaction)

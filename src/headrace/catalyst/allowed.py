@@ -100,7 +100,7 @@ class Refusal:
 
 _CLOCK = Refusal(
     "its value changes with the clock, so the view would change with no event",
-    "Store the time in a column, and compare columns.",
+    "Compare now() with a time of the row in WHERE or ON, or store the time in a column.",
 )
 _RANDOM = Refusal(
     "its value differs at every evaluation, so a view over it has no defined contents",

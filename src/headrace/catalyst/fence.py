@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst.allowed import FUNCTIONS, REFUSED, SPECIAL_TIMES
+from headrace.catalyst.clock import NAMES
 from headrace.catalyst.scala import items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
 
@@ -124,8 +125,8 @@ def check_function(expression: Any, kind: str, query: Span) -> None:
     span = origin(expression, query)
     if len(parts) > 1 and parts[:-1] not in (["builtin"], ["system", "builtin"]):
         raise HeadraceError(Code.INVALID, f'function "{".".join(parts)}" does not exist', span=span)
-    if name == "unix_timestamp" and items(expression.children()):
-        return
+    if name in NAMES or (name == "unix_timestamp" and items(expression.children())):
+        return  # where the clock may stand is seen once the query is resolved
     if name in REFUSED:
         raise refused(name, span)
     if name not in FUNCTIONS:

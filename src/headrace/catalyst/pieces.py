@@ -1,14 +1,18 @@
-"""The pieces of Catalyst's nodes as ours: attributes, expressions, orders, and refusals."""
+"""The pieces of Catalyst's nodes as ours: expressions, orders, and refusals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.types import DataType, MapType, VariantType, _parse_datatype_json_string
+from pyspark.sql.types import MapType, VariantType
 
-from headrace.catalyst.plan import Attribute, Expression, SortKey
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items
+from headrace.catalyst.clock import has_mark
+from headrace.catalyst.fence import origin
+from headrace.catalyst.plan import Expression, SortKey
+from headrace.catalyst.resolved import passed_on, type_of
+from headrace.catalyst.scala import EXPRESSIONS, Scala
+from headrace.catalyst.temporal import Temporals
 from headrace.errors import Code, HeadraceError, Span
 from headrace.types import holds, is_collated
 
@@ -19,28 +23,23 @@ class Pieces:
 
     scala: Scala
     query: Span
+    clocked: bool = False
+
+    @property
+    def temporals(self) -> Temporals:
+        """Reads conditions on the clock."""
+        return Temporals(self.scala, self.query, self.expression)
 
     def normalised(self, value: Any) -> Any:
         """Return a value of which those that SQL takes for equal are the same: one NaN, no -0.0."""
         rule = "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
         return self.scala.module(rule).normalize(value)
 
-    def attributes(self, node: Any) -> tuple[Attribute, ...]:
-        """Return a node's output columns."""
-        return tuple(self.attribute(a) for a in items(node.output()))
-
-    def attribute(self, handle: Any) -> Attribute:
-        """Return a resolved column."""
-        return Attribute(
-            int(handle.exprId().id()),
-            str(handle.name()),
-            type_of(handle),
-            bool(handle.nullable()),
-            handle,
-        )
-
     def expression(self, handle: Any) -> Expression:
         """Return a resolved expression; refuse what is not deterministic, and subqueries."""
+        if self.clocked and has_mark(handle):
+            hint = "Compare it with a time of the row in WHERE or ON."
+            raise self.temporals.refusal("the clock is not supported here", hint, handle)
         if not handle.deterministic():
             raise self.unsupported("an expression of the view is not deterministic", None, handle)
         subquery = self.scala.named(f"{EXPRESSIONS}.SubqueryExpression")
@@ -54,7 +53,7 @@ class Pieces:
             str(handle.sql()),
             type_of(handle),
             str(handle.canonicalized().toString()),
-            _passed_on(handle),
+            passed_on(handle),
             handle,
         )
 
@@ -75,14 +74,7 @@ class Pieces:
 
     def unsupported(self, primary: str, hint: str | None, node: Any) -> HeadraceError:
         """Return a refusal, at the place of a node as far as Spark knows it."""
-        origin = node.origin()
-        start, stop = origin.startIndex(), origin.stopIndex()
-        query = self.query
-        span = query
-        if start.isDefined() and stop.isDefined():
-            begin, end = query.start + start.get(), query.start + stop.get() + 1
-            if query.start <= begin < end <= query.end:
-                span = Span(query.text, begin, end, query.file, query.line)
+        span = origin(node, self.query)
         return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)
 
     def order(self, orders: list[Any]) -> tuple[SortKey, ...] | None:
@@ -95,17 +87,3 @@ class Pieces:
             descending = str(order.direction().sql()) == "DESC"
             keys.append(SortKey(value, descending, "FIRST" in str(order.nullOrdering().sql())))
         return tuple(keys)
-
-
-def type_of(handle: Any) -> DataType:
-    """Return the Spark type of an expression on the JVM."""
-    return _parse_datatype_json_string(handle.dataType().json())
-
-
-def _passed_on(handle: Any) -> int | None:
-    """Return the id of the attribute that is renamed or passed on as it is, if that is all."""
-    kind = handle.getClass().getSimpleName()
-    while kind in ("Alias", "KnownNotNull"):
-        handle = handle.child()
-        kind = handle.getClass().getSimpleName()
-    return int(handle.exprId().id()) if kind == "AttributeReference" else None

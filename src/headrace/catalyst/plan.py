@@ -74,6 +74,29 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Temporal:
+    """The rows for which ``enters <= now < leaves``: times in microseconds, None for always.
+
+    A row for which a time is NULL is never there. ``text`` is the condition as it was written.
+    """
+
+    child: Plan
+    enters: Expression | None
+    leaves: Expression | None
+    text: str
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """Those of the input."""
+        return self.child.attributes
+
+    @property
+    def times(self) -> tuple[Expression, ...]:
+        """The times that there are."""
+        return tuple(time for time in (self.enters, self.leaves) if time is not None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Expand:
     """Each row once per projection, as hopping windows and grouping sets need. Linear."""
 
@@ -255,6 +278,7 @@ Plan = (
     | Constant
     | Project
     | Filter
+    | Temporal
     | Expand
     | Generate
     | UnionAll

@@ -19,6 +19,7 @@ from headrace.catalyst.allowed import (
     ALWAYS_CLOCK,
     OUTSIDE,
 )
+from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.catalyst.distinct import marked
 from headrace.catalyst.failures import translate
 from headrace.catalyst.fence import (
@@ -66,13 +67,17 @@ _MERGING = "org.apache.spark.sql.execution.planmerging.MergeSubplans"
 
 @dataclass(frozen=True, slots=True)
 class Analysed:
-    """A query that Spark has resolved: its columns, what it reads, and Catalyst's plans."""
+    """A query that Spark has resolved: its columns, what it reads, and Catalyst's plans.
+
+    ``clocked``: it has conditions on the clock.
+    """
 
     schema: Schema
     reads: tuple[RelationId, ...]
     optimised: Any
     read: Rewritten
     """The text that Spark was given, which is where its plans have their places."""
+    clocked: bool = False
 
     @property
     def text(self) -> str:
@@ -148,8 +153,11 @@ class Planner:
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
-            self._check_resolved(analysed, query)
+            clocked = self._check_resolved(analysed, query)
             kept = marked(self.scala, analysed)
+            if clocked:
+                kept = with_clock_marked(self.scala, kept)
+                self._check_clock(kept, query)
             optimised = dataset.ofRows(self._session, kept).queryExecution().optimizedPlan()
         except PySparkException as error:
             raise translate(error, query) from error
@@ -166,12 +174,14 @@ class Planner:
             for leaf, kind in nodes(optimised)
             if kind == "LogicalRDD"
         }
-        return Analysed(Schema.of_spark(schema), tuple(sorted(reads)), optimised, read)
+        return Analysed(Schema.of_spark(schema), tuple(sorted(reads)), optimised, read, clocked)
 
     def plan(self, analysed: Analysed) -> Plan:
         """Read the optimised plan as ours, or refuse the construct that is not maintained."""
         with analysed.read.blaming_query():
-            reader = Reader(self.scala, self._relations, analysed.read.span)
+            reader = Reader(
+                self.scala, self._relations, analysed.read.span, clocked=analysed.clocked
+            )
             return reader.plan(analysed.optimised)
 
     @property
@@ -212,7 +222,9 @@ class Planner:
             span=origin(node, query),
         )
 
-    def _check_resolved(self, analysed: Any, query: Span) -> None:
+    def _check_resolved(self, analysed: Any, query: Span) -> bool:
+        """Refuse what lies outside the fence; say whether there are conditions on the clock."""
+        clocked = False
         if analysed.isStreaming():
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
         # Functions such as to_date stand for others, which are what has to be looked at.
@@ -230,7 +242,21 @@ class Planner:
                     raise refused(OUTSIDE[name], origin(expression, query))
                 if name == "Cast":
                     check_cast(expression, query)
-                if name in ALWAYS_CLOCK:
-                    raise refused(ALIASES.get(name, "current_timestamp"), origin(expression, query))
+                if name in CALLS and kind in CONDITIONS:
+                    clocked = True
+                elif name in ALWAYS_CLOCK:
+                    raise _clock_refused(expression, name, query)
                 if not expression.deterministic() and not items(expression.children()):
                     raise refused(str(expression.prettyName()), origin(expression, query))
+        return clocked
+
+    def _check_clock(self, plan: Any, query: Span) -> None:
+        """Refuse the clock in subqueries at places where it is not kept."""
+        for node, _ in nodes(plan):
+            for expression, name in expressions(node):
+                if name in ALWAYS_CLOCK:
+                    raise _clock_refused(expression, name, query)
+
+
+def _clock_refused(expression: Any, name: str, query: Span) -> HeadraceError:
+    return refused(ALIASES.get(name, "current_timestamp"), origin(expression, query))

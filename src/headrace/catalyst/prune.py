@@ -16,6 +16,7 @@ from headrace.catalyst.plan import (
     Plan,
     Project,
     Scan,
+    Temporal,
     UnionAll,
     Window,
 )
@@ -41,6 +42,9 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
         case Filter():
             used = _and_also(needed, [plan.condition.handle])
             return Filter(pruned(plan.child, used), plan.condition)
+        case Temporal():
+            used = _and_also(needed, [time.handle for time in plan.times])
+            return replace(plan, child=pruned(plan.child, used))
         case Expand():
             refs = _references(e for p in plan.projections for e in p)
             return Expand(pruned(plan.child, refs), plan.projections, plan.attributes)

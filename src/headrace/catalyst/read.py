@@ -14,6 +14,7 @@ from headrace.catalyst.aggregates import (
     kind_of,
     needs_rows,
 )
+from headrace.catalyst.clock import all_of, conjuncts, has_mark
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
     Aggregate,
@@ -34,6 +35,7 @@ from headrace.catalyst.plan import (
     Window,
 )
 from headrace.catalyst.prune import pruned
+from headrace.catalyst.resolved import attribute_of, attributes_of
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import Scala, items, maybe, part
 from headrace.catalyst.subqueries import Scalars, has_scalar
@@ -74,10 +76,11 @@ class Reader:
     scala: Scala
     relations: dict[int, RelationId]
     query: Span
+    clocked: bool = False
     pieces: Pieces = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pieces = Pieces(self.scala, self.query)
+        self.pieces = Pieces(self.scala, self.query, self.clocked)
 
     def plan(self, node: Any) -> Plan:
         """Return the plan, with only the columns that are needed read from each relation."""
@@ -91,28 +94,28 @@ class Reader:
         kind = str(node.nodeName())
         match kind:
             case "LogicalRDD":
-                attributes = self.pieces.attributes(node)
+                attributes = attributes_of(node)
                 columns = tuple(range(len(attributes)))
                 return Scan(self.relations[node.rdd().id()], attributes, columns)
             case "LocalRelation" | "OneRowRelation":
-                return Constant(node, self.pieces.attributes(node))
+                return Constant(node, attributes_of(node))
             case "Project":
                 child, named = self._with_scalars(node.child(), items(node.projectList()))
                 expressions = tuple(self.pieces.expression(e) for e in named)
-                return Project(child, expressions, self.pieces.attributes(node))
+                return Project(child, expressions, attributes_of(node))
             case "Filter":
                 return self._filter(node)
             case "Expand":
                 return Expand(
                     self._read(node.child()),
                     tuple(tuple(items(p)) for p in items(node.projections())),
-                    self.pieces.attributes(node),
+                    attributes_of(node),
                 )
             case "Generate":
                 return self._generate(node)
             case "Union":
                 branches = tuple(self._read(child) for child in items(node.children()))
-                return UnionAll(branches, self.pieces.attributes(node))
+                return UnionAll(branches, attributes_of(node))
             case "Join":
                 return self._join(node)
             case "Aggregate":
@@ -135,15 +138,18 @@ class Reader:
         if name not in ("Explode", "PosExplode", "Inline", "Stack", "ReplicateRows"):
             hint = "Use explode, posexplode, inline or stack."
             raise self.pieces.unsupported(f"the generator {name} is not supported", hint, generator)
-        return Generate(
-            self._read(node.child()), str(generator.sql()), node, self.pieces.attributes(node)
-        )
+        return Generate(self._read(node.child()), str(generator.sql()), node, attributes_of(node))
 
     def _filter(self, node: Any) -> Plan:
-        child, (condition,) = self._with_scalars(node.child(), [node.condition()])
-        filtered = Filter(child, self.pieces.expression(condition))
-        attributes = self.pieces.attributes(node)
-        if len(child.attributes) == len(attributes):
+        timed, rest = self._timed(node.condition())
+        plain = [rest] if rest is not None else []
+        filtered, found = self._with_scalars(node.child(), [*plain, *timed])
+        if plain:
+            filtered = Filter(filtered, self.pieces.expression(found[0]))
+        if timed:
+            filtered = self.pieces.temporals.node(filtered, found[len(plain) :])
+        attributes = attributes_of(node)
+        if len(filtered.attributes) == len(attributes):
             return filtered
         own = tuple(self.pieces.expression(a.handle) for a in attributes)
         return Project(filtered, own, attributes)
@@ -214,7 +220,7 @@ class Reader:
         read: Plan = FirstRows(self._input(below.child()), (), order, "row_number", count, skip)
         for project in reversed(projects):
             expressions = tuple(self.pieces.expression(e) for e in items(project.projectList()))
-            read = Project(read, expressions, self.pieces.attributes(project))
+            read = Project(read, expressions, attributes_of(project))
         return read
 
     def _window(self, node: Any) -> Plan:
@@ -226,14 +232,14 @@ class Reader:
         for function in functions:
             self.pieces.expression(function)
         text = ", ".join(str(function.child().sql()) for function in functions)
-        added = tuple(self.pieces.attribute(function.toAttribute()) for function in functions)
+        added = tuple(attribute_of(function.toAttribute()) for function in functions)
         return Window(child, partition, text, node, child.attributes + added)
 
     def _join(self, node: Any) -> Plan:
         flag = None
         name = str(node.joinType().getClass().getSimpleName()).removesuffix("$")
         if name == "ExistenceJoin":
-            flag = self.pieces.attribute(node.joinType().exists())
+            flag = attribute_of(node.joinType().exists())
         elif name == "LeftAnti" and node.condition().isDefined():
             rewritten = not_in(self.scala, node)
             if rewritten is not None:
@@ -245,10 +251,18 @@ class Reader:
         if extracted is not None:
             left_keys, right_keys = items(part(extracted, 1)), items(part(extracted, 2))
             residual = maybe(part(extracted, 3))
+        timed, residual = self._timed(residual)
+        if timed and _JOINS[name] is not JoinKind.INNER:
+            raise self.pieces.temporals.refusal(
+                f"a condition on the clock over both sides of a {_JOINS[name].value} join"
+                " is not supported",
+                "Filter one side in a subquery, or join the sides by INNER JOIN.",
+                timed[0],
+            )
         keys = [self.pieces.expression(e) for e in left_keys]
         for key in keys:
             self.pieces.check_key(key, "a join key", node)
-        return Join(
+        joined = Join(
             _JOINS[name],
             self._input(node.left()),
             self._input(node.right()),
@@ -257,6 +271,15 @@ class Reader:
             self.pieces.expression(residual) if residual is not None else None,
             flag,
         )
+        return self.pieces.temporals.node(joined, timed) if timed else joined
+
+    def _timed(self, condition: Any | None) -> tuple[list[Any], Any | None]:
+        """Return the parts of a condition that depend on the clock, and what is left."""
+        if condition is None or not self.clocked:
+            return [], condition
+        found = [(each, has_mark(each)) for each in conjuncts(condition)]
+        rest = all_of(self.scala, [each for each, timed in found if not timed])
+        return [each for each, timed in found if timed], rest
 
     def _aggregate(self, node: Any) -> Plan:
         extracted = maybe(self.scala.module(f"{_PLANNING}.PhysicalAggregation").unapply(node))
@@ -272,22 +295,22 @@ class Reader:
             if named.metadata().contains(_SESSION):
                 session = len(keys)
             keys.append(key)
-        own = tuple(self.pieces.attribute(named.toAttribute()) for named in grouping)
+        own = tuple(attribute_of(named.toAttribute()) for named in grouping)
         functions = tuple(self._function(call, results) for call in items(part(extracted, 1)))
         child = self._input(node.child())
         if has_scalar(results):
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
             expressions = tuple(self.pieces.expression(e) for e in shown)
-            attributes = tuple(self.pieces.attribute(e) for e in shown)
+            attributes = tuple(attribute_of(e) for e in shown)
             whole = Aggregate(child, tuple(keys), own, functions, expressions, attributes, session)
-            return self._project_scalars(whole, results, self.pieces.attributes(node))
+            return self._project_scalars(whole, results, attributes_of(node))
         return Aggregate(
             child,
             tuple(keys),
             own,
             functions,
             tuple(self.pieces.expression(e) for e in results),
-            self.pieces.attributes(node),
+            attributes_of(node),
             session,
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import MapType, VariantType
 
-from headrace.catalyst.pieces import type_of
+from headrace.catalyst.resolved import type_of
 from headrace.catalyst.rewrite import alias, count, join, long
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items
 from headrace.types import holds

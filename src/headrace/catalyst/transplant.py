@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from headrace.catalyst.pieces import type_of
+from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe
 from headrace.types import holds
 

@@ -15,6 +15,7 @@ from headrace.circuit.circuit import (
     Stateful,
     Stateless,
     Sum,
+    Temporal,
     inputs,
 )
 from headrace.circuit.differentiate import differentiate, rows_of
@@ -36,6 +37,7 @@ __all__ = [
     "Stateful",
     "Stateless",
     "Sum",
+    "Temporal",
     "differentiate",
     "inputs",
     "rows_of",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SemiJoin,
         TouchedGroups,
     )
+    from headrace.operators import Temporal as TemporalFilter
     from headrace.types import ArrangementId, RelationId
 
 
@@ -110,6 +111,17 @@ class First:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Temporal:
+    """The rows that the clock lets through; columns are called as in :class:`Recompute`."""
+
+    name: str
+    plan: plan.Temporal
+    operator: TemporalFilter
+    arrangements: tuple[ArrangementId]
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Recompute:
     """Groups whose value Spark computes from all of their rows, wherever one has changed.
 
@@ -135,8 +147,8 @@ class Output:
     child: Node
 
 
-Node = Source | Constant | Stateless | Sum | Join | Match | Aggregate | First | Recompute
-Stateful = Join | Match | Aggregate | First | Recompute | Output
+Node = Source | Constant | Stateless | Sum | Join | Match | Aggregate | First | Temporal | Recompute
+Stateful = Join | Match | Aggregate | First | Temporal | Recompute | Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,6 +180,10 @@ class Circuit:
     def sources(self) -> tuple[Source, ...]:
         """Return the leaves."""
         return tuple(n for n in self.nodes() if isinstance(n, Source))
+
+    def temporal(self) -> tuple[Temporal, ...]:
+        """Return the nodes whose rows come and go as the clock passes."""
+        return tuple(n for n in self.nodes() if isinstance(n, Temporal))
 
     @property
     def reads(self) -> frozenset[RelationId]:

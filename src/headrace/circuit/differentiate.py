@@ -26,6 +26,7 @@ from headrace.circuit.circuit import (
     Source,
     Stateless,
     Sum,
+    Temporal,
 )
 from headrace.circuit.properties import KeyOf, grows, partitioning, recompute_reason, unique_key
 from headrace.operators import (
@@ -45,6 +46,7 @@ from headrace.operators import (
     TouchedGroups,
     counts_layout,
 )
+from headrace.operators import Temporal as TemporalFilter
 from headrace.spine import Rank
 from headrace.types import ArrangementId, RelationId, Schema, to_arrow
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy
@@ -126,6 +128,8 @@ class _Builder:
                 return self.recompute(query, query.group_keys, reason, always=not query.grouping)
             case plan.FirstRows():
                 return self.first(query)
+            case plan.Temporal():
+                return self.temporal(query)
             case plan.Window():
                 reason = "window functions see all rows of their partition"
                 return self.recompute(query, query.partition, reason, always=False)
@@ -210,6 +214,15 @@ class _Builder:
         layout = side_layout("x", query.attributes, query.keys, query.order)
         operator = FirstRows(layout, query.count, Rank[query.rank.upper()], query.skip)
         return First(name, query, operator, (ArrangementId(f"{name}.rows"),), child)
+
+    def temporal(self, query: plan.Temporal) -> Temporal:
+        child = self.node(query.child)
+        name = self.name("temporal")
+        rows = side_layout("x", query.attributes, ()).columns
+        enters = None if query.enters is None else "enters"
+        leaves = None if query.leaves is None else "leaves"
+        operator = TemporalFilter(rows, enters, leaves)
+        return Temporal(name, query, operator, (ArrangementId(f"{name}.moves"),), child)
 
     def recompute(
         self,

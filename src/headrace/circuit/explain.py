@@ -23,6 +23,7 @@ from headrace.circuit.circuit import (
     Stateful,
     Stateless,
     Sum,
+    Temporal,
     inputs,
 )
 from headrace.types import ArrangementId, RelationId
@@ -74,7 +75,7 @@ def _lines(
         for id_, layout in zip(node.arrangements, _operator(node).layouts, strict=True):
             rows, size = sizes.get(id_, (0, 0))
             held = f", {rows:,} rows, {size:,} bytes" if id_ in sizes else ""
-            key = ", ".join(layout.key) or "()"
+            key = "time" if isinstance(node, Temporal) else ", ".join(layout.key) or "()"
             columns = len(layout.columns.names)
             yield f"{indent}    keeps {id_} by ({key}): {columns} columns{held}"
         yield f"{indent}    per change: {_cost(node)}"
@@ -120,6 +121,8 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             last = node.plan.skip + node.plan.count
             rows = f"{node.plan.rank} {node.plan.skip + 1} to {last}"
             return f"FirstRows by ({by}): {rows}, ordered by {order}"
+        case Temporal():
+            return f"Temporal {node.plan.text}"
         case Recompute():
             return _recomputed(node.plan)
         case Output():
@@ -160,6 +163,8 @@ def _cost(node: Stateful) -> str:
             return "one lookup of its group's totals, up to two rows out; no recompute"
         case First():
             return "the first rows of its group; no recompute"
+        case Temporal():
+            return "one row kept for each time at which it still comes or goes; no recompute"
         case Recompute():
             scope = "its group" if node.operator.layout.key else "everything: there is one group"
             return f"recomputes {scope}, since {node.reason}"

@@ -19,7 +19,7 @@ def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
     match node:
         case plan.Scan():
             return _of_scan(node, key_of)
-        case plan.Filter():
+        case plan.Filter() | plan.Temporal():
             return unique_key(node.child, key_of)
         case plan.Project():
             return renamed(unique_key(node.child, key_of), node.expressions, node.attributes)
@@ -43,7 +43,7 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
     match node:
         case plan.Scan() | plan.Constant() | plan.UnionAll() | plan.Expand() | plan.Generate():
             return None
-        case plan.Window():
+        case plan.Window() | plan.Temporal():
             return None
         case plan.FirstRows():
             passed = tuple(key.passes for key in node.keys)
@@ -75,7 +75,7 @@ def grows(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
         case plan.Join():
             inner = node.kind is plan.JoinKind.INNER
             return inner and grows(node.left, is_stream) and grows(node.right, is_stream)
-        case plan.Aggregate() | plan.Window() | plan.FirstRows():
+        case plan.Temporal() | plan.Aggregate() | plan.Window() | plan.FirstRows():
             return False
 
 

@@ -164,12 +164,18 @@ class Assembly:
         arrangements: tuple[ArrangementId, ...],
         inputs: tuple[tuple[str, ...], ...],
         output: list[tuple[str, DataType]],
+        *,
+        clocked: bool = False,
     ) -> OperatorTask:
-        """Return the task of an operator that is part of the program."""
+        """Return the task of an operator that is part of the program.
+
+        ``clocked``: its last input is the clock of the step.
+        """
         for id_, layout in zip(arrangements, operator.layouts, strict=True):
             self.arrangements[id_] = layout
         self.operators.append(name)
-        return OperatorTask(name, operator, arrangements, inputs, tuple(n for n, _ in output))
+        names = tuple(n for n, _ in output)
+        return OperatorTask(name, operator, arrangements, inputs, names, clocked)
 
     def seeded(
         self, name: str, layout: Layout, keyed: Any, fields: list[tuple[str, DataType]]

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.runtime.step import Report, Step
-    from headrace.types import RelationId
+    from headrace.types import ArrangementId, RelationId
+    from headrace.zset import Layout
 
 _KEPT_PROGRAMS = 64
 
@@ -125,6 +126,17 @@ class Engine:
     ) -> tuple[Report, ...]:
         """Run a live step."""
         return self._run(step, self._live(changed, without, step.partitions))
+
+    def temporal(self) -> dict[RelationId, dict[ArrangementId, Layout]]:
+        """Return the arrangements by time of the views in which rows come and go with it."""
+        with self.planning:
+            circuits = tuple(self._circuits.values())
+        found: dict[RelationId, dict[ArrangementId, Layout]] = {}
+        for circuit in circuits:
+            for node in circuit.temporal():
+                (id_,) = node.arrangements
+                found.setdefault(circuit.view, {})[id_] = node.operator.layout
+        return found
 
     def plan_fill(self, view: RelationId) -> StepPlan:
         """Return what filling a declared view needs."""

@@ -21,11 +21,13 @@ from headrace.circuit import (
     Source,
     Stateless,
     Sum,
+    Temporal,
 )
 from headrace.circuit.accumulators import ROWS
 from headrace.engine.assembly import Assembly, Frame, Tail
 from headrace.engine.lower_groups import first_rows, recomputed
 from headrace.engine.lower_joins import joined, matched
+from headrace.engine.lower_temporal import temporal
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
@@ -37,12 +39,13 @@ if TYPE_CHECKING:
 class Nodes:
     """Lowers nodes whose inputs are the deltas of the relations in ``known``.
 
-    Constants have rows only where a view is being filled.
+    Constants have rows only where a view is being filled. With ``ticks``, time passes.
     """
 
     assembly: Assembly
     known: frozenset[RelationId]
     filling: bool
+    ticks: bool = False
 
     @property
     def transplant(self) -> Transplant:
@@ -69,6 +72,8 @@ class Nodes:
             case First():
                 below = self.node(node.child)
                 return None if below is None else first_rows(self.assembly, node, below)
+            case Temporal():
+                return temporal(self.assembly, node, self.node(node.child), ticks=self.ticks)
             case Recompute():
                 below = self.node(node.child)
                 return None if below is None else recomputed(self.assembly, node, below)

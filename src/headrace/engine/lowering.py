@@ -42,11 +42,12 @@ class Lowering:
     def live(self, circuits: tuple[Circuit, ...], changed: frozenset[RelationId]) -> Program:
         """Return the program of an epoch: tables and views take their changes from each other.
 
-        ``circuits`` come in topological order; ``changed`` are streams and tables.
+        ``circuits`` come in topological order; ``changed`` are streams and tables with changes,
+        and views in which time passes.
         """
         known, reached = set(changed), []
         for circuit in circuits:
-            if circuit.reads & known:
+            if circuit.reads & known or circuit.view in changed:
                 known.add(circuit.view)
                 reached.append(circuit)
         self._uses.update(
@@ -57,12 +58,14 @@ class Lowering:
             if isinstance(relation, Table):
                 self._table(relation)
         for circuit in reached:
-            self._view(circuit, frozenset(known), filling=False)
+            ticks = circuit.view in changed
+            nodes = Nodes(self.assembly, frozenset(known), filling=False, ticks=ticks)
+            self._view(circuit, nodes)
         return self.assembly.program()
 
     def stored(self, circuit: Circuit) -> Program:
         """Return the program that fills one view from what its inputs have stored."""
-        self._view(circuit, circuit.reads, filling=True)
+        self._view(circuit, Nodes(self.assembly, circuit.reads, filling=True))
         return self.assembly.program()
 
     def _table(self, table: Table) -> None:
@@ -99,9 +102,9 @@ class Lowering:
             kept = self.transplant.exchange(kept, HASH, self.assembly.partitions)
         self.assembly.frames[relation] = (kept, names)
 
-    def _view(self, circuit: Circuit, known: frozenset[RelationId], *, filling: bool) -> None:
+    def _view(self, circuit: Circuit, nodes: Nodes) -> None:
         output = circuit.output
-        frame = Nodes(self.assembly, known, filling).node(output.child)
+        frame = nodes.node(output.child)
         if frame is None:
             return
         attributes = output.child.plan.attributes

@@ -26,6 +26,9 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalog import Relation, Stream, Table, View
+from headrace.catalyst.clock import with_clock_at
+from headrace.catalyst.scala import Scala
+from headrace.catalyst.transplant import Transplant
 from headrace.engine.failures import step_failure
 from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
 from headrace.errors import HeadraceError, Span
@@ -105,12 +108,15 @@ class Queries:
         with self._reading(shares):
             return self._answer(self._snapshots, self._plain(query))
 
-    def differences(self, view: View, shares: Mapping[RelationId, Share], most: int) -> pa.Table:
+    def differences(
+        self, view: View, shares: Mapping[RelationId, Share], most: int, now: int
+    ) -> pa.Table:
         """Compare a view's stored contents with its query over canonical history.
 
         Returns up to ``most`` rows that differ, with ``__weight``: how many more (or fewer, if
         negative) of them are stored than there should be. ``shares`` has the view's stored rows
-        under its own id, and the logs of all streams and tables below it.
+        under its own id, and the logs of all streams and tables below it. ``now`` is the clock of
+        the epoch at which it is stored.
         """
         columns = ", ".join(quote(name) for name in view.schema.names)
         text = (
@@ -120,7 +126,7 @@ class Queries:
             f"GROUP BY {columns} HAVING sum({WEIGHT}) <> 0 LIMIT {most}"
         )
         with self._reading(shares):
-            return self._answer(self._canonical, text)
+            return self._answer(self._canonical, text, now)
 
     def stored_rows(self, view: View, shares: Mapping[RelationId, Share]) -> int:
         """Return how many rows are stored of a view."""
@@ -162,8 +168,12 @@ class Queries:
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
         return session.range(0, self.partitions, 1, self.partitions).mapInArrow(task, nullable)
 
-    def _answer(self, session: SparkSession, query: str) -> pa.Table:
+    def _answer(self, session: SparkSession, query: str, now: int | None = None) -> pa.Table:
         frame = session.sql(query)
+        if now is not None:
+            transplant = Transplant(session, Scala(session.sparkContext._jvm))  # noqa: SLF001
+            logical = with_clock_at(transplant.scala, transplant.logical(frame), now)
+            frame = transplant.frame(logical)
         schema = Schema.of_spark(frame.schema).arrow
         return frame.toArrow().cast(schema)
 

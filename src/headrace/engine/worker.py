@@ -157,11 +157,27 @@ class ConstantTask:
 
 
 @dataclass(frozen=True, slots=True)
+class TickTask:
+    """Yield a row of weight 0, with nothing else in it, that belongs to this partition."""
+
+    schema: pa.Schema
+    partitions: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the partition's number as the one row of the input."""
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                low, _ = ranges(self.partitions)[index]
+                yield pa.RecordBatch.from_pylist([{HASH: low, WEIGHT: 0}], schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorTask:
     """Step one operator in the partition that owns the hashes of the rows at hand.
 
     ``inputs`` name the columns of each input within the rows that arrive, in the physical order
-    of the operator's layouts; ``output`` names the columns to pass on, in order.
+    of the operator's layouts; ``output`` names the columns to pass on, in order. With ``clocked``,
+    the operator has the step's clock as one more input.
     """
 
     name: str
@@ -169,6 +185,7 @@ class OperatorTask:
     arrangements: tuple[ArrangementId, ...]
     inputs: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
+    clocked: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the partition's change, step, write the runs, report, pass the output on."""
@@ -185,7 +202,10 @@ class OperatorTask:
         if hashes.min() < low or hashes.max() > high:
             raise HeadraceError(Code.INTERNAL, f"{self.name} got rows of another partition")
         before = tuple(self._spine(step, id_, low, high) for id_ in self.arrangements)
-        taken = self.operator.step(self._split(change), before)
+        inputs = self._split(change)
+        if self.clocked:
+            inputs = (*inputs, step.clock.table())
+        taken = self.operator.step(inputs, before)
         runs = {
             id_: write_run(step.runs_directory, update)
             for id_, update in zip(self.arrangements, taken.updates, strict=True)

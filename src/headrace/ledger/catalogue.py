@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.records import Dirty, EpochRecord, Fence, ObjectRecord, Read
+from headrace.ledger.records import CLOCK, Dirty, EpochRecord, Fence, ObjectRecord, Read
 from headrace.types import Epoch, Offset, RelationId
 
 _RESERVED = frozenset({"format", "identity"})
@@ -76,6 +76,16 @@ def epoch_at(connection: sa.Connection, timestamp: float) -> Epoch:
     table = schema.epochs.c
     query = sa.select(sa.func.max(table.epoch)).where(table.committed_at <= timestamp)
     return Epoch(connection.execute(query).scalar() or 0)
+
+
+def clock(connection: sa.Connection, epoch: Epoch | None) -> int:
+    """Return the clock of an epoch, or of the last one; 0 where none has been set."""
+    table = schema.epochs.c
+    query = sa.select(table.counters).order_by(table.epoch.desc()).limit(1)
+    if epoch is not None:
+        query = query.where(table.epoch == epoch)
+    counters = connection.execute(query).scalar()
+    return int((counters or {}).get(CLOCK, 0))
 
 
 def get_setting(connection: sa.Connection, key: str) -> Any:

@@ -6,21 +6,21 @@ The order of statements inside a transaction is free: none of them is seen befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import invariants, schema
-from headrace.ledger.records import EpochCommit, Fence, Merge, NewObject, NewRun
+from headrace.ledger.records import CLOCK, EpochCommit, Fence, Merge, NewObject, NewRun
 from headrace.types import Epoch, RelationId
 
 Stage = Callable[[str], None]
 
 # Statements of every epoch are built once: building them costs more than running them.
 _LAST_EPOCH: Final = sa.select(sa.func.max(schema.epochs.c.epoch))
-_COMMITTED_AT: Final = sa.select(schema.epochs.c.committed_at).where(
+_BEFORE: Final = sa.select(schema.epochs.c.committed_at, schema.epochs.c.counters).where(
     schema.epochs.c.epoch == sa.bindparam("of")
 )
 _CONSUME: Final = (
@@ -78,16 +78,31 @@ def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) ->
 
 
 def _insert_epoch(connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float) -> None:
-    last = connection.execute(_COMMITTED_AT, {"of": commit.previous}).scalar_one()
+    before = connection.execute(_BEFORE, {"of": commit.previous}).one()
     row = {
         "epoch": commit.epoch,
         # Clocks step back; commit times do not, so that a time names one epoch.
-        "committed_at": max(now, last),
+        "committed_at": max(now, before.committed_at),
         "attempt": commit.attempt,
         "fence": fence,
-        "counters": dict(commit.counters),
+        "counters": {**commit.counters, **_clock(commit, before.counters)},
     }
     connection.execute(_INSERT[schema.epochs], row)
+
+
+def _clock(commit: EpochCommit, before: Mapping[str, Any]) -> dict[str, int]:
+    """Return the clock of an epoch, which is that of the one before unless it says another."""
+    known = before.get(CLOCK)
+    clock = known if commit.clock is None else commit.clock
+    if clock is None:
+        return {}
+    if known is not None and clock < known:
+        raise HeadraceError(
+            Code.INTERNAL,
+            f"the clock of epoch {commit.epoch} went back",
+            detail=f"It was {known} in the epoch before, and would be {clock}.",
+        )
+    return {CLOCK: clock}
 
 
 def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epoch) -> None:

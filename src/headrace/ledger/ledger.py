@@ -159,6 +159,11 @@ class Ledger:
         with self._store.reading() as connection:
             return catalogue.epoch_at(connection, timestamp)
 
+    def clock(self, epoch: Epoch | None = None) -> int:
+        """Return what ``now()`` is in an epoch, or in the last one: microseconds UTC, or 0."""
+        with self._store.reading() as connection:
+            return catalogue.clock(connection, epoch)
+
     # The log
 
     def append(

@@ -191,12 +191,17 @@ class ArrangementRecord:
     dropped_epoch: Epoch | None
 
 
+CLOCK = "clock"
+"""The counter of an epoch that says what ``now()`` is in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpochCommit:
     """All that one epoch changes. It follows ``previous`` or fails.
 
     Drops happen before creations, so that one epoch can swap two relations of one name.
-    ``merges`` are compactions that take effect with this epoch.
+    ``merges`` are compactions that take effect with this epoch. ``clock`` is what ``now()`` is in
+    it, in microseconds UTC, kept among the counters; None leaves it as it was.
     """
 
     previous: Epoch
@@ -207,6 +212,7 @@ class EpochCommit:
     dropped: tuple[RelationId, ...] = ()
     merges: tuple[Merge, ...] = ()
     counters: Mapping[str, Any] = field(default_factory=dict)
+    clock: int | None = None
 
     @property
     def epoch(self) -> Epoch:

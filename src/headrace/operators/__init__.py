@@ -13,10 +13,12 @@ from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.operators.semi_join import SemiJoin
+from headrace.operators.temporal import CLOCK, Temporal
 from headrace.operators.touched_groups import PRESENT, VERSION, TouchedGroups
 from headrace.operators.upsert import OFFSET, Upsert
 
 __all__ = [
+    "CLOCK",
     "FLAG",
     "INIT",
     "MATCHES",
@@ -42,6 +44,7 @@ __all__ = [
     "SemiJoin",
     "StatefulOperator",
     "Step",
+    "Temporal",
     "TouchedGroups",
     "Upsert",
     "counts_layout",

@@ -19,7 +19,8 @@ from headrace.catalog import Catalog, Stream, View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, NewRun, OffsetRange, Read, RunKind
 from headrace.runtime.shares import NOTHING, arranged, log_share
-from headrace.runtime.step import Report, Step
+from headrace.runtime.step import Clock, Report, Step
+from headrace.runtime.timetable import Timetable, machine_clock
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -36,15 +37,23 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one epoch reads: the changes of each relation that has any."""
+    """What one epoch reads: the changes of each relation that has any, and the clock.
+
+    ``due`` are the views in which rows come or go by the clock alone.
+    """
 
     previous: Epoch
     ranges: Mapping[RelationId, OffsetRange]
+    clock: Clock
+    due: frozenset[RelationId]
 
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Run the job of one connected set of views."""
+    """Run the job of one connected set of views.
+
+    ``changed`` are the inputs with changes, and the views in which time passes.
+    """
 
     step: Step
     changed: frozenset[RelationId]
@@ -57,6 +66,7 @@ class Commit:
     previous: Epoch
     attempt: str
     reads: tuple[Read, ...]
+    clock: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,10 @@ class Attempt:
 
 @dataclass(slots=True)
 class EpochLoop:
-    """Advances one database. The lock is held while an epoch is made, and by catalog changes."""
+    """Advances one database. The lock is held while an epoch is made, and by catalog changes.
+
+    ``clock`` says what ``now()`` is, in microseconds UTC. It may go back: epochs do not follow.
+    """
 
     directory: Path
     ledger: Ledger
@@ -87,21 +100,27 @@ class EpochLoop:
     partitions: int
     catalog: Catalog
     fault: Callable[[str], None] = field(default=lambda _stage: None)
+    clock: Callable[[], int] = machine_clock
     lock: threading.RLock = field(default_factory=threading.RLock)
     published: threading.Condition = field(default_factory=threading.Condition)
     _pins: list[Epoch] = field(default_factory=list)
+    _timetable: Timetable = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Know when time alone changes a view."""
+        self._timetable = Timetable(self.directory, self.ledger, self.runner)
 
     # -- making an epoch -------------------------------------------------------------------
 
     def advance(self) -> Epoch | None:
-        """Make one epoch of what has arrived; None where nothing has.
+        """Make one epoch of what has arrived or is due by now; None where nothing has or is.
 
         A step that fails is tried again; views whose query keeps failing on the data are stopped,
         marked dirty with the cause, and left behind, so that the others go on.
         """
         with self.lock:
             poll = self.poll()
-            if not poll.ranges:
+            if not poll.ranges and not poll.due:
                 return None
             for left in reversed(range(self.settings.attempts)):
                 try:
@@ -130,7 +149,8 @@ class EpochLoop:
             if end > first:
                 ranges[id_] = OffsetRange(first, end)
                 left -= end - first
-        return Poll(self.ledger.last_epoch(), ranges)
+        clock = Clock(self.ledger.clock(), self.now())
+        return Poll(self.ledger.last_epoch(), ranges, clock, self.due(clock.after))
 
     def _last_statement(
         self, id_: RelationId, first: Offset, limit: Offset, *, some: bool
@@ -162,11 +182,15 @@ class EpochLoop:
         steps: list[Stage] = []
         for members in self.catalog.connected_sets():
             changed = frozenset(members & poll.ranges.keys())
+            if members & poll.due - stopped:
+                # All at once: which ones are due differs from epoch to epoch, and jobs with it.
+                changed |= (members & self.runner.temporal().keys()) - stopped
             if changed:
                 name = f"{attempt}.{len(steps)}"
                 steps.append(RunStep(self._step(name, poll, changed, stopped), changed))
         reads = tuple(Read(id_, r.first, r.end) for id_, r in poll.ranges.items())
-        return (*steps, Commit(poll.previous, attempt, reads), Publish())
+        commit = Commit(poll.previous, attempt, reads, poll.clock.after)
+        return (*steps, commit, Publish())
 
     def _step(
         self,
@@ -175,17 +199,17 @@ class EpochLoop:
         changed: frozenset[RelationId],
         without: frozenset[RelationId],
     ) -> Step:
-        rows = sum(poll.ranges[id_].rows for id_ in changed)
+        rows = sum(poll.ranges[id_].rows for id_ in changed if id_ in poll.ranges)
         partitions = 1 if rows <= self.settings.small_rows else self.partitions
         needs = self.runner.plan_live(changed, without, partitions)
         shares = {
             id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
-            if id_ in changed
+            if id_ in changed and id_ in poll.ranges
             else NOTHING
             for id_ in needs.reads
         }
         before = arranged(self.ledger, needs.arrangements, poll.previous)
-        return Step(name, self.directory, partitions, shares, before)
+        return Step(name, self.directory, partitions, shares, before, clock=poll.clock)
 
     def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
         """Perform one stage; the commit returns the new epoch."""
@@ -211,6 +235,7 @@ class EpochLoop:
                         stage.reads,
                         new_runs(attempt.reports, RunKind.DELTA),
                         counters=self._counters(stage, attempt),
+                        clock=stage.clock,
                     )
                 )
             case Publish():
@@ -267,7 +292,7 @@ class EpochLoop:
         needed = {view.id, *_ancestors(view, self.catalog)}
         others = {v.id for v in self.catalog.views_in_order() if v.id not in needed}
         without = self.stopped() | others
-        changed = frozenset(needed & poll.ranges.keys())
+        changed = frozenset(needed & (poll.ranges.keys() | poll.due))
         if not changed:
             return None
         step = self._step(uuid4().hex, poll, changed, frozenset(without))
@@ -279,6 +304,32 @@ class EpochLoop:
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
         return None
+
+    # -- time ------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Return the clock of an epoch that is made now: never before that of the last one."""
+        return max(self.clock(), self.ledger.clock())
+
+    def due(self, now: int) -> frozenset[RelationId]:
+        """Return the views in which rows come or go by a time, whatever arrives."""
+        return frozenset(id_ for id_, due in self._due_times().items() if due <= now)
+
+    def quiet_clock(self) -> int:
+        """Return the latest time, up to now, by which no row is due."""
+        now = self.now()
+        return min([now, *(due - 1 for due in self._due_times().values())])
+
+    def seconds_until_due(self) -> float | None:
+        """Return for how long nothing happens unless something arrives; None is for ever."""
+        times = self._due_times().values()
+        return max(0, min(times) - self.clock()) / 1e6 if times else None
+
+    def _due_times(self) -> Mapping[RelationId, int]:
+        with self.pinned() as epoch:
+            times = self._timetable.at(epoch)
+        stopped = self.stopped() if times else frozenset()
+        return {id_: due for id_, due in times.items() if id_ not in stopped}
 
     # -- waiting and reading ---------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from headrace.catalog import Stream, View
 from headrace.ledger import EpochCommit, NewArrangement, NewObject, Read, RunKind
 from headrace.runtime.epoch import EpochLoop, new_run
 from headrace.runtime.shares import NOTHING, snapshot
-from headrace.runtime.step import Arranged, LogShare, RowsShare, Share, Step
+from headrace.runtime.step import Arranged, Clock, LogShare, RowsShare, Share, Step
 from headrace.spine import RunFile, due, merge, partition_of, ranges
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
@@ -39,11 +39,14 @@ class Fill:
     layouts: Mapping[ArrangementId, Layout]
     """Those of the stored contents of every relation."""
     progress: Progress
+    _clock: int = 0
 
     def run(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
         """Fill the view and commit it, in place of ``dropped``; the loop's lock is held."""
         loop, needs = self.loop, self.loop.runner.plan_fill(self.view.id)
         previous = loop.ledger.last_epoch()
+        # The other views stay as they are, so no row of theirs may be due.
+        self._clock = loop.quiet_clock()
         ends, reads = self._fixed_point(needs)
         inputs = [loop.catalog.by_id[id_] for id_ in sorted(needs.reads)]
         shares = snapshot(loop.ledger, inputs, self.layouts, previous, ends)
@@ -76,6 +79,7 @@ class Fill:
                 (created,),
                 dropped,
                 counters={"filled": self.view.name, "changes": total},
+                clock=self._clock,
             )
         )
 
@@ -124,6 +128,7 @@ class Fill:
             {id_: parts.get(id_, NOTHING) for id_ in needs.reads},
             {id_: Arranged(a, tuple(files[id_])) for id_, a in needs.arrangements.items()},
             initialise,
+            Clock(self._clock, self._clock),
         )
         loop.fault("fill")
         step.write()

@@ -33,6 +33,8 @@ class StepRunner(Protocol):
     ) -> StepPlan:
         """Return what an epoch needs in which ``changed`` relations have changes.
 
+        In those of them that are views, time passes.
+
         Views in ``without``, and those over them, are left out. The step is run in that many
         partitions, which need not be as many as wrote the runs.
         """
@@ -42,6 +44,13 @@ class StepRunner(Protocol):
         self, step: Step, changed: frozenset[RelationId], without: frozenset[RelationId]
     ) -> tuple[Report, ...]:
         """Run such an epoch's step; every run that it wrote is durable when this returns."""
+        ...
+
+    def temporal(self) -> Mapping[RelationId, Mapping[ArrangementId, Layout]]:
+        """Return the arrangements by due time of the views whose rows come and go with time.
+
+        The order of each layout begins with the time at which a row is due, in microseconds.
+        """
         ...
 
     def plan_fill(self, view: RelationId) -> StepPlan:

@@ -1,7 +1,8 @@
 """The threads that keep a database moving: one makes epochs, one compacts.
 
 A pump makes an epoch as soon as something has arrived, so epochs are short when little arrives
-and larger when much does. An idle database does no work: the threads wait to be woken.
+and larger when much does. An idle database does no work: the threads wait to be woken, or for the
+time at which a row of a view over the clock comes or goes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from headrace.types import Epoch
 
 _RETRY_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 60.0
+"""Clocks are set: how far off a time is has to be looked at again."""
+
 _COMPACT_EVERY = 8
 """Epochs between two passes of compaction."""
 
@@ -69,7 +73,7 @@ class Pump:
 
     def _make_epochs(self) -> None:
         while not self._closed.is_set():
-            self._arrived.wait()
+            self._arrived.wait(self._patience())
             self._arrived.clear()
             try:
                 while not self._closed.is_set():
@@ -82,6 +86,15 @@ class Pump:
                 self.error = error
                 self._closed.wait(_RETRY_SECONDS)
                 self._arrived.set()
+
+    def _patience(self) -> float | None:
+        """Return for how many seconds nothing is to be done unless something arrives."""
+        try:
+            seconds = self.loop.seconds_until_due()
+        except HeadraceError as error:
+            self.error = error
+            return _RETRY_SECONDS
+        return None if seconds is None else min(seconds, _LONGEST_WAIT_SECONDS)
 
     def _compact(self) -> None:
         while not self._closed.is_set():

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from headrace.ledger import Segment, SegmentFile
 from headrace.ledger.records import OffsetRange
 from headrace.spine import RunFile
@@ -63,6 +65,18 @@ class Arranged:
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """What ``now()`` was in the epoch before, and what it is: in microseconds, UTC."""
+
+    before: int
+    after: int
+
+    def table(self) -> pa.Table:
+        """Return the clock as operators take it: one row."""
+        return pa.table({"before": [self.before], "after": [self.after]})
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What one attempt at a step reads. ``directory`` is the data directory, seen by all tasks.
 
@@ -76,6 +90,7 @@ class Step:
     shares: Mapping[RelationId, Share]
     arrangements: Mapping[ArrangementId, Arranged]
     initialise: frozenset[str] = frozenset()
+    clock: Clock = Clock(0, 0)
 
     @property
     def folder(self) -> Path:
@@ -124,6 +139,7 @@ class Step:
                 for id_, a in self.arrangements.items()
             },
             "initialise": sorted(self.initialise),
+            "clock": asdict(self.clock),
         }
 
     @classmethod
@@ -139,6 +155,7 @@ class Step:
                 for id_, a in value["arrangements"].items()
             },
             frozenset(value["initialise"]),
+            Clock(**value["clock"]),
         )
 
 

@@ -128,8 +128,7 @@ class Instance:
         """Create a view and fill it from what is stored, in place of ``dropped``."""
         with self.loop.lock:
             catalog = self.catalog.without(dropped).with_(view)
-            while self.loop.advance() is not None:
-                pass
+            self.settle(self.ledger.log_ends())
             self.engine.declare(view)
             try:
                 circuit = self.engine.circuit(view)
@@ -186,12 +185,17 @@ class Instance:
         return end
 
     def settle(self, wanted: Mapping[RelationId, Offset] | None = None) -> Epoch:
-        """Make epochs until all changes before the wanted offsets (or all) are read."""
+        """Make epochs until all changes before the wanted offsets (or all) are read.
+
+        Rows that are due by now have come and gone as well.
+        """
+        now = self.loop.now()
         while True:
             done = self.ledger.positions()
             ends = self.ledger.log_ends() if wanted is None else wanted
             live = self.loop.maintained()
-            if all(done.get(id_, 0) >= end for id_, end in ends.items() if id_ in live):
+            behind = any(done.get(id_, 0) < end for id_, end in ends.items() if id_ in live)
+            if not behind and not self.loop.due(now):
                 return self.ledger.last_epoch()
             epoch = self.loop.advance()
             if epoch is not None:

@@ -108,7 +108,9 @@ class Listings:
         done = instance.ledger.positions()
         for id_ in self._bases(view):
             shares[id_] = instance.log_share(id_, done.get(id_, Offset(0)))
-        differences = instance.queries.differences(view, shares, _MOST_DIFFERENCES)
+        differences = instance.queries.differences(
+            view, shares, _MOST_DIFFERENCES, instance.ledger.clock(epoch)
+        )
         found = differences.num_rows
         rows = instance.queries.stored_rows(view, shares)
         verdict = "equal to batch" if not found else f"differs: {differences.to_pylist()[0]}"

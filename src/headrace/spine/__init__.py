@@ -1,5 +1,6 @@
 """Arrangements on disk: sorted immutable runs, the spines that add them up, and compaction."""
 
+from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.first_rows import Rank, Ranked
 from headrace.spine.merge import due, merge
 from headrace.spine.open_runs import forget_runs, open_run
@@ -18,6 +19,8 @@ __all__ = [
     "RunWriter",
     "Spine",
     "due",
+    "due_rows",
+    "earliest_due",
     "forget_runs",
     "merge",
     "open_run",

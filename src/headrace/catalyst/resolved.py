@@ -1,0 +1,43 @@
+"""Catalyst's resolved columns and expressions as values of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import _parse_datatype_json_string
+
+from headrace.catalyst.plan import Attribute
+from headrace.catalyst.scala import items
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+
+def attributes_of(node: Any) -> tuple[Attribute, ...]:
+    """Return the output columns of a node."""
+    return tuple(attribute_of(a) for a in items(node.output()))
+
+
+def attribute_of(handle: Any) -> Attribute:
+    """Return a column by Catalyst's attribute."""
+    return Attribute(
+        int(handle.exprId().id()),
+        str(handle.name()),
+        type_of(handle),
+        bool(handle.nullable()),
+        handle,
+    )
+
+
+def type_of(handle: Any) -> DataType:
+    """Return the Spark type of an expression on the JVM."""
+    return _parse_datatype_json_string(handle.dataType().json())
+
+
+def passed_on(handle: Any) -> int | None:
+    """Return the id of the attribute that is renamed or passed on as it is, if that is all."""
+    kind = handle.getClass().getSimpleName()
+    while kind in ("Alias", "KnownNotNull"):
+        handle = handle.child()
+        kind = handle.getClass().getSimpleName()
+    return int(handle.exprId().id()) if kind == "AttributeReference" else None

@@ -1,0 +1,103 @@
+"""The rows of a spine by the time at which they are due, found without reading the others.
+
+The layout's order begins with an int64 column that is never NULL: the time at which a row is due.
+The rows of one hash stand in that order in every run, so those due in a range of times are one
+stretch of each block, found by binary search. What was due before is never looked at again, even
+while runs that are not merged yet still hold it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headrace.zset import ZSet
+from headrace.zset.zset import numbers
+
+if TYPE_CHECKING:
+    from headrace.spine.run import Run
+    from headrace.spine.spine import Spine
+    from headrace.zset.equality import Ints
+
+_FIRST_LOOK = 32
+"""How many rows of a block are looked at first for the earliest one."""
+
+_LAST_TIME = 2**63 - 1
+
+
+def due_rows(spine: Spine, after: int, upto: int) -> ZSet:
+    """Return the rows that are due in ``(after, upto]``, consolidated.
+
+    O(b r log n + d) for b hashes, r runs and d rows found.
+    """
+    name = spine.layout.order[0].name
+    found = []
+    for run in spine.runs:
+        for start, stop in _blocks(spine, run):
+            first = _position(run, name, (start, stop), after)
+            last = _position(run, name, (first, stop), upto)
+            if last > first:
+                found.append(run.slice(first, last))
+    rows = ZSet.sum_of(spine.layout, found)
+    spine.reads.rows += rows.rows
+    return rows if len(found) == 1 else rows.consolidated()
+
+
+def earliest_due(spine: Spine, after: int) -> int | None:
+    """Return the least time above ``after`` at which a row is due; None where none is.
+
+    Reads the first rows of each block, and more only where all of those were deleted.
+    """
+    name = spine.layout.order[0].name
+    starts = [
+        (run, _position(run, name, block, after), block[1])
+        for run in spine.runs
+        for block in _blocks(spine, run)
+    ]
+    blocks = [(run, first, stop) for run, first, stop in starts if first < stop]
+    most = _FIRST_LOOK
+    while blocks:
+        certain, parts = _LAST_TIME, []
+        for run, first, stop in blocks:
+            part = run.slice(first, min(stop, first + most))
+            parts.append(part)
+            if first + most < stop:
+                # A row of the same time may come after it.
+                certain = min(certain, int(numbers(part.table, name)[-1]) - 1)
+        rows = ZSet.sum_of(spine.layout, parts).consolidated()
+        spine.reads.rows += rows.rows
+        times = numbers(rows.table, name)
+        if len(times) and times.min() <= certain:
+            return int(times.min())
+        if certain == _LAST_TIME:
+            return None
+        most *= 2
+    return None
+
+
+def _blocks(spine: Spine, run: Run) -> list[tuple[int, int]]:
+    """Return where the rows of each hash of a run start and stop, within the spine's range."""
+    blocks = []
+    start = run.position(spine.low, "left")
+    end = run.position(spine.high, "right")
+    while start < end:
+        stop = run.position(run.hash_at(start), "right")
+        blocks.append((start, stop))
+        start = stop
+    return blocks
+
+
+def _position(run: Run, name: str, block: tuple[int, int], upto: int) -> int:
+    """Return how far the rows of a block reach that are due at or before a time."""
+    start, stop = block
+    index = int(np.searchsorted(run.offsets, start, "right")) - 1
+    while start < stop:
+        offset, end = int(run.offsets[index]), int(run.offsets[index + 1])
+        end = min(stop, end)
+        times: Ints = run.batches[index].column(name).to_numpy()
+        within = int(np.searchsorted(times[start - offset : end - offset], upto, "right"))
+        if start + within < end:
+            return start + within
+        start, index = end, index + 1
+    return stop
