@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coverage_table import PAGE, page
 from headrace.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -63,3 +64,7 @@ def test_the_examples_of_the_sql_reference_run(db):
 
 def line(row):
     return " | ".join("NULL" if value is None else str(value) for value in row)
+
+
+def test_the_page_of_tested_queries_is_current():
+    assert PAGE.read_text("utf-8") == page(), "run python tests/coverage_table.py"
