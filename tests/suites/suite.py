@@ -115,7 +115,7 @@ class Run:
     def hold(self) -> None:
         """Hold that no view was empty all the time."""
         empty = [name for name in [*self.oracle.views, *self._watched] if not self.fullest[name]]
-        assert not empty, "these were empty at every epoch, so they prove nothing"
+        assert not empty, f"{empty} were empty at every epoch, so they prove nothing"
 
     def _refused(self, name: str) -> None:
         query = self.suite.queries[name]
