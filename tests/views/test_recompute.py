@@ -34,6 +34,7 @@ AGGREGATES = {
     "having_": "SELECT k, max(v) AS m FROM a GROUP BY k HAVING min(v) < 5 AND count(*) > 1",
     "pivoted": "SELECT * FROM (SELECT k, s, v FROM a) PIVOT (sum(v) FOR s IN ('a', 'b'))",
     "doubles": "SELECT k, round(sum(f), 6) AS s, round(avg(f), 6) AS a, max(f) AS b FROM d GROUP BY k",
+    "distinct_doubles": "SELECT k, count(DISTINCT f) AS n, count(DISTINCT f, k) AS m FROM d GROUP BY k",
     "approximate": "SELECT k, approx_count_distinct(v) AS n FROM a GROUP BY k",
     "tried": "SELECT k, try_sum(v) AS n FROM a GROUP BY k",
 }
@@ -155,6 +156,7 @@ def test_groups_are_computed_anew_where_they_change(oracle, views):
         run.view(name, query)
     history = History(run, 11, domain=25)
     history.life(["a", "b"], most=60)
-    run.insert("d", [(1, 0.1), (1, 0.2), (2, None), (2, float("nan")), (None, -0.5), (None, 0.25)])
+    inexact = [(1, 0.1), (1, 0.2), (2, None), (2, float("nan")), (None, -0.5), (None, 0.25)]
+    run.insert("d", [*inexact, (3, -0.0), (3, 0.0), (3, float("nan")), (3, float("nan"))])
     run.epoch()
     run.finish()
