@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+import headrace
+
 pytestmark = pytest.mark.spark
 
 
@@ -232,6 +234,22 @@ def test_a_column_that_is_selected_twice_is_kept_once(run):
     run.epoch()
     assert run.rows("j") == [(1, 1, 1, 1, 1, 5), (1, 2, 1, 2, 1, 5)]
     run.finish()
+
+
+def test_a_relation_that_makes_no_difference_to_a_view_is_named_by_it_all_the_same(run):
+    run.db.sql("CREATE STREAM unused (k INT)")
+    run.db.sql(
+        "CREATE MATERIALIZED VIEW v AS SELECT DISTINCT l.x FROM l LEFT JOIN unused USING (k)"
+    )
+    run.db.insert("unused", [(1,), (2,)])
+    run.db.insert("l", [(1, 10)])
+    run.db.flush()
+    assert run.db.sql("SELECT * FROM v").fetchall() == [(10,)]
+    with pytest.raises(headrace.HeadraceError, match='used by "v"'):
+        run.db.sql("DROP STREAM unused")
+    run.db.close()
+    with headrace.connect(run.directory, spark=run.spark, **run.settings) as again:
+        assert again.sql("SELECT * FROM v").fetchall() == [(10,)]
 
 
 def test_truncate_empties_every_kind_of_view(run):

@@ -69,10 +69,12 @@ _MERGING = "org.apache.spark.sql.execution.planmerging.MergeSubplans"
 class Analysed:
     """A query that Spark has resolved: its columns, what it reads, and Catalyst's plans.
 
+    ``names`` are all relations of the text, ``reads`` those that make a difference to its answer.
     ``clocked``: it has conditions on the clock.
     """
 
     schema: Schema
+    names: tuple[RelationId, ...]
     reads: tuple[RelationId, ...]
     optimised: Any
     read: Rewritten
@@ -169,12 +171,21 @@ class Planner:
                 span=query,
             ) from error
         schema = StructType.fromJson(json.loads(analysed.schema().json()))
-        reads = {
-            self._relations[leaf.rdd().id()]
-            for leaf, kind in nodes(optimised)
-            if kind == "LogicalRDD"
+        return Analysed(
+            Schema.of_spark(schema),
+            self._leaves(analysed),
+            self._leaves(optimised),
+            optimised,
+            read,
+            clocked,
+        )
+
+    def _leaves(self, plan: Any) -> tuple[RelationId, ...]:
+        """Return the relations of a plan, those in subqueries included."""
+        found = {
+            self._relations[leaf.rdd().id()] for leaf, kind in nodes(plan) if kind == "LogicalRDD"
         }
-        return Analysed(Schema.of_spark(schema), tuple(sorted(reads)), optimised, read, clocked)
+        return tuple(sorted(found))
 
     def plan(self, analysed: Analysed) -> Plan:
         """Read the optimised plan as ours, or refuse the construct that is not maintained."""

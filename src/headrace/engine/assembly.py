@@ -97,6 +97,8 @@ class Assembly:
             transplant.project([transplant.alias(transplant.literal(0, LongType()), "x")], terminal)
             for terminal in self.terminals
         ]
+        if not empty:  # what has changed is named by a view, but makes no difference to it
+            empty = [transplant.range(1)]
         return Program(
             transplant.union(empty),
             tuple(self.operators),

@@ -131,7 +131,7 @@ class Definitions:
             name or f"{HIDDEN}{id_}",
             schema,
             span.text[span.start : span.end],
-            analysed.reads,
+            analysed.names,
             key,
             created_sql,
             digest(circuit),
