@@ -94,6 +94,10 @@ def test_a_path_is_not_a_relation(planned, tmp_path, query, format_):
     assert "secret\n" not in str(error)
 
 
+_SYNONYMS = {"curdate": "current_date"}
+"""Spellings that Spark has replaced by others when a condition on the clock is looked at."""
+
+
 def test_every_function_of_spark_is_allowed_or_refused(planned):
     known = [row[0] for row in planned.spark.sql("SHOW ALL FUNCTIONS").collect()]
     names = sorted(name for name in known if name.isidentifier())
@@ -102,7 +106,7 @@ def test_every_function_of_spark_is_allowed_or_refused(planned):
     for name in outside:
         error = refused(planned, f"SELECT `{name}`() AS f FROM t")
         assert error.code in (Code.INVALID, Code.UNSUPPORTED)
-        assert f'"{name}"' in error.primary
+        assert f'"{_SYNONYMS.get(name, name)}"' in error.primary
 
 
 def test_no_function_is_both_allowed_and_refused():
