@@ -24,6 +24,8 @@ tests as many random ones as it is told to.
 
 ## Published workloads
 
+TPC-H and Nexmark are part of `make test`; TPC-DS, and longer histories of all three, run by `make suites`.
+
 | workload | queries | kept incrementally | refused |
 |---|---|---|---|
 """
