@@ -276,9 +276,10 @@ class Oracle:
     def _sets(self, changed: set[str]) -> int:
         """Return how many connected sets the changed relations belong to."""
         sets = [{name} for name in self.models]
-        for view, query in self.views.items():
-            known = set(self.models) | set(self.views)
-            touched = {view, *(_words(query) & known)}
+        catalog = self.db.instance.catalog
+        for view in self.views:
+            below = catalog.resolve(view).depends_on
+            touched = {view, *(catalog.by_id[id_].name for id_ in below)}
             joined = [s for s in sets if s & touched]
             sets = [s for s in sets if not s & touched] + [set().union(touched, *joined)]
         return sum(1 for s in sets if s & changed)
