@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalyst.distinct import is_marked
-from headrace.catalyst.scala import items, maybe
+from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.types import holds, is_collated
 
 KEPT = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
@@ -41,9 +41,9 @@ def is_distinct(call: Any) -> bool:
     return bool(call.isDistinct()) or is_marked(call.aggregateFunction())
 
 
-def kind_of(call: Any) -> str:
+def function_of(call: Any) -> str:
     """Return Catalyst's name of the function of an ``AggregateExpression``."""
-    return str(call.aggregateFunction().getClass().getSimpleName())
+    return kind_of(call.aggregateFunction())
 
 
 def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
@@ -51,7 +51,7 @@ def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
 
     Sums over rows or over distinct values, and the least or greatest value, need no rows.
     """
-    function, kind = call.aggregateFunction(), kind_of(call)
+    function, kind = call.aggregateFunction(), function_of(call)
     if kind not in KEPT or str(function.prettyName()).startswith("try_"):
         return "needs all rows of its group"
     if kind in ("Sum", "Average") and not isinstance(arguments[0], _EXACT):
@@ -67,7 +67,7 @@ def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
 
 def is_ordered(call: Any, arguments: tuple[DataType, ...]) -> bool:
     """Say whether the value of a call may depend on the order in which it sees the rows."""
-    kind = kind_of(call)
+    kind = function_of(call)
     if kind in ("Sum", "Average"):
         return not isinstance(arguments[0], _EXACT)
     return kind not in _UNORDERED
@@ -75,7 +75,7 @@ def is_ordered(call: Any, arguments: tuple[DataType, ...]) -> bool:
 
 def has_no_order(call: Any, results: list[Any]) -> bool:
     """Say whether the results show a list whose order nobody has stated."""
-    kind = kind_of(call)
+    kind = function_of(call)
     if kind == "ListAgg":
         return not items(call.aggregateFunction().orderExpressions())
     if kind not in _LISTS:
@@ -85,7 +85,7 @@ def has_no_order(call: Any, results: list[Any]) -> bool:
 
 
 def _shown(expression: Any, id_: int, above: str) -> bool:
-    kind = str(expression.getClass().getSimpleName())
+    kind = kind_of(expression)
     if kind == "AttributeReference" and expression.exprId().id() == id_:
         return above not in _ORDER_FORGOTTEN
     return any(_shown(child, id_, kind) for child in items(expression.children()))

@@ -11,57 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.catalyst.scala import Scala, items
+from headrace.catalyst.scala import Scala, items, kind_of, within
+from headrace.catalyst.walk import with_replaced
 
 _OUTER, _INNER = "KnownNullable", "KnownFloatingPointNormalized"
 
 
 def marked(scala: Scala, plan: Any) -> Any:
     """Return an analysed plan with marks in place of ``DISTINCT``, subqueries included."""
-    children = items(plan.children())
-    new = [marked(scala, child) for child in children]
-    if any(a is not b for a, b in zip(children, new, strict=True)):
-        plan = plan.withNewChildren(scala.seq(new))
-    kind = str(plan.nodeName())
-    match kind:
-        case "Aggregate":
-            calls = items(plan.aggregateExpressions())
-            found = [_marked(scala, call) for call in calls]
-            if _same(calls, found):
-                return plan
-            return scala.logical(
-                "Aggregate", plan.groupingExpressions(), scala.seq(found), plan.child(), plan.hint()
-            )
-        case "Project":
-            named = items(plan.projectList())
-            found = [_marked(scala, each) for each in named]
-            if _same(named, found):
-                return plan
-            return scala.logical("Project", scala.seq(found), plan.child())
-        case "Filter":
-            condition = plan.condition()
-            new_condition = _marked(scala, condition)
-            if new_condition is condition:
-                return plan
-            return scala.logical("Filter", new_condition, plan.child())
-        case _:
-            return plan
 
-
-def is_marked(function: Any) -> bool:
-    """Say whether an aggregate function lost its ``DISTINCT``."""
-    kind = str(function.getClass().getSimpleName())
-    below = items(function.children())
-    if kind == _OUTER and str(below[0].getClass().getSimpleName()) == _INNER:
-        return True
-    return any(is_marked(child) for child in below)
-
-
-def _marked(scala: Scala, expression: Any) -> Any:
-    kind = str(expression.getClass().getSimpleName())
-    if kind == "AggregateExpression":
-        if not expression.isDistinct():
-            return expression
+    def replace(expression: Any, kind: str, _node: str) -> Any | None:
+        if kind != "AggregateExpression" or not expression.isDistinct():
+            return None
         function = expression.aggregateFunction()
         tagged = [_tagged(scala, argument) for argument in items(function.children())]
         return scala.expression(
@@ -72,20 +33,17 @@ def _marked(scala: Scala, expression: Any) -> Any:
             expression.filter(),
             expression.resultId(),
         )
-    if kind in ("ScalarSubquery", "Exists", "ListQuery", "LateralSubquery"):
-        plan = expression.plan()
-        new = marked(scala, plan)
-        return expression if new is plan else expression.withNewPlan(new)
-    below = items(expression.children())
-    found = [_marked(scala, child) for child in below]
-    if _same(below, found):
-        return expression
-    return expression.withNewChildren(scala.seq(found))
+
+    return with_replaced(scala, plan, replace)
+
+
+def is_marked(function: Any) -> bool:
+    """Say whether an aggregate function lost its ``DISTINCT``."""
+    return any(
+        kind_of(each) == _OUTER and kind_of(items(each.children())[0]) == _INNER
+        for each in within(function)
+    )
 
 
 def _tagged(scala: Scala, argument: Any) -> Any:
     return scala.expression(_OUTER, scala.expression(_INNER, argument))
-
-
-def _same(before: list[Any], after: list[Any]) -> bool:
-    return all(a is b for a, b in zip(before, after, strict=True))

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst.allowed import FUNCTIONS, REFUSED, SPECIAL_TIMES
 from headrace.catalyst.clock import NAMES
-from headrace.catalyst.scala import items, part
+from headrace.catalyst.scala import items, kind_of, part
+from headrace.catalyst.walk import SUBQUERIES
 from headrace.errors import Code, HeadraceError, Span, nearest
 
 if TYPE_CHECKING:
@@ -90,20 +91,8 @@ def _below(plan: Any, prepared: Callable[[Any], Any]) -> Iterator[tuple[Any, str
     for child in items(plan.children()):
         yield from _below(child, prepared)
     for expression, name in expressions(plan):
-        if name in _SUBQUERIES:
+        if name in SUBQUERIES:
             yield from nodes(expression.plan(), prepared)
-
-
-_SUBQUERIES = frozenset(
-    {
-        "Exists",
-        "FunctionTableSubqueryArgumentExpression",
-        "LateralSubquery",
-        "ListQuery",
-        "ScalarSubquery",
-    }
-)
-"""The expressions that have a plan of their own."""
 
 
 def expressions(node: Any) -> Iterator[tuple[Any, str]]:
@@ -111,7 +100,7 @@ def expressions(node: Any) -> Iterator[tuple[Any, str]]:
     pending = items(node.expressions())
     while pending:
         expression = pending.pop()
-        yield expression, str(expression.getClass().getSimpleName())
+        yield expression, kind_of(expression)
         pending.extend(items(expression.children()))
 
 

@@ -160,7 +160,9 @@ class Planner:
             if clocked:
                 kept = with_clock_marked(self.scala, kept)
                 self._check_clock(kept, query)
-            optimised = dataset.ofRows(self._session, kept).queryExecution().optimizedPlan()
+            if kept is not analysed:
+                execution = dataset.ofRows(self._session, kept).queryExecution()
+            optimised = execution.optimizedPlan()
         except PySparkException as error:
             raise translate(error, query) from error
         except Py4JError as error:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalyst.aggregates import (
     KEPT,
     condition_of,
+    function_of,
     has_no_order,
     is_distinct,
     is_ordered,
-    kind_of,
     needs_rows,
 )
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
@@ -37,7 +37,7 @@ from headrace.catalyst.plan import (
 from headrace.catalyst.prune import pruned
 from headrace.catalyst.resolved import attribute_of, attributes_of
 from headrace.catalyst.rewrite import not_in
-from headrace.catalyst.scala import Scala, items, maybe, part
+from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
 from headrace.catalyst.subqueries import Scalars, has_scalar
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Reader:
 
     def _generate(self, node: Any) -> Plan:
         generator = node.generator()
-        name = str(generator.getClass().getSimpleName())
+        name = kind_of(generator)
         if name not in ("Explode", "PosExplode", "Inline", "Stack", "ReplicateRows"):
             hint = "Use explode, posexplode, inline or stack."
             raise self.pieces.unsupported(f"the generator {name} is not supported", hint, generator)
@@ -193,7 +193,7 @@ class Reader:
         keys = tuple(self.pieces.expression(e) for e in items(node.partitionSpec()))
         for key in keys:
             self.pieces.check_key(key, "a PARTITION BY key", node)
-        rank = _RANKS[str(node.rankLikeFunction().getClass().getSimpleName())]
+        rank = _RANKS[kind_of(node.rankLikeFunction())]
         return FirstRows(child, keys, order, rank, int(node.limit()), 0)
 
     def _limit(self, node: Any) -> Plan:
@@ -237,7 +237,7 @@ class Reader:
 
     def _join(self, node: Any) -> Plan:
         flag = None
-        name = str(node.joinType().getClass().getSimpleName()).removesuffix("$")
+        name = kind_of(node.joinType()).removesuffix("$")
         if name == "ExistenceJoin":
             flag = attribute_of(node.joinType().exists())
         elif name == "LeftAnti" and node.condition().isDefined():
@@ -289,7 +289,7 @@ class Reader:
         keys: list[Expression] = []
         session = None
         for named in grouping:
-            value = named.child() if named.getClass().getSimpleName() == "Alias" else named
+            value = named.child() if kind_of(named) == "Alias" else named
             key = self.pieces.expression(self.pieces.normalised(value))
             self.pieces.check_key(key, "a GROUP BY key", node)
             if named.metadata().contains(_SESSION):
@@ -330,7 +330,7 @@ class Reader:
         arguments = tuple(self.pieces.expression(e) for e in values)
         types = tuple(argument.type for argument in arguments)
         condition = condition_of(call)
-        name = KEPT.get(kind_of(call), str(function.prettyName()))
+        name = KEPT.get(function_of(call), str(function.prettyName()))
         counts_rows = (
             name == "count"
             and condition is None

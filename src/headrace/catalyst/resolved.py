@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import _parse_datatype_json_string
 
 from headrace.catalyst.plan import Attribute
-from headrace.catalyst.scala import items
+from headrace.catalyst.scala import items, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -36,8 +36,8 @@ def type_of(handle: Any) -> DataType:
 
 def passed_on(handle: Any) -> int | None:
     """Return the id of the attribute that is renamed or passed on as it is, if that is all."""
-    kind = handle.getClass().getSimpleName()
+    kind = kind_of(handle)
     while kind in ("Alias", "KnownNotNull"):
         handle = handle.child()
-        kind = handle.getClass().getSimpleName()
+        kind = kind_of(handle)
     return int(handle.exprId().id()) if kind == "AttributeReference" else None

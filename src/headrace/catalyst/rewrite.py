@@ -25,14 +25,14 @@ def not_in(scala: Scala, node: Any) -> Any | None:
         return None
     (wanted,), (given,) = items(part(found, 0)), items(part(found, 1))
     left, right = node.left(), node.right()
-    rows = alias(scala, count(scala), "rows")
-    values = alias(scala, count(scala, given), "values")
+    rows = scala.alias(count(scala), "rows")
+    values = scala.alias(count(scala, given), "values")
     counted = scala.logical(
         "Aggregate", scala.seq([]), scala.seq([rows, values]), right, scala.none
     )
     n, m = rows.toAttribute(), values.toAttribute()
-    empty = alias(scala, scala.expression("EqualTo", n, long(scala, 0)), "empty")
-    whole = alias(scala, scala.expression("EqualTo", n, m), "whole")
+    empty = scala.alias(scala.expression("EqualTo", n, scala.long(0)), "empty")
+    whole = scala.alias(scala.expression("EqualTo", n, m), "whole")
     facts = scala.logical("Project", scala.seq([empty, whole]), counted)
     both = join(scala, left, facts, "Inner")
     sound = scala.expression("And", whole.toAttribute(), scala.expression("IsNotNull", wanted))
@@ -49,26 +49,8 @@ def join(scala: Scala, left: Any, right: Any, kind: str, condition: Any | None =
     return scala.logical("Join", left, right, type_, on, hint)
 
 
-def alias(scala: Scala, value: Any, name: str) -> Any:
-    """Return a value under a name, with an id of its own."""
-    id_ = scala.named(f"{EXPRESSIONS}.NamedExpression").newExprId()
-    none, empty = scala.none, scala.seq([])
-    return scala.expression("Alias", value, name, id_, empty, none, empty)
-
-
 def count(scala: Scala, value: Any | None = None) -> Any:
     """Return the call of ``count`` for a value, or for all rows."""
     counted = scala.module(f"{EXPRESSIONS}.Literal").apply(1) if value is None else value
     function = scala.named(f"{EXPRESSIONS}.aggregate.Count")(scala.seq([counted]))
     return function.toAggregateExpression()
-
-
-def long(scala: Scala, value: int) -> Any:
-    """Return a constant of type BIGINT."""
-    constant = scala.module(f"{EXPRESSIONS}.Literal").apply(value)
-    type_ = scala.module("org.apache.spark.sql.types.LongType")
-    return scala.expression("Cast", constant, type_, scala.none, _ansi(scala))
-
-
-def _ansi(scala: Scala) -> Any:
-    return scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 EXPRESSIONS = f"{_CATALYST}.expressions"
 LOGICAL = f"{_CATALYST}.plans.logical"
+TYPES = "org.apache.spark.sql.types"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,40 @@ class Scala:
             array.add(item)
         return self.named("scala.jdk.javaapi.CollectionConverters").asScala(array).toSeq()
 
+    def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
+        """Name a value; with ``like`` (an attribute) give it that one's id and metadata as well."""
+        of_id = self.named(f"{EXPRESSIONS}.NamedExpression")
+        id_ = like.exprId() if like is not None else of_id.newExprId()
+        metadata = self.none if like is None else self.named("scala.Option").apply(like.metadata())
+        empty = self.seq([])
+        return self.expression("Alias", value, name, id_, empty, metadata, empty)
+
+    def cast(self, value: Any, type_: Any) -> Any:
+        """Return ``value`` as another of the JVM's types, in UTC; an overflow is an error."""
+        ansi = self.module(f"{EXPRESSIONS}.EvalMode").ANSI()
+        return self.expression("Cast", value, type_, self.named("scala.Option").apply("UTC"), ansi)
+
+    def long(self, value: int) -> Any:
+        """Return a constant of type BIGINT."""
+        constant = self.module(f"{EXPRESSIONS}.Literal").apply(value)
+        return self.cast(constant, self.module(f"{TYPES}.LongType"))
+
     @property
     def none(self) -> Any:
         """Scala's ``None``."""
         return self.named("scala.Option").empty()
+
+
+def kind_of(expression: Any) -> str:
+    """Return the name of an expression's class."""
+    return str(expression.getClass().getSimpleName())
+
+
+def within(expression: Any) -> Iterator[Any]:
+    """Yield an expression and all that it is made of, parents before children."""
+    yield expression
+    for child in items(expression.children()):
+        yield from within(child)
 
 
 def items(sequence: Any) -> list[Any]:

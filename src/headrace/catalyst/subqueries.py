@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import MapType, VariantType
 
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.rewrite import alias, count, join, long
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items
+from headrace.catalyst.rewrite import count, join
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, within
 from headrace.types import holds
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Scalars:
 
     def replaced(self, expression: Any) -> Any:
         """Return an expression that refers to attributes instead of its scalar subqueries."""
-        kind = str(expression.getClass().getSimpleName())
+        kind = kind_of(expression)
         if kind == "ScalarSubquery":
             return self._value(expression)
         below = items(expression.children())
@@ -53,7 +53,7 @@ class Scalars:
         id_ = int(subquery.exprId().id())
         if id_ not in self._values:
             plan, outer = self._one_row(subquery.plan())
-            named = alias(self.scala, items(plan.output())[0], "value")
+            named = self.scala.alias(items(plan.output())[0], "value")
             self.plans.append(self.scala.logical("Project", self.scala.seq([named]), plan))
             self.outer.append(outer)
             self._values[id_] = named.toAttribute()
@@ -78,13 +78,13 @@ class Scalars:
         value = items(plan.output())[0]
         constant = _constant_of(plan)
         if constant is None:
-            chosen = alias(scala, self._chosen(value).toAggregateExpression(), "chosen")
+            chosen = scala.alias(self._chosen(value).toAggregateExpression(), "chosen")
             return scala.logical("Aggregate", scala.seq([]), scala.seq([chosen]), plan, scala.none)
-        rows = alias(scala, count(scala), "rows")
+        rows = scala.alias(count(scala), "rows")
         counted = scala.logical("Aggregate", scala.seq([]), scala.seq([rows]), plan, scala.none)
-        some = scala.expression("GreaterThan", rows.toAttribute(), long(scala, 0))
+        some = scala.expression("GreaterThan", rows.toAttribute(), scala.long(0))
         null = scala.expression("Literal", None, constant.dataType())
-        chosen = alias(scala, scala.expression("If", some, constant, null), "chosen")
+        chosen = scala.alias(scala.expression("If", some, constant, null), "chosen")
         return scala.logical("Project", scala.seq([chosen]), counted)
 
     def _chosen(self, value: Any) -> Any:
@@ -98,17 +98,16 @@ class Scalars:
         scala = self.scala
         value = items(plan.output())[0]
         literal = scala.module(f"{EXPRESSIONS}.Literal")
-        rows = alias(scala, count(scala), "rows")
-        found = alias(scala, self._chosen(value).toAggregateExpression(), "found")
+        rows = scala.alias(count(scala), "rows")
+        found = scala.alias(self._chosen(value).toAggregateExpression(), "found")
         counted = scala.logical(
             "Aggregate", scala.seq([]), scala.seq([rows, found]), plan, scala.none
         )
-        many = scala.expression("GreaterThan", rows.toAttribute(), long(scala, 1))
+        many = scala.expression("GreaterThan", rows.toAttribute(), scala.long(1))
         error = scala.expression("RaiseError", literal.apply(_TOO_MANY))
-        ansi = scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()
-        failed = scala.expression("Cast", error, value.dataType(), scala.none, ansi)
+        failed = scala.cast(error, value.dataType())
         checked = scala.expression("If", many, failed, found.toAttribute())
-        named = alias(scala, checked, "checked")
+        named = scala.alias(checked, "checked")
         return scala.logical("Project", scala.seq([named]), counted)
 
 
@@ -124,15 +123,12 @@ def _constant_of(plan: Any) -> Any | None:
     if str(plan.nodeName()) != "Project":
         return None
     (named,) = items(plan.projectList())
-    if str(named.getClass().getSimpleName()) != "Alias":
+    if kind_of(named) != "Alias":
         return None
     value = named.child()
-    return value if str(value.getClass().getSimpleName()) == "Literal" else None
+    return value if kind_of(value) == "Literal" else None
 
 
 def has_scalar(expressions: Iterable[Any]) -> bool:
     """Say whether there is a scalar subquery in any of the expressions."""
-    return any(
-        str(e.getClass().getSimpleName()) == "ScalarSubquery" or has_scalar(items(e.children()))
-        for e in expressions
-    )
+    return any(kind_of(each) == "ScalarSubquery" for e in expressions for each in within(e))

@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.clock import MARK, cast, has_mark, kind_of
+from headrace.catalyst.clock import MARK, has_mark
 from headrace.catalyst.fence import origin
 from headrace.catalyst.plan import Temporal
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items
+from headrace.catalyst.scala import TYPES, Scala, items, kind_of
 from headrace.errors import Code, HeadraceError, Span
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Temporals:
         below, later = _COMPARISONS[kind]
         bound = self._micros(right, condition)
         if later:
-            bound = self._plus(bound, self._long(1))
+            bound = self._plus(bound, self.scala.long(1))
         solved = _Inequality(left, below, bound)
         while kind_of(solved.clock) != MARK:
             solved = self._undone(solved, condition)
@@ -145,7 +145,7 @@ class Temporals:
             case "SubtractTimestamps" | "SubtractDates" | "DateDiff":
                 # e - now < b says now >= e - b + 1.
                 turned = self._minus(self._micros(first, condition), bound)
-                return _Inequality(second, not below, self._plus(turned, self._long(1)))
+                return _Inequality(second, not below, self._plus(turned, self.scala.long(1)))
             case "Cast":
                 return _Inequality(first, below, self._uncast(given, first, condition))
             case "TimestampAddYMInterval" | "DateAddYMInterval" | "AddMonths":
@@ -158,7 +158,7 @@ class Temporals:
         if after == "date" and before in ("timestamp", "timestamp_ntz"):
             # Up to the next whole day: b + pmod(-b, day).
             rest = self.scala.expression("UnaryMinus", bound, True)  # noqa: FBT003
-            rest = self.scala.expression("Pmod", rest, self._long(_DAY))
+            rest = self.scala.expression("Pmod", rest, self.scala.long(_DAY))
             return self._plus(bound, rest)
         if before in ("date", "timestamp", "timestamp_ntz") and after.startswith("timestamp"):
             return bound
@@ -174,12 +174,11 @@ class Temporals:
         if type_ == "timestamp":
             return expression("UnixMicros", value)
         if type_ in ("timestamp_ntz", "date"):
-            return expression("UnixMicros", cast(self.scala, value, "TimestampType"))
+            return expression("UnixMicros", self._cast(value, "TimestampType"))
         if type_ in ("int", "smallint", "tinyint", "bigint"):
-            days = cast(self.scala, value, "LongType")
-            return expression("Multiply", days, self._long(_DAY))
+            return expression("Multiply", self._cast(value, "LongType"), self.scala.long(_DAY))
         if re.match(r"interval (day|hour|minute|second)", type_):
-            zero = expression("MicrosToTimestamp", self._long(0))
+            zero = expression("MicrosToTimestamp", self.scala.long(0))
             utc = self.scala.named("scala.Option").apply("UTC")
             return expression("UnixMicros", expression(_ADDS_INTERVAL[0], zero, value, utc))
         raise self._refused(condition, _MONTHS if "interval" in type_ else _ALONE)
@@ -190,9 +189,9 @@ class Temporals:
     def _minus(self, left: Any, right: Any) -> Any:
         return self.scala.expression("Subtract", left, right)
 
-    def _long(self, value: int) -> Any:
-        constant = self.scala.module(f"{EXPRESSIONS}.Literal").apply(value)
-        return cast(self.scala, constant, "LongType")
+    def _cast(self, value: Any, type_: str) -> Any:
+        """Return a value as the type whose object has that name."""
+        return self.scala.cast(value, self.scala.module(f"{TYPES}.{type_}"))
 
     def _refused(self, condition: Any, hint: str) -> HeadraceError:
         return self.refusal(

@@ -47,12 +47,7 @@ class Transplant:
 
     def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
         """Name a value; with ``like`` (an attribute) give it that one's id and metadata as well."""
-        of_id = self.scala.named(f"{EXPRESSIONS}.NamedExpression")
-        id_ = like.exprId() if like is not None else of_id.newExprId()
-        empty, metadata = self.scala.seq([]), self.scala.none
-        if like is not None:
-            metadata = self.scala.named("scala.Option").apply(like.metadata())
-        return self.scala.expression("Alias", value, name, id_, empty, metadata, empty)
+        return self.scala.alias(value, name, like)
 
     def literal(self, value: Any, type_: DataType) -> Any:
         """Return a constant; Python's None is a NULL of the type."""
@@ -68,9 +63,7 @@ class Transplant:
 
     def cast(self, value: Any, type_: DataType) -> Any:
         """Return ``value`` as another type; an overflow is an error."""
-        ansi = self.scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()
-        utc = self.scala.named("scala.Option").apply("UTC")
-        return self.scala.expression("Cast", value, self.type(type_), utc, ansi)
+        return self.scala.cast(value, self.type(type_))
 
     def hash(self, values: Sequence[Any]) -> Any:
         """Return the 64-bit hash of the values: 0 of none, so that all rows meet."""

@@ -1,0 +1,88 @@
+"""Rewriting the expressions of an analysed plan, before Spark optimises it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.catalyst.scala import Scala, items, kind_of, maybe
+
+Replace = Callable[[Any, str, str], Any | None]
+"""Given an expression, its class and the kind of node that it is in: what to put in its place.
+
+None leaves it, and looks at what it is made of.
+"""
+
+SUBQUERIES = frozenset(
+    {
+        "Exists",
+        "FunctionTableSubqueryArgumentExpression",
+        "LateralSubquery",
+        "ListQuery",
+        "ScalarSubquery",
+    }
+)
+"""The expressions that have a plan of their own."""
+
+
+def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
+    """Return a plan with expressions replaced, subqueries included; itself if nothing is.
+
+    Looks at the expressions of projections, conditions and aggregates.
+    """
+    below = items(plan.children())
+    new = [with_replaced(scala, child, replace) for child in below]
+    if not _same(below, new):
+        plan = plan.withNewChildren(scala.seq(new))
+    node = str(plan.nodeName())
+
+    def of_all(expressions: list[Any]) -> list[Any]:
+        return [_replaced(scala, each, node, replace) for each in expressions]
+
+    match node:
+        case "Filter":
+            condition = plan.condition()
+            (found,) = of_all([condition])
+            return plan if found is condition else scala.logical("Filter", found, plan.child())
+        case "Join":
+            given = [c] if (c := maybe(plan.condition())) is not None else []
+            new = of_all(given)
+            if _same(given, new):
+                return plan
+            condition = scala.named("scala.Option").apply(new[0])
+            parts = (plan.left(), plan.right(), plan.joinType())
+            return scala.logical("Join", *parts, condition, plan.hint())
+        case "Project":
+            given = items(plan.projectList())
+            new = of_all(given)
+            if _same(given, new):
+                return plan
+            return scala.logical("Project", scala.seq(new), plan.child())
+        case "Aggregate":
+            given = items(plan.aggregateExpressions())
+            new = of_all(given)
+            if _same(given, new):
+                return plan
+            return scala.logical(
+                "Aggregate", plan.groupingExpressions(), scala.seq(new), plan.child(), plan.hint()
+            )
+        case _:
+            return plan
+
+
+def _replaced(scala: Scala, expression: Any, node: str, replace: Replace) -> Any:
+    kind = kind_of(expression)
+    other = replace(expression, kind, node)
+    if other is not None:
+        return other
+    if kind in SUBQUERIES:
+        plan = expression.plan()
+        new = with_replaced(scala, plan, replace)
+        return expression if new is plan else expression.withNewPlan(new)
+    below = items(expression.children())
+    found = [_replaced(scala, child, node, replace) for child in below]
+    return expression if _same(below, found) else expression.withNewChildren(scala.seq(found))
+
+
+def _same(before: list[Any], after: list[Any]) -> bool:
+    return all(a is b for a, b in zip(before, after, strict=True))
