@@ -1,6 +1,23 @@
 """The relations of a database: what they are, what they are called, what depends on what."""
 
 from headrace.catalog.catalog import Catalog
-from headrace.catalog.objects import Relation, Stream, Table, View, key_of, relation_of_json
+from headrace.catalog.objects import (
+    PlainView,
+    Relation,
+    Stream,
+    Table,
+    View,
+    key_of,
+    relation_of_json,
+)
 
-__all__ = ["Catalog", "Relation", "Stream", "Table", "View", "key_of", "relation_of_json"]
+__all__ = [
+    "Catalog",
+    "PlainView",
+    "Relation",
+    "Stream",
+    "Table",
+    "View",
+    "key_of",
+    "relation_of_json",
+]

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headrace.catalog.objects import Relation, View
+from headrace.catalog.objects import PlainView, Relation, View
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.types import RelationId
 
-_STATEMENT_KINDS = {"stream": "STREAM", "table": "TABLE", "view": "MATERIALIZED VIEW"}
+_STATEMENT_KINDS = {
+    "stream": "STREAM",
+    "table": "TABLE",
+    "view": "MATERIALIZED VIEW",
+    "plain view": "VIEW",
+}
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,9 @@ class Catalog:
         other = self.find(relation.name)
         if other is not None and other.id != relation.id:
             raise _taken(other, relation, span)
-        if isinstance(relation, View):
+        if isinstance(relation, View | PlainView):
             beyond = {relation.id, *(view.id for view in self.dependants(relation.id))}
-            circle = next((id_ for id_ in relation.depends_on if id_ in beyond), None)
+            circle = next((id_ for id_ in relation.inputs if id_ in beyond), None)
             if circle is not None:
                 through = relation.name if circle == relation.id else self.by_id[circle].name
                 raise HeadraceError(
@@ -121,34 +126,42 @@ class Catalog:
                     kind = _STATEMENT_KINDS[used.kind]
                     raise HeadraceError(
                         Code.CONFLICT,
-                        f'{used.kind} "{used.name}" is used by view "{relation.name}"',
+                        f'{used.kind} "{used.name}" is used by {relation.kind} "{relation.name}"',
                         hint=f"Use DROP {kind} {used.name} CASCADE to drop both.",
                         span=span,
                     )
         return Catalog.of(left)
 
-    def dependants(self, id_: RelationId) -> tuple[View, ...]:
-        """Return the views that depend on a relation, however indirectly.
+    def dependants(self, id_: RelationId) -> tuple[View | PlainView, ...]:
+        """Return the views, plain ones too, that depend on a relation, however indirectly.
 
         Each stands after all those that it depends on.
         """
         touched = {id_}
-        found: list[View] = []
-        for view in self.views_in_order():
-            if view.id != id_ and not touched.isdisjoint(view.depends_on):
+        found: list[View | PlainView] = []
+        for view in self.defined_in_order():
+            if view.id != id_ and not touched.isdisjoint(view.inputs):
                 touched.add(view.id)
                 found.append(view)
         return tuple(found)
 
     def views_in_order(self) -> tuple[View, ...]:
-        """Return all views, each after those that it depends on; else by id."""
+        """Return all views that are kept, each after those that it depends on; else by id."""
         return self._views_in_order
 
     @cached_property
     def _views_in_order(self) -> tuple[View, ...]:
+        return tuple(view for view in self.defined_in_order() if isinstance(view, View))
+
+    def defined_in_order(self) -> tuple[View | PlainView, ...]:
+        """Return all views, plain ones too, each after those that it depends on; else by id."""
+        return self._defined_in_order
+
+    @cached_property
+    def _defined_in_order(self) -> tuple[View | PlainView, ...]:
         graph = {relation.id: _dependencies(relation) for relation in self.relations}
         sorter = TopologicalSorter(graph)
-        ordered: list[View] = []
+        ordered: list[View | PlainView] = []
         try:
             sorter.prepare()
         except CycleError as error:
@@ -161,7 +174,7 @@ class Catalog:
                     raise HeadraceError(
                         Code.CORRUPT, f"a view depends on relation {id_}, which does not exist"
                     )
-                if isinstance(relation, View):
+                if isinstance(relation, View | PlainView):
                     ordered.append(relation)
             sorter.done(*ready)
         return tuple(ordered)
@@ -174,7 +187,7 @@ class Catalog:
         """
         set_of: dict[RelationId, set[RelationId]] = {r.id: {r.id} for r in self.relations}
         for relation in self.relations:
-            for needed in _dependencies(relation):
+            for needed in relation.depends_on if isinstance(relation, View) else ():
                 here, there = set_of[relation.id], set_of[needed]
                 if here is there:
                     continue
@@ -188,7 +201,7 @@ class Catalog:
 
 
 def _dependencies(relation: Relation) -> tuple[RelationId, ...]:
-    return relation.depends_on if isinstance(relation, View) else ()
+    return relation.inputs if isinstance(relation, View | PlainView) else ()
 
 
 def _taken(other: Relation, relation: Relation, span: Span | None) -> HeadraceError:

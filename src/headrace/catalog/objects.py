@@ -88,6 +88,13 @@ class View:
     """The whole statement, for people."""
     circuit: str = ""
     """A digest of the circuit that keeps its state; empty where none was taken."""
+    through: tuple[RelationId, ...] = ()
+    """The plain views that the query names, directly or through others."""
+
+    @property
+    def inputs(self) -> tuple[RelationId, ...]:
+        """Everything that cannot be dropped before the view."""
+        return (*self.depends_on, *self.through)
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
@@ -98,6 +105,7 @@ class View:
             "key": list(self.key),
             "created_sql": self.created_sql,
             "circuit": self.circuit,
+            "through": list(self.through),
         }
 
     @classmethod
@@ -110,16 +118,63 @@ class View:
             key=tuple(value["key"]),
             created_sql=value["created_sql"],
             circuit=value.get("circuit", ""),
+            through=tuple(RelationId(id_) for id_ in value.get("through", ())),
         )
 
 
-Relation: TypeAlias = Stream | Table | View
+@dataclass(frozen=True, slots=True)
+class PlainView:
+    """A named query of which nothing is kept: it is part of every query that names it."""
+
+    kind: ClassVar[str] = "plain view"
+
+    id: RelationId
+    name: str
+    """Parts joined by dots, in lower case."""
+    schema: Schema
+    query: str
+    """Spark SQL, as written."""
+    depends_on: tuple[RelationId, ...]
+    """The streams, tables and materialized views that are read through it, each once."""
+    through: tuple[RelationId, ...] = ()
+    """The plain views that the query names, directly or through others."""
+    created_sql: str = ""
+    """The whole statement, for people."""
+
+    @property
+    def inputs(self) -> tuple[RelationId, ...]:
+        """Everything that cannot be dropped before the view."""
+        return (*self.depends_on, *self.through)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {
+            **_common(self),
+            "query": self.query,
+            "depends_on": list(self.depends_on),
+            "through": list(self.through),
+            "created_sql": self.created_sql,
+        }
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> PlainView:
+        """Return the view that :meth:`to_json` wrote."""
+        return cls(
+            *_common_of_json(value),
+            query=value["query"],
+            depends_on=tuple(RelationId(id_) for id_ in value["depends_on"]),
+            through=tuple(RelationId(id_) for id_ in value["through"]),
+            created_sql=value["created_sql"],
+        )
+
+
+Relation: TypeAlias = Stream | Table | View | PlainView
 
 
 def key_of(relation: Relation) -> tuple[str, ...]:
     """Return the columns by which a relation's rows are unique; empty where none are known."""
     match relation:
-        case Stream():
+        case Stream() | PlainView():
             return ()
         case Table():
             return relation.primary_key
@@ -141,6 +196,8 @@ def relation_of_json(value: dict[str, Any]) -> Relation:
                 return Table.of_json(value)
             case View.kind:
                 return View.of_json(value)
+            case PlainView.kind:
+                return PlainView.of_json(value)
             case kind:
                 raise HeadraceError(Code.CORRUPT, f'relation kind "{kind}" does not exist')
     except (KeyError, TypeError) as error:

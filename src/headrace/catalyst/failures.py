@@ -57,7 +57,7 @@ def _place(error: PySparkException, query: Span) -> Span:
     """Return the stretch of the query that Spark blames, or the whole of it."""
     contexts: list[Any] = []
     try:
-        contexts = [c for c in error.getQueryContext() if c.fragment()]
+        contexts = [c for c in error.getQueryContext() if c.fragment() and not c.objectName()]
     except Exception:  # noqa: BLE001  (some Spark errors have contexts that cannot be asked)
         contexts = []
     for context in contexts:

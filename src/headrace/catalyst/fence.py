@@ -185,12 +185,20 @@ def words(kind: str) -> str:
     return " ".join(spaced.split())
 
 
+def view_file(name: str) -> str:
+    """Return what stands for the file in the places of a plain view's text."""
+    return f'view "{name}"'
+
+
 def origin(node: Any, query: Span) -> Span:
     """Return where in the query a node was written, as far as Spark knows."""
     origin = node.origin()
     start, stop = origin.startIndex(), origin.stopIndex()
     if not (start.isDefined() and stop.isDefined()):
         return query
+    if origin.objectName().isDefined():
+        text = str(origin.sqlText().get())
+        return Span(text, start.get(), stop.get() + 1, view_file(origin.objectName().get()))
     begin, end = query.start + start.get(), query.start + stop.get() + 1
     if not query.start <= begin < end <= query.end:
         return query

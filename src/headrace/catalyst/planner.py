@@ -8,6 +8,7 @@ scripts, paths, reflection) never reaches its analyser.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +36,17 @@ from headrace.catalyst.fence import (
     nodes,
     origin,
     refused,
+    view_file,
     words,
 )
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import Scala, items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
-from headrace.sql import Rewritten, with_versions
+from headrace.sql import Rewritten, quote, with_versions
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -70,6 +72,7 @@ class Analysed:
     """A query that Spark has resolved: its columns, what it reads, and Catalyst's plans.
 
     ``names`` are all relations of the text, ``reads`` those that make a difference to its answer.
+    What is read through plain views counts as named; ``through`` are these views.
     ``clocked``: it has conditions on the clock.
     """
 
@@ -80,6 +83,7 @@ class Analysed:
     read: Rewritten
     """The text that Spark was given, which is where its plans have their places."""
     clocked: bool = False
+    through: tuple[RelationId, ...] = ()
 
     @property
     def text(self) -> str:
@@ -100,6 +104,8 @@ class Planner:
     """What is declared, by dotted name, as the owner keeps it."""
     scala: Scala = field(init=False)
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
+    _queries: dict[str, Rewritten] = field(default_factory=dict, init=False)
+    """What plain views stand for, by name."""
     _relations: dict[int, RelationId] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -135,17 +141,41 @@ class Planner:
         self._relations[leaf.rdd().id()] = relation
         frame.createOrReplaceTempView(f"`{name}`")
         self._names[name] = relation
+        self._queries.pop(name, None)
+
+    def define(self, relation: RelationId, name: str, query: str, columns: Sequence[str]) -> None:
+        """Make ``name`` stand for a query that was analysed before, with these columns."""
+        read = with_versions(Span(query, 0, len(query), view_file(name)), self.relations)
+        listed = ", ".join(quote(column) for column in columns)
+        self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({listed}) AS {read.text}")
+        self._names[name] = relation
+        self._queries[name] = read
 
     def forget(self, name: str) -> None:
         """Make ``name`` unknown again."""
         self._names.pop(name, None)
+        self._queries.pop(name, None)
         self.spark.catalog.dropTempView(name)
 
     def analyse(self, query: Span) -> Analysed:
         """Resolve the query at ``query``; refuse what lies outside the fence."""
         read = with_versions(query, self.relations)
-        with read.blaming_query():
+        with self._blaming(read):
             return self._analysed(read)
+
+    @contextmanager
+    def _blaming(self, read: Rewritten) -> Iterator[None]:
+        """Have errors point at the query, or the plain view's, in which the place was written."""
+        try:
+            with read.blaming_query():
+                yield
+        except HeadraceError as error:
+            for view in self._queries.values():
+                if error.span is None or error.span.file != view.query.file:
+                    continue
+                with view.blaming_query():
+                    raise
+            raise
 
     def _analysed(self, read: Rewritten) -> Analysed:
         query = read.span
@@ -180,7 +210,15 @@ class Planner:
             optimised,
             read,
             clocked,
+            self._plain_views(analysed),
         )
+
+    def _plain_views(self, plan: Any) -> tuple[RelationId, ...]:
+        """Return the plain views that stand in a plan."""
+        names = {
+            str(node.desc().identifier().table()) for node, kind in nodes(plan) if kind == "View"
+        }
+        return tuple(sorted(self._names[name] for name in names & self._queries.keys()))
 
     def _leaves(self, plan: Any) -> tuple[RelationId, ...]:
         """Return the relations of a plan, those in subqueries included."""
@@ -191,7 +229,7 @@ class Planner:
 
     def plan(self, analysed: Analysed) -> Plan:
         """Read the optimised plan as ours, or refuse the construct that is not maintained."""
-        with analysed.read.blaming_query():
+        with self._blaming(analysed.read):
             reader = Reader(
                 self.scala, self._relations, analysed.read.span, clocked=analysed.clocked
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headrace.catalog import Relation, Stream, Table, View
+from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.catalyst.planner import Analysed, Planner
 from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
@@ -60,7 +60,11 @@ class Engine:
     def declare(self, relation: Relation) -> None:
         """Make a relation known; for a view, after those that it is over."""
         with self.planning:
-            self.planner.declare(relation.id, relation.name, relation.schema)
+            if isinstance(relation, PlainView):
+                names = relation.schema.names
+                self.planner.define(relation.id, relation.name, relation.query, names)
+            else:
+                self.planner.declare(relation.id, relation.name, relation.schema)
             self._relations[relation.id] = relation
             self._by_name[relation.name] = relation
             if isinstance(relation, View):

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.catalog import Relation, Stream, Table, View
+from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
@@ -88,6 +88,10 @@ class Queries:
     def declare(self, relation: Relation) -> None:
         """Make a relation known, under its name, to both kinds of query."""
         self._relations[relation.name] = relation
+        if isinstance(relation, PlainView):
+            for session in (self._snapshots, self._canonical):
+                self._declare_text(session, relation)
+            return
         names = relation.schema.names
         leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
         contents = self._frame(self._snapshots, ContentsTask(leaf, names), relation.schema.spark)
@@ -136,13 +140,17 @@ class Queries:
 
     # -- canonical history -----------------------------------------------------------------
 
-    def _declare_canonical(self, relation: Relation) -> None:
+    def _declare_text(self, session: SparkSession, view: View | PlainView) -> None:
+        """Have a view's name stand for its query."""
+        columns = ", ".join(quote(name) for name in view.schema.names)
+        session.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW {quote(view.name)} ({columns}) "
+            f"AS {self._plain(view.query)}"
+        )
+
+    def _declare_canonical(self, relation: Stream | Table | View) -> None:
         if isinstance(relation, View):
-            columns = ", ".join(quote(name) for name in relation.schema.names)
-            self._canonical.sql(
-                f"CREATE OR REPLACE TEMPORARY VIEW {quote(relation.name)} ({columns}) "
-                f"AS {self._plain(relation.query)}"
-            )
+            self._declare_text(self._canonical, relation)
             return
         names = relation.schema.names
         leaf = LeafTask(relation.id, names, True, self.partitions, self.log)  # noqa: FBT003

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 from uuid import uuid4
 
-from headrace.catalog import Catalog, Stream, View
+from headrace.catalog import Catalog, Stream, Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, NewRun, OffsetRange, Read, RunKind
 from headrace.runtime.shares import NOTHING, arranged, log_share
@@ -172,7 +172,7 @@ class EpochLoop:
         return frozenset(
             r.id
             for r in self.catalog
-            if not isinstance(r, View) and (r.id in read or not isinstance(r, Stream))
+            if isinstance(r, Table) or (isinstance(r, Stream) and r.id in read)
         )
 
     def plan(self, poll: Poll) -> tuple[Stage, ...]:

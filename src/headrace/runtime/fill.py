@@ -66,7 +66,7 @@ class Fill:
             self.view.name,
             self.view.kind,
             self.view.to_json(),
-            self.view.depends_on,
+            self.view.inputs,
             tuple(NewArrangement(id_, a.to_json()) for id_, a in needs.arrangements.items()),
         )
         runs = tuple(new_run(id_, f, RunKind.MERGED) for id_ in files for f in files[id_])

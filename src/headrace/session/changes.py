@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.catalog import Relation, Stream, Table, View
+from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.ledger import LoadProgress, ProducerPosition
 from headrace.session.literals import plain_values
@@ -149,7 +149,7 @@ class Changes:
 
     def target_of(self, relation: Relation, span: Span | None = None) -> Stream | Table:
         """Return the relation, which must be one that can be written to."""
-        if isinstance(relation, View):
+        if isinstance(relation, View | PlainView):
             raise HeadraceError(
                 Code.INVALID,
                 f'view "{relation.name}" cannot be written to',

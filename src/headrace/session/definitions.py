@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from headrace.catalog import Relation, Stream, Table, View
+from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.session.instance import HIDDEN, Instance
@@ -17,6 +18,7 @@ from headrace.sql import (
     CreateStream,
     CreateTable,
     CreateTableAs,
+    CreateView,
     Drop,
     Name,
     ObjectKind,
@@ -26,6 +28,10 @@ from headrace.sql import (
 from headrace.types import Column, RelationId, Schema, require_key
 
 Report = Callable[[Progress], None]
+Creation: TypeAlias = (
+    CreateStream | CreateTable | CreateMaterializedView | CreateTableAs | CreateView
+)
+Definition: TypeAlias = Creation | Drop
 
 _BROKER_OPTIONS = (
     "connector",
@@ -46,6 +52,18 @@ class Definitions:
 
     instance: Instance
     progress: Report
+
+    def run(self, statement: Definition) -> str:
+        """Carry out a CREATE or DROP; return what it did."""
+        match statement:
+            case CreateStream() | CreateTable():
+                return self.create(statement)
+            case CreateMaterializedView() | CreateTableAs():
+                return self.create_view(statement)
+            case CreateView():
+                return self.create_plain(statement)
+            case Drop():
+                return self.drop(statement)
 
     def create(self, statement: CreateStream | CreateTable) -> str:
         """Create an empty stream or table."""
@@ -84,6 +102,28 @@ class Definitions:
         total = self._fill(view, replaced)
         rows = "row" if total == 1 else "rows"
         return f"created view {view.name} over {total:,} {rows}"
+
+    def create_plain(self, statement: CreateView) -> str:
+        """Name a query; nothing is kept of it."""
+        replaced = self._replaced(statement.name, statement)
+        if replaced is None:
+            return f'"{statement.name}" exists already'
+        engine, span = self.instance.engine, statement.query.span
+        with engine.planning:
+            analysed = engine.planner.analyse(span)
+        names = statement.columns or analysed.schema.names
+        _check_names(names, len(analysed.schema.names), span)
+        view = PlainView(
+            self.instance.ledger.reserve_relation(),
+            statement.name.dotted,
+            analysed.schema.renamed(tuple(names)),
+            span.source,
+            analysed.names,
+            analysed.through,
+            masked(statement.span.source),
+        )
+        self.instance.create(view, replaced)
+        return f"created {view.kind} {view.name}"
 
     def create_hidden(self, query: Query) -> View:
         """Create a view that goes with its reader."""
@@ -135,6 +175,7 @@ class Definitions:
             key,
             created_sql,
             digest(circuit),
+            analysed.through,
         )
 
     def drop(self, statement: Drop) -> str:
@@ -159,11 +200,7 @@ class Definitions:
         also = f" and {len(visible)} over it" if visible else ""
         return f"dropped {relation.kind} {relation.name}{also}"
 
-    def _replaced(
-        self,
-        name: Name,
-        statement: CreateStream | CreateTable | CreateMaterializedView | CreateTableAs,
-    ) -> tuple[RelationId, ...] | None:
+    def _replaced(self, name: Name, statement: Creation) -> tuple[RelationId, ...] | None:
         """Return what the new relation takes the place of; None where it need not be created."""
         existing = self.instance.catalog.find(name.dotted)
         if name.dotted.startswith(HIDDEN):
@@ -238,18 +275,26 @@ def _check_names(names: tuple[str, ...], count: int, span: Span) -> None:
         seen.add(name.lower())
 
 
+_WORDS = {
+    Stream: "STREAM",
+    Table: "TABLE",
+    View: "MATERIALIZED VIEW",
+    PlainView: "VIEW",
+}
+
+
 def _check_kind(relation: Relation, statement: Drop) -> None:
     kinds = {
         ObjectKind.STREAM: (Stream, View),
         ObjectKind.TABLE: (Table, View),
-        ObjectKind.VIEW: (View,),
+        ObjectKind.VIEW: (View, PlainView),
         ObjectKind.MATERIALIZED_VIEW: (View,),
     }
     if not isinstance(relation, kinds[statement.kind]):
         raise HeadraceError(
             Code.INVALID,
             f'"{relation.name}" is a {relation.kind}, not a {statement.kind}',
-            hint=f"Use DROP {relation.kind.upper()} {relation.name}.",
+            hint=f"Use DROP {_WORDS[type(relation)]} {relation.name}.",
             span=statement.name.span,
         )
 

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Catalog, Relation, Stream, Table, View, relation_of_json
+from headrace.catalog import Catalog, PlainView, Relation, Stream, Table, View, relation_of_json
 from headrace.circuit import rows_of
 from headrace.circuit.explain import digest
 from headrace.engine.lowering import table_layout
@@ -61,11 +61,12 @@ class Instance:
         stored = {record.id: dict(record.layout) for record in self.ledger.arrangements()}
         catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
         for relation in catalog:
-            if not isinstance(relation, View):
+            if not isinstance(relation, View | PlainView):
                 self._announce(relation)
-        for view in catalog.views_in_order():
+        for view in catalog.defined_in_order():
             self._announce(view)
-            self._check_stored(view, stored)
+            if isinstance(view, View):
+                self._check_stored(view, stored)
         self.loop.catalog = catalog
         hidden = [v.id for v in catalog.views_in_order() if v.name.startswith(HIDDEN)]
         if hidden:
@@ -100,8 +101,10 @@ class Instance:
 
     # -- the catalog -----------------------------------------------------------------------
 
-    def create(self, relation: Stream | Table, dropped: tuple[RelationId, ...] = ()) -> Epoch:
-        """Create an empty stream or table, in place of ``dropped``, in an epoch of its own."""
+    def create(
+        self, relation: Stream | Table | PlainView, dropped: tuple[RelationId, ...] = ()
+    ) -> Epoch:
+        """Create what has no contents yet, in place of ``dropped``, in an epoch of its own."""
         with self.loop.lock:
             catalog = self.catalog.without(dropped).with_(relation)
             gone = [self.catalog.by_id[id_] for id_ in dropped]
@@ -109,8 +112,9 @@ class Instance:
             if isinstance(relation, Table):
                 layout = table_layout(relation)
                 kept = (NewArrangement(rows_of(relation.id), layout.to_json()),)
+            inputs = relation.inputs if isinstance(relation, PlainView) else ()
             created = NewObject(
-                relation.id, relation.name, relation.kind, relation.to_json(), (), kept
+                relation.id, relation.name, relation.kind, relation.to_json(), inputs, kept
             )
             epoch = self.ledger.commit(
                 EpochCommit(
@@ -163,7 +167,7 @@ class Instance:
             return epoch
 
     def _withdraw(self, relations: list[Relation]) -> None:
-        order = {view.id: i for i, view in enumerate(self.catalog.views_in_order())}
+        order = {view.id: i for i, view in enumerate(self.catalog.defined_in_order())}
         for relation in sorted(relations, key=lambda r: -order.get(r.id, -1)):
             # A relation that replaced it may have its name by now.
             self.engine.forget(relation)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.catalog import Relation, Stream, Table, View, key_of
+from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.circuit import Circuit, rows_of
 from headrace.circuit.explain import explain, summary
-from headrace.errors import HeadraceError
+from headrace.errors import Code, HeadraceError
 from headrace.session.instance import HIDDEN, Instance
 from headrace.session.results import Progress, Result
 from headrace.sql import (
@@ -51,7 +51,9 @@ class Listings:
                 return self._relations(lambda r: isinstance(r, Stream))
             case Listing.TABLES:
                 return self._relations(lambda _: True)
-            case Listing.VIEWS | Listing.MATERIALIZED_VIEWS:
+            case Listing.VIEWS:
+                return self._relations(lambda r: isinstance(r, View | PlainView))
+            case Listing.MATERIALIZED_VIEWS:
                 return self._relations(lambda r: isinstance(r, View))
             case Listing.REJECTS:
                 return self._rejects(statement)
@@ -88,6 +90,13 @@ class Listings:
         views = [v for v in instance.catalog.views_in_order() if not v.name.startswith(HIDDEN)]
         if name is not None:
             relation = instance.catalog.resolve(name.dotted, name.span)
+            if isinstance(relation, PlainView):
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'plain view "{relation.name}" keeps nothing that could be verified',
+                    hint="VERIFY the materialized views over it, or VERIFY alone for all.",
+                    span=name.span,
+                )
             views = [view for view in views if view.id == relation.id]
         rows = []
         with instance.loop.lock:
@@ -130,7 +139,7 @@ class Listings:
                 relation.name,
                 relation.kind,
                 ", ".join(key_of(relation)),
-                "stopped" if relation.id in stopped else "running",
+                _state(relation, stopped),
             )
             for relation in self.instance.catalog
             if wanted(relation) and not relation.name.startswith(HIDDEN)
@@ -203,7 +212,7 @@ class Listings:
     def _details(self, relation: Relation) -> list[tuple[str, str]]:
         ledger = self.instance.ledger
         found = [("kind", relation.kind)]
-        if isinstance(relation, View):
+        if isinstance(relation, View | PlainView):
             found += [("query", relation.query), ("created by", relation.created_sql)]
         else:
             found.append(("changes in the log", f"{ledger.log_end(relation.id):,}"))
@@ -225,11 +234,12 @@ class Listings:
         engine, catalog = self.instance.engine, self.instance.catalog
         if isinstance(target, Name):
             relation = catalog.resolve(target.dotted, target.span)
-            if not isinstance(relation, View):
+            if not isinstance(relation, View | PlainView):
                 return [f"{relation.kind} {relation.name}: rows as they are logged"]
             from headrace.session.reading import whole_span  # noqa: PLC0415
 
-            span, existing = whole_span(relation.query), relation
+            span = whole_span(relation.query)
+            existing = relation if isinstance(relation, View) else None
         else:
             query = target if isinstance(target, Query) else target.query
             span, existing = query.span, None
@@ -273,6 +283,12 @@ class Listings:
         ]
         table = pa.Table.from_arrays(arrays, names=list(names))
         return Result(table, self.instance.ledger.last_epoch())
+
+
+def _state(relation: Relation, stopped: frozenset[RelationId]) -> str:
+    if relation.id in stopped:
+        return "stopped"
+    return "not kept" if isinstance(relation, PlainView) else "running"
 
 
 def _time(seconds: float) -> str:

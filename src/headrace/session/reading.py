@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalog import Relation, Stream, View
+from headrace.catalog import PlainView, Relation, Stream, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.serving import Contents
@@ -83,7 +83,7 @@ class Reading:
         """Answer without Spark where that is plainly the same; else None."""
         simple = simple_select(query.text)
         relation = None if simple is None else self.instance.catalog.find(simple.relation)
-        if simple is None or relation is None or isinstance(relation, Stream):
+        if simple is None or relation is None or isinstance(relation, Stream | PlainView):
             return None
         names = {name.lower(): name for name in relation.schema.names}
         if not all(column in names for column in (*simple.columns, *simple.equal)):

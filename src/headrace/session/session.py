@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import pyarrow as pa
 
-from headrace.catalog import key_of
+from headrace.catalog import Table, View, key_of
 from headrace.errors import Code, HeadraceError
 from headrace.serving import Change, Follower
 from headrace.session.changes import Changes
@@ -44,7 +44,6 @@ from headrace.types import Epoch, Offset, RelationId
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.catalog import View
     from headrace.ledger import ProducerPosition
     from headrace.session.instance import Instance
 
@@ -141,12 +140,15 @@ class Session:
             HeadraceError: with the place in the statement wherever there is one.
         """
         match statement:
-            case CreateStream() | CreateTable():
-                return self._done(self._definitions.create(statement))
-            case CreateMaterializedView() | CreateTableAs():
-                return self._done(self._definitions.create_view(statement))
-            case Drop():
-                return self._done(self._definitions.drop(statement))
+            case (
+                CreateStream()
+                | CreateTable()
+                | CreateMaterializedView()
+                | CreateTableAs()
+                | CreateView()
+                | Drop()
+            ):
+                return self._done(self._definitions.run(statement))
             case Insert() | Update() | Delete() | Truncate():
                 return self._change(statement)
             case Copy():
@@ -171,13 +173,6 @@ class Session:
                 return self._listings.verify(statement.name, self.report)
             case SetOption():
                 return self._set(statement)
-            case CreateView():
-                raise HeadraceError(
-                    Code.UNSUPPORTED,
-                    "CREATE VIEW is not supported",
-                    hint="Use CREATE MATERIALIZED VIEW: it is kept up to date.",
-                    span=statement.span,
-                )
             case _:
                 assert_never(statement)
 
@@ -195,7 +190,7 @@ class Session:
         simple = simple_select(query.text)
         found = None if simple is None else self.instance.catalog.find(simple.relation)
         plain = simple is not None and not simple.equal and not simple.columns
-        if plain and found is not None and found.kind != "stream":
+        if plain and isinstance(found, Table | View):
             return self._follow(found, None, after)
         view = self._definitions.create_hidden(query)
         return self._follow(view, view, after)
