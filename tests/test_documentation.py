@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from coverage_table import PAGE, page
+from headrace.cli.commands import COMMANDS
+from headrace.cli.statement_help import STATEMENTS as HELP_OF_STATEMENTS
 from headrace.settings import Settings
+from headrace.sql import parse_statement, split
+from headrace.sql.keywords import STATEMENTS
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,6 +34,25 @@ def test_the_examples_of_the_readme_run(tmp_path, spark, monkeypatch, capsys):
 @pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
 def test_every_setting_is_documented(name):
     assert f"| `{name}` |" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "command", [name for command in COMMANDS for name in (command.name, *command.aliases)]
+)
+def test_every_command_of_the_shell_is_documented(command):
+    assert f"`{command}`" in (ROOT / "docs/shell.md").read_text()
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_every_statement_has_help_in_the_shell(name):
+    assert any(title.split()[0] == name for title in HELP_OF_STATEMENTS)
+
+
+@pytest.mark.parametrize("name", HELP_OF_STATEMENTS)
+def test_the_examples_of_the_shells_help_are_statements(name):
+    (source,) = split(HELP_OF_STATEMENTS[name].example)
+    assert source.sql.upper().startswith(name)
+    parse_statement(source)
 
 
 def test_every_operator_documents_its_algebra_state_cost_and_nulls():

@@ -202,6 +202,10 @@ class Database:
         """Return the name and type of a relation's columns."""
         return [(c.name, c.sql) for c in self.instance.catalog.resolve(name).schema.columns]
 
+    def last_epoch(self) -> Epoch:
+        """Return the last epoch that was committed."""
+        return self.instance.ledger.last_epoch()
+
     def pending(self) -> int:
         """Return how many changes have arrived that no epoch has read yet."""
         return self.instance.loop.pending()

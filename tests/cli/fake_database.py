@@ -52,9 +52,12 @@ class FakeSubscription:
 class FakeDatabase:
     """Knows a few words as statements; anything else is done and said to be done."""
 
+    directory = "mill"
+
     def __init__(self, at_end: Callable[[], None] = lambda: None) -> None:
         self.ran: list[str] = []
         self.closed = False
+        self.ticks = 0
         self.answer = TOTALS
         self.verdicts = [("totals", 2, 0, "equal to batch")]
         self.at_end = at_end
@@ -94,6 +97,13 @@ class FakeDatabase:
                 self.waiting.set()
                 self._cancelled.wait(60)
                 raise HeadraceError(Code.UNAVAILABLE, "the statement was cancelled")
+            case "LONG":
+                return Result(pa.table({"n": pa.array(range(200))}), 7)
+            case "WIDE":
+                return Result(pa.table({f"column{i}": ["x" * 60] for i in range(4)}), 7)
+            case "TICK":
+                self.ticks += 1
+                return Result(pa.table({"ticks": [f"tick {self.ticks}"]}), 7)
             case "SAY":
                 return Result(None, 7, f"said: {source.sql}")
             case "LOAD":
@@ -111,6 +121,12 @@ class FakeDatabase:
 
     def columns(self, name: str) -> list[tuple[str, str]]:
         return {"totals": [("user", "string"), ("total sum", "bigint")]}.get(name, [])
+
+    def last_epoch(self) -> int:
+        return 7
+
+    def pending(self) -> int:
+        return 0
 
     def cancel(self) -> None:
         self._cancelled.set()

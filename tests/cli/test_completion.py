@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from headrace.cli.completion import Names, SqlCompleter
+from headrace.cli.completion import Names, ShellCompleter
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _COLUMNS = {"orders": ["user_id", "unit price"], "Users": ["user_id"], "odd name": []}
 
@@ -20,7 +25,7 @@ def _completed(text: str, *, cursor: int | None = None) -> list[str]:
     names = Names(lambda: _COLUMNS, columns)
     names.refresh()
     document = Document(text, cursor)
-    completer = SqlCompleter(names, [r"\d", r"\timing"])
+    completer = ShellCompleter(names)
     found = [c.text for c in completer.get_completions(document, CompleteEvent())]
     assert len(asked) == len(set(asked)), "columns are asked for once"
     return found
@@ -32,9 +37,29 @@ def test_keywords_keep_the_case_of_what_is_typed() -> None:
 
 
 def test_relations_come_before_keywords_and_are_quoted_where_they_must_be() -> None:
-    assert _completed("SELECT * FROM o") == ["`odd name`", "orders", "of", "on", "options", "or",
-                                             "order", "outer", "over"]  # fmt: skip
+    found = _completed("SELECT * FROM users WHERE o")
+    assert found == ["`odd name`", "orders", "of", "on", "options", "or", "order", "outer", "over"]
     assert _completed("SELECT * FROM us")[0] == "Users"
+
+
+def test_only_relations_are_offered_where_only_they_can_stand() -> None:
+    for before in ("SELECT * FROM o", "select 1 from users join o", "insert into o", "verify o"):
+        assert _completed(before) == ["`odd name`", "orders"], before
+
+
+def test_after_a_point_only_the_columns_of_that_relation_are_offered() -> None:
+    assert _completed("SELECT o. FROM orders o, Users u", cursor=9) == ["user_id", "`unit price`"]
+    assert _completed("SELECT 1 FROM orders AS o JOIN Users u ON u.us") == ["user_id"]
+    assert _completed("SELECT orders.uni FROM orders", cursor=17) == ["`unit price`"]
+
+
+def test_a_statement_begins_with_what_a_statement_can_begin_with() -> None:
+    assert _completed("de") == ["delete", "describe"]
+    assert _completed("SELECT 1; S") == ["SELECT", "SUBSCRIBE", "SHOW", "SET"]
+
+
+def test_columns_of_the_statement_before_are_not_offered() -> None:
+    assert "user_id" not in _completed("SELECT 1 FROM orders; SELECT u")
 
 
 def test_columns_are_those_of_the_relations_in_the_statement() -> None:
@@ -46,6 +71,13 @@ def test_without_a_word_only_names_are_offered() -> None:
     assert _completed("SELECT * FROM ") == ["Users", "`odd name`", "orders"]
 
 
-def test_commands_are_completed() -> None:
-    assert _completed("\\") == [r"\d", r"\timing"]
+def test_commands_and_what_follows_them_are_completed(tmp_path: Path) -> None:
+    assert {r"\d", r"\timing", r"\watch"} < set(_completed("\\"))
     assert _completed(r"\ti") == [r"\timing"]
+    assert _completed(r"\d o") == ["orders"]
+    assert _completed(r"\format js") == ["json"]
+    assert _completed(r"\h create t") == ["CREATE TABLE"]
+    assert _completed(r"\x ") == ["on", "off"]
+    assert _completed(r"SELECT 1 \wa") == [r"\watch"]
+    (tmp_path / "setup.sql").touch()
+    assert _completed(rf"\i {tmp_path}/se") == [f"{tmp_path}/setup.sql"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.formats import ChangeTable, Columns, csv_line, json_rows
+from headrace.cli.formats import ChangeTable, csv_line, json_rows
+from headrace.cli.tables import Columns
 from headrace.errors import HeadraceError
 from headrace.serving import Change
 
@@ -48,7 +49,7 @@ def test_changes_widen_their_columns_as_they_come() -> None:
     table = ChangeTable()
     first = table.lines([Change(9, "+I", 1, {"n": 5})])
     later = table.lines([Change(10, "-D", -1, {"n": 12345})])
-    assert [line for _, line in [*first, *later]] == [
+    assert [*first, *later] == [
         " epoch | op | n",
         "-------+----+---",
         "     9 | +I | 5",
@@ -58,4 +59,4 @@ def test_changes_widen_their_columns_as_they_come() -> None:
 
 def test_a_change_of_two_copies_is_two_lines() -> None:
     lines = ChangeTable().lines([Change(1, "+I", 2, {"n": 5})])
-    assert [op for op, _ in lines] == ["", "", "+I", "+I"]
+    assert len(lines) == 4

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.choices import Format, OnError
 from headrace.cli.connection import (
     Invocation,
     connect_to_headrace,
@@ -21,15 +24,16 @@ from headrace.cli.connection import (
     opened,
 )
 from headrace.cli.failures import keep_quiet, report
-from headrace.cli.formats import Format
 from headrace.cli.inputs import Input, read_input
 from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Abandoned, StatementThread
+from headrace.cli.surroundings import Surroundings
 from headrace.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headrace.cli.interpreter import Interpreter
     from headrace.cli.printer import Printer
     from headrace.database import Database
 
@@ -56,15 +60,24 @@ Exit codes: 0 done, 1 an error, 2 wrong usage, 130 Ctrl-C.
 
 _SQL_EXAMPLES = """\b
 Examples:
+  headrace --data mill sql                         a shell; \\? shows its commands
   headrace --data mill sql -f setup.sql -c "SELECT * FROM totals"
+  headrace --data mill sql -c "\\d" -c "\\d totals"
+  headrace --data mill sql --on-error continue -f many.sql
   headrace --data mill sql --format csv -c "SELECT * FROM totals" > totals.csv
   headrace --data mill sql --format json -c "SUBSCRIBE totals" | jq .row
 
 \b
 Formats:
-  table  aligned, for people; what statements did is said among the results
-  json   an object a line; decimals are strings, instants ISO 8601 in UTC
-  csv    RFC 4180 with a header; NULL is empty, empty text is ""
+  table     aligned, for people; what statements did is said among the results
+  vertical  a line per value, for people
+  markdown  a table of Markdown
+  json      an object a line; decimals are strings, instants ISO 8601 in UTC
+  csv       RFC 4180 with a header; NULL is empty, empty text is ""
+
+\b
+Exit codes: 0 done, 1 a statement failed, 2 wrong usage, 130 Ctrl-C.
+The shell heeds PAGER, VISUAL, EDITOR, NO_COLOR and HEADRACE_HISTORY (where it keeps statements).
 """
 
 
@@ -164,14 +177,14 @@ def _directory(context: click.Context) -> Path:
     return directory
 
 
-def _printer(form: str) -> Printer:
-    from headrace.cli.printer import Printer  # noqa: PLC0415  (--help does not wait for Arrow)
+def _printer(form: str, surroundings: Surroundings) -> Printer:
+    from headrace.cli.printer import Display, Printer  # noqa: PLC0415  (--help is quick)
 
     chosen = Format(form)
-    if chosen is not Format.TABLE and hasattr(sys.stdout, "reconfigure"):
+    if not chosen.for_people and hasattr(sys.stdout, "reconfigure"):
         # The formats for programs are UTF-8, and their line ends are as written, everywhere.
         sys.stdout.reconfigure(encoding="utf-8", newline="")
-    return Printer(chosen, sys.stdout, sys.stderr)
+    return Printer(Display(chosen), sys.stdout, sys.stderr, surroundings.colours)
 
 
 def _note(text: str) -> None:
@@ -214,14 +227,22 @@ def headrace() -> None:
     help="Run statements. May be repeated.",
 )
 @_format_option
+@click.option(
+    "--on-error",
+    type=click.Choice([choice.value for choice in OnError]),
+    default=OnError.STOP.value,
+    show_default=True,
+    help="What a script does when a statement fails; the exit code is 1 either way.",
+)
 @click.pass_context
-def sql(context: click.Context, form: str) -> None:
+def sql(context: click.Context, form: str, on_error: str) -> int:
     """Run SQL statements and show what they answer.
 
     Statements run one by one; the first that fails ends the script. With neither -f nor -c, a
     terminal gets a shell, and anything else on stdin is run as a script.
     """
-    from headrace.cli.statements import Statements  # noqa: PLC0415  (as above)
+    from headrace.cli.interpreter import Interpreter  # noqa: PLC0415  (as above)
+    from headrace.cli.statements import Statements  # noqa: PLC0415
 
     directory = _directory(context)
     invocation = context.ensure_object(Invocation)
@@ -229,17 +250,38 @@ def sql(context: click.Context, form: str) -> None:
     inputs = Input.given(context)
     shell = not inputs and sys.stdin.isatty()
     scripts = [read_input(given) for given in inputs or ([] if shell else [Input("-")])]
-    printer = _printer(form)
+    surroundings = Surroundings.of()
+    printer = _printer(form, surroundings)
     thread = StatementThread(_note)
     make_directory(directory, sys.stderr)
+    began = monotonic()
     with opened(directory, invocation, thread, sys.stderr) as database:
-        statements = Statements(database, thread, printer, sys.stderr)
+        seconds = monotonic() - began
+        interpreter = Interpreter(
+            Statements(database, thread, printer, sys.stderr),
+            surroundings,
+            OnError(on_error),
+            interactive=shell,
+            debug=invocation.debug,
+        )
         if shell:
             from headrace.cli.shell import Shell  # noqa: PLC0415  (scripts do not need it)
 
-            Shell(statements, directory, debug=invocation.debug).run()
-        for text, file in scripts:
-            statements.run(text, file)
+            printer.display.pager = surroundings.pager
+            Shell(interpreter).run(seconds)
+            return _DONE
+        _run(interpreter, scripts)
+    return _FAILED if interpreter.failed else _DONE
+
+
+def _run(interpreter: Interpreter, scripts: list[tuple[str, str | None]]) -> None:
+    r"""Run scripts in their order; ``\q`` ends the one that it stands in."""
+    from headrace.cli.commands import Quit  # noqa: PLC0415  (as above)
+
+    for text, file in scripts:
+        with suppress(Quit):
+            interpreter.run(text, file)
+    interpreter.statements.printer.redirect(None)
 
 
 @headrace.command()
@@ -257,7 +299,7 @@ def verify(context: click.Context, form: str, name: str | None) -> int:
     directory = _directory(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
-    printer = _printer(form)
+    printer = _printer(form, Surroundings.of())
     need_directory(directory)
     thread = StatementThread(_note)
     text = f"VERIFY {quote(name)}" if name else "VERIFY"

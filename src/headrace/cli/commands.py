@@ -1,107 +1,126 @@
-"""Commands of the shell: the lines that begin with a backslash."""
+r"""Commands of the shell: the lines that begin with a backslash."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from headrace.cli.formats import Format
+from headrace.cli import listings, running, switches
+from headrace.cli.statement_help import help_on
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from headrace.cli.statements import Statements
+    from headrace.cli.interpreter import Interpreter
 
 
 class Quit(Exception):  # noqa: N818  (it is a request)
-    r"""``\q`` was typed."""
+    r"""``\q`` was reached."""
 
 
-def run_command(line: str, statements: Statements) -> None:
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its name, what may follow it, what it does, and what runs it."""
+
+    name: str
+    arguments: str
+    does: str
+    run: Callable[[str, Interpreter], None]
+    aliases: tuple[str, ...] = ()
+
+
+def run_command(line: str, interpreter: Interpreter) -> None:
     """Run a command.
 
     Raises:
         Quit: the shell shall end.
         HeadraceError: ``invalid`` if there is no such command, or not with these words.
     """
-    word, _, rest = line.strip().partition(" ")
-    run = COMMANDS.get(word)
-    if run is None:
-        near = nearest(word, COMMANDS)
+    word, _, rest = line.strip().rstrip(";").rstrip().partition(" ")
+    command = _BY_NAME.get(word)
+    if command is None:
+        near = nearest(word, _BY_NAME)
         raise HeadraceError(
             Code.INVALID,
             f'command "{word}" does not exist',
             hint=f"Did you mean {near}?" if near else r"Type \? for the commands.",
         )
-    run(rest.strip().rstrip(";").strip(), statements)
+    command.run(rest.strip(), interpreter)
 
 
-def _quit(_: str, __: Statements) -> None:
+def _quit(_: str, __: Interpreter) -> None:
     raise Quit
 
 
-def _help(_: str, statements: Statements) -> None:
-    statements.printer.note(HELP)
+def _help(_: str, interpreter: Interpreter) -> None:
+    interpreter.statements.printer.note(HELP)
 
 
-def _describe(name: str, statements: Statements) -> None:
-    if name:
-        statements.run(f"DESCRIBE {name}")
-        return
-    found = statements.thread.call(statements.database.relations)
-    kinds, names = [kind for kind, _ in found], [name for _, name in found]
-    arrays = [pa.array(column, pa.string()) for column in (kinds, names)]
-    statements.printer.rows(pa.Table.from_arrays(arrays, names=["kind", "name"]))
+def _statement_help(words: str, interpreter: Interpreter) -> None:
+    interpreter.statements.printer.note(help_on(words))
 
 
-def _timing(word: str, statements: Statements) -> None:
-    printer = statements.printer
-    match word.lower():
-        case "":
-            printer.timing = not printer.timing
-        case "on" | "off":
-            printer.timing = word.lower() == "on"
-        case _:
-            raise HeadraceError(
-                Code.INVALID, f'timing "{word}" does not exist', hint="Type on or off."
-            )
-    printer.note(f"timing is {'on' if printer.timing else 'off'}")
-
-
-def _format(word: str, statements: Statements) -> None:
-    printer = statements.printer
-    if word:
-        try:
-            printer.form = Format(word.lower())
-        except ValueError as error:
-            raise HeadraceError(
-                Code.INVALID,
-                f'format "{word}" does not exist',
-                hint=f"Type one of {', '.join(Format)}.",
-            ) from error
-    printer.note(f"format is {printer.form}")
-
-
-COMMANDS: dict[str, Callable[[str, Statements], None]] = {
-    r"\?": _help,
-    r"\d": _describe,
-    r"\f": _format,
-    r"\q": _quit,
-    r"\timing": _timing,
+SECTIONS: dict[str, tuple[Command, ...]] = {
+    "Looking around": (
+        Command(r"\d", "[NAME|PATTERN]", "list relations, or describe one", listings.describe),
+        Command(r"\d+", "NAME", "describe one with its query and sizes", listings.describe_all),
+        Command(r"\dt", "[PATTERN]", "list tables", listings.tables),
+        Command(r"\ds", "[PATTERN]", "list streams", listings.streams),
+        Command(r"\dv", "[PATTERN]", "list views", listings.views),
+        Command(r"\df", "[PATTERN]", "list functions", listings.functions),
+        Command(r"\l", "", "say what is opened, and how fresh", listings.opened, (r"\conninfo",)),
+    ),
+    "Running": (
+        Command(r"\g", "", "run the statement before it, or the last one", running.go),
+        Command(r"\gx", "", "the same, expanded", running.go_expanded),
+        Command(r"\watch", "[SECONDS] [c=N]", "run it again and again, in place", running.watch),
+        Command(r"\e", "[FILE]", "edit the last statement, then run it", running.edit),
+        Command(r"\i", "FILE", "run a script", running.include),
+    ),
+    "Showing results": (
+        Command(
+            r"\format",
+            "[FORMAT]",
+            "table, vertical, markdown, json or csv",
+            switches.form,
+            (r"\f",),
+        ),
+        Command(r"\x", "[on|off]", "expanded display: a line per value", switches.expanded),
+        Command(r"\live", "[on|off]", "show followed rows in place, or changes", switches.live),
+        Command(r"\pager", "[on|off]", "page long results", switches.pager),
+        Command(r"\null", "[TEXT]", "how NULL is shown", switches.null),
+        Command(r"\timing", "[on|off]", "show elapsed times", switches.timing),
+        Command(r"\pset", "NAME [VALUE]", "set one of those by its name", switches.by_name),
+        Command(r"\o", "[FILE]", "write results to a file, or here again", switches.output),
+        Command(r"\echo", "[TEXT]", "write a line", switches.echo),
+    ),
+    "Help": (
+        Command(r"\?", "", "show this", _help),
+        Command(r"\h", "[STATEMENT]", "show how a statement is written", _statement_help),
+        Command(r"\q", "", "leave, as Ctrl-D, exit and quit do", _quit),
+    ),
 }
-"""Each command with what runs it, given the rest of the line."""
+"""All commands, as the help shows them."""
 
-HELP = r"""Statements may take several lines and end with a semicolon.
+COMMANDS: tuple[Command, ...] = tuple(c for section in SECTIONS.values() for c in section)
+_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
+NAMES: Sequence[str] = tuple(sorted(_BY_NAME))
 
-  \?             show this
-  \d             list streams, tables and views
-  \d NAME        describe one of them
-  \f FORMAT      write results as table, json or csv
-  \timing        switch elapsed times on or off
-  \q             leave, as Ctrl-D does
+_KEYS = (
+    ("Tab", "complete a keyword, a name or a column"),
+    ("Up, Ctrl-R", "earlier statements, search in them"),
+    ("Ctrl-C", "drop what is typed, or cancel the statement that runs"),
+)
 
-  Tab            complete a keyword, a name or a column
-  Up, Ctrl-R     earlier statements, search in them
-  Ctrl-C         drop what is typed, or cancel the statement that runs"""
+
+def _help_text() -> str:
+    lines = ["Statements may take several lines and end with a semicolon."]
+    for title, commands in SECTIONS.items():
+        lines += ["", title]
+        lines += [f"  {f'{c.name} {c.arguments}'.rstrip():<24}{c.does}" for c in commands]
+    lines += ["", "Keys", *(f"  {key:<24}{does}" for key, does in _KEYS)]
+    return "\n".join(lines)
+
+
+HELP = _help_text()

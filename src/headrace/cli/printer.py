@@ -2,145 +2,248 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-import pyarrow as pa
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from headrace.cli.choices import Format
 from headrace.cli.formats import (
     ChangeTable,
-    Columns,
-    Format,
+    change_cells,
     copies,
     csv_line,
     json_change,
     json_rows,
+    numeric,
 )
-from headrace.cli.values import NULL, cell_text, column_values, rows
+from headrace.cli.paint import Paint
+from headrace.cli.tables import (
+    Look,
+    aligned,
+    cells_of,
+    columns_of,
+    markdown_header,
+    markdown_line,
+    vertical,
+)
+from headrace.cli.terminal import page, size
+from headrace.cli.values import rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
 
     from headrace.serving import Change
+    from headrace.session import Freshness
 
 _CHUNK = 1000
-_STYLES = {"": "bold", "+I": "green", "+U": "cyan", "-U": "dim", "-D": "red"}
-_RIGHT = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+_CLOSING_LINES = 2
 
 
+@dataclass(slots=True)
+class Display:
+    r"""What the commands of the shell switch: how results are shown."""
+
+    form: Format = Format.TABLE
+    expanded: bool = False
+    timing: bool = True
+    live: bool = False
+    pager: tuple[str, ...] = ()
+    """The program for long results; none where it is empty."""
+    paged: bool = True
+    null: str = "NULL"
+
+    @property
+    def chosen(self) -> Format:
+        """The format of the next result: expanded tables are vertical."""
+        return Format.VERTICAL if self.expanded and self.form is Format.TABLE else self.form
+
+
+@dataclass(slots=True)
 class Printer:
     """Writes results to ``out`` and, in the formats for programs, all else to ``err``."""
 
-    def __init__(self, form: Format, out: TextIO, err: TextIO, *, timing: bool = True) -> None:
-        self.form = form
-        self.timing = timing
-        self._out = out
-        self._err = err
-        self._changes = ChangeTable()
-        self._changes_header = True
-        self._terminal = (
-            Console(file=out, highlight=False, markup=False, emoji=False) if out.isatty() else None
-        )
+    display: Display
+    out: TextIO
+    err: TextIO
+    colours: bool = True
+    _lines: list[str] | None = field(default=None, init=False)
+    _file: TextIO | None = field(default=None, init=False)
+    _changes: ChangeTable = field(default_factory=ChangeTable, init=False)
+    _first: bool = field(default=True, init=False)
+    _counted: int = field(default=0, init=False)
 
-    def rows(self, table: pa.Table, *, epoch: int | None = None, seconds: float = 0.0) -> None:
+    @property
+    def on_terminal(self) -> bool:
+        """Whether results go to a terminal now."""
+        return self._file is None and self.out.isatty()
+
+    @property
+    def look(self) -> Look:
+        """How tables look where they go to."""
+        if not self.on_terminal:
+            return Look(self.display.null)
+        return Look(self.display.null, Paint(self.colours), size()[0])
+
+    # -- where to --------------------------------------------------------------------------
+
+    def redirect(self, file: TextIO | None) -> None:
+        """Write results to a file from now on, in place of the one before; None ends that."""
+        if self._file is not None:
+            self._file.close()
+        self._file = file
+
+    @contextmanager
+    def collected(self) -> Iterator[list[str]]:
+        """Collect lines while a block runs, instead of writing them."""
+        lines = self._lines = []
+        try:
+            yield lines
+        finally:
+            self._lines = None
+
+    # -- what ------------------------------------------------------------------------------
+
+    def rows(
+        self,
+        table: pa.Table,
+        *,
+        epoch: int | None = None,
+        seconds: float | None = None,
+        freshness: Freshness | None = None,
+    ) -> None:
         """Write a table; on a terminal, how many rows they are and what they are of."""
-        match self.form:
+        cut = False
+        match self.display.chosen:
             case Format.JSON:
                 self._write(json_rows(table.column_names, rows(table)))
             case Format.CSV:
                 self._write([csv_line(table.column_names)])
                 self._write(csv_line(row) for row in rows(table))
+            case Format.MARKDOWN:
+                right = columns_of(table, self.look).right
+                self._write_lines(markdown_header(table.column_names, right))
+                null = self.display.null
+                self._write_lines(markdown_line(row, null) for row in cells_of(table))
+            case Format.VERTICAL:
+                lines = vertical(table.column_names, cells_of(table), self.look)
+                self._show(lines, self._closing(table, epoch, seconds, freshness))
             case Format.TABLE:
-                self._aligned(table)
-                self._closing(table.num_rows, epoch, seconds)
-        self._out.flush()
+                lines, cut = aligned(table, self.look)
+                note = r"; cut to the terminal: \x on shows all of it" if cut else ""
+                closing = self._closing(table, epoch, seconds, freshness, note)
+                if cut and self._is_long(lines):
+                    # The pager moves sideways.
+                    lines, _ = aligned(table, Look(self.display.null, self.look.paint))
+                self._show(lines, closing)
+        self._flush()
 
     def message(self, text: str, seconds: float | None = None) -> None:
         """Write what was done: among the results in tables, beside them in other formats."""
-        if self.form is not Format.TABLE:
+        if not self.display.chosen.for_people:
             self.note(text)
             return
-        elapsed = ""
-        if self._terminal and self.timing and seconds is not None:
-            elapsed = f" ({seconds:.3f} s)"
-        self._write([f"{text}{elapsed}\n"])
-        self._out.flush()
+        timed = self.on_terminal and self.display.timing and seconds is not None
+        self._write_lines([f"{text} ({seconds:.3f} s)" if timed else text])
+        self._flush()
+
+    def line(self, text: str) -> None:
+        """Write a line among the results, in any format."""
+        self._write_lines([text])
+        self._flush()
 
     def note(self, text: str) -> None:
         """Write what belongs to no result, beside the results."""
-        self._err.write(f"{text}\n")
-        self._err.flush()
+        self.err.write(f"{text}\n")
+        self.err.flush()
 
     def waiting(self) -> None:
         """Begin the changes of another answer; on a terminal, say how to end them."""
-        self._changes = ChangeTable()
-        self._changes_header = True
-        if self._terminal and self.form is Format.TABLE:
-            self._terminal.print("changes as they come; Ctrl-C ends them", style="dim")
+        self._changes = ChangeTable(self.look)
+        self._first, self._counted = True, 0
+        if self.on_terminal and self.display.chosen.for_people:
+            hint = r"changes as they come; Ctrl-C ends them, \live on shows the rows instead"
+            self._write_lines([self.look.paint(hint, "dim")])
+            self._flush()
 
     def changes(self, changes: Sequence[Change]) -> None:
         """Write more changes of the answer."""
         if not changes:
             return
-        match self.form:
+        copied = [change for change in changes for _ in range(copies(change))]
+        names = ["epoch", "op", *changes[0].row]
+        match self.display.chosen:
             case Format.JSON:
-                self._write(json_change(c) for c in changes for _ in range(copies(c)))
+                self._write(map(json_change, copied))
             case Format.CSV:
-                if self._changes_header:
-                    self._write([csv_line(["epoch", "op", *changes[0].row])])
-                self._write(
-                    csv_line([c.epoch, c.operation, *c.row.values()])
-                    for c in changes
-                    for _ in range(copies(c))
-                )
+                if self._first:
+                    self._write([csv_line(names)])
+                self._write(csv_line([c.epoch, c.operation, *c.row.values()]) for c in copied)
+            case Format.MARKDOWN:
+                if self._first:
+                    self._write_lines(markdown_header(names, [True, False, *numeric(changes)]))
+                null = self.display.null
+                self._write_lines(markdown_line(change_cells(c), null) for c in copied)
+            case Format.VERTICAL:
+                cells = map(change_cells, copied)
+                self._write_lines(vertical(names, cells, self.look, self._counted + 1))
+                self._counted += len(copied)
             case Format.TABLE:
-                for operation, line in self._changes.lines(changes):
-                    self._styled(line, _STYLES.get(operation, ""))
-        self._changes_header = False
-        self._out.flush()
+                self._write_lines(self._changes.lines(changes))
+        self._first = False
+        self._flush()
 
-    def _aligned(self, table: pa.Table) -> None:
-        names = [cell_text(name) for name in table.column_names]
-        right = [any(check(kind) for check in _RIGHT) for kind in table.schema.types]
-        if self._terminal:
-            self._terminal.print(_rich_table(names, right, table))
-            return
-        cells = [list(map(cell_text, row)) for row in rows(table)]
-        columns = Columns(names, right)
-        columns.fit(cells)
-        self._write(f"{line}\n" for line in columns.header())
-        self._write(f"{line}\n" for row in cells for line in columns.lines(row))
+    # -- pieces ----------------------------------------------------------------------------
 
-    def _closing(self, count: int, epoch: int | None, seconds: float) -> None:
-        if self._terminal is None:
-            return
-        facts = [f"epoch {epoch}"] if epoch is not None else []
-        if self.timing:
+    def _closing(
+        self,
+        table: pa.Table,
+        epoch: int | None,
+        seconds: float | None,
+        freshness: Freshness | None,
+        note: str = "",
+    ) -> list[str]:
+        """Return the quiet line under a result: rows, epoch, freshness, time."""
+        if not self.on_terminal:
+            return []
+        facts = [] if epoch is None else [f"epoch {epoch}"]
+        if freshness is not None and freshness.committed_at:
+            behind = freshness.pending
+            facts.append(f"{behind:,} changes behind" if behind else "up to date")
+        if self.display.timing and seconds is not None:
             facts.append(f"{seconds:.3f} s")
+        count = table.num_rows
         counted = "1 row" if count == 1 else f"{count:,} rows"
-        self._styled(counted + (f" ({', '.join(facts)})" if facts else ""), "dim")
+        text = counted + (f" ({', '.join(facts)})" if facts else "") + note
+        return [self.look.paint(text, "dim")]
 
-    def _styled(self, line: str, style: str) -> None:
-        if self._terminal:
-            self._terminal.print(Text(line, style=style), soft_wrap=True)
-        else:
-            self._out.write(f"{line}\n")
+    def _is_long(self, lines: Sequence[str]) -> bool:
+        display = self.display
+        paged = bool(display.paged and display.pager and self._lines is None and self.on_terminal)
+        return paged and len(lines) + _CLOSING_LINES > size()[1]
 
-    def _write(self, lines: Iterable[str]) -> None:
-        remaining = iter(lines)
+    def _show(self, lines: Sequence[str], closing: Sequence[str]) -> None:
+        """Write the lines of a result; through the pager where they are too many."""
+        whole = [*lines, *closing]
+        if not self._is_long(lines) or not page("\n".join(whole) + "\n", self.display.pager):
+            self._write_lines(whole)
+
+    def _write_lines(self, lines: Iterable[str]) -> None:
+        if self._lines is not None:
+            self._lines.extend(lines)
+            return
+        self._write(f"{line}\n" for line in lines)
+
+    def _write(self, texts: Iterable[str]) -> None:
+        if self._lines is not None:
+            self._lines.extend(text.rstrip("\r\n") for text in texts)
+            return
+        stream = self._file or self.out
+        remaining = iter(texts)
         while chunk := list(islice(remaining, _CHUNK)):
-            self._out.write("".join(chunk))
+            stream.write("".join(chunk))
 
-
-def _rich_table(names: list[str], right: list[bool], table: pa.Table) -> Table:
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for name, at_right in zip(names, right, strict=True):
-        shown.add_column(Text(name), justify="right" if at_right else "left", overflow="fold")
-    columns: list[list[Any]] = [column_values(column.combine_chunks()) for column in table.columns]
-    for row in zip(*columns, strict=True):
-        shown.add_row(*(Text(NULL, style="dim") if v is None else Text(cell_text(v)) for v in row))
-    return shown
+    def _flush(self) -> None:
+        (self._file or self.out).flush()

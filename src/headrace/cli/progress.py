@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Self, TextIO
 
 from rich.console import Console
@@ -10,59 +13,119 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
     from headrace.session import Progress
 
 
-def status(text: str, stream: TextIO) -> AbstractContextManager[object]:
-    """Show a line while a block runs, if the stream is a terminal."""
+_PATIENCE_SECONDS = 0.7
+"""After how long it is said that a statement runs, and a rate means something."""
+
+
+@contextmanager
+def status(text: str, stream: TextIO) -> Iterator[None]:
+    """Show a line and for how long while a block runs, if the stream is a terminal."""
     if not stream.isatty():
-        return ProgressBar(stream)
-    return Console(file=stream).status(text)
+        yield
+        return
+    with _spinner(stream) as bars:
+        bars.add_task(text, total=None)
+        yield
 
 
 class ProgressBar:
-    """Shows progress while a block runs: nothing until some is reported, nothing afterwards."""
+    """Shows progress while a block runs: nothing at first, nothing afterwards.
 
-    def __init__(self, stream: TextIO) -> None:
+    Where nothing is reported for a moment, that something runs is shown, and for how long.
+    """
+
+    def __init__(self, stream: TextIO, *, shown: bool = True) -> None:
         self._stream = stream
+        self._shown = shown and stream.isatty()
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._changing = threading.Lock()
+        self._patience: threading.Timer | None = None
+        self._began = 0.0
 
     def update(self, progress: Progress) -> None:
         """Show the latest report; may be called from another thread."""
-        if not self._stream.isatty():
+        if not self._shown:
             return
-        if self._bars is None:
-            self._bars = _bars(self._stream)
-            self._bars.start()
-        task = self._tasks.get(progress.what)
-        if task is None:
-            task = self._tasks[progress.what] = self._bars.add_task(progress.what, count="")
-        self._bars.update(
-            task, completed=progress.done, total=progress.total, count=count_text(progress)
-        )
+        with self._changing:
+            if self._patience is None:
+                return
+            self._patience.cancel()
+            task = self._tasks.get(progress.what)
+            if task is None:
+                bars = self._start(_bars(self._stream))
+                task = self._tasks[progress.what] = bars.add_task(progress.what, count="")
+            if self._bars is not None:
+                shown = count_text(progress, monotonic() - self._began)
+                self._bars.update(task, completed=progress.done, total=progress.total, count=shown)
 
     def __enter__(self) -> Self:
+        if self._shown:
+            self._began = monotonic()
+            self._patience = threading.Timer(_PATIENCE_SECONDS, self._show_that_it_runs)
+            self._patience.daemon = True
+            self._patience.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        bars, self._bars = self._bars, None
-        self._tasks = {}
+        with self._changing:
+            if self._patience is not None:
+                self._patience.cancel()
+            self._patience = None
+            bars, self._bars = self._bars, None
+            self._tasks = {}
         if bars is not None:
             bars.stop()
 
+    def _show_that_it_runs(self) -> None:
+        with self._changing:
+            if self._patience is not None and self._bars is None:
+                self._start(_spinner(self._stream)).add_task("running; Ctrl-C cancels")
 
-def count_text(progress: Progress) -> str:
-    """Return how much is done, such as ``1,200 of 3,000 rows, 2 rejected``."""
+    def _start(self, bars: Bars) -> Bars:
+        """Begin to show bars; those that only said that something runs give way."""
+        if self._tasks and self._bars is not None:
+            return self._bars
+        if self._bars is not None:
+            self._bars.stop()
+        self._bars = bars
+        bars.start()
+        return bars
+
+
+def count_text(progress: Progress, seconds: float = 0.0) -> str:
+    """Return how much is done, such as ``1,200 of 3,000 rows, 2 rejected``.
+
+    After some ``seconds`` the rate follows, and where the total is known how long it still takes.
+    """
     measured = decimal if progress.unit == "bytes" else "{:,}".format
     done = measured(progress.done)
     if progress.total is not None:
         done += f" of {measured(progress.total)}"
     if progress.unit != "bytes":
         done += f" {progress.unit}"
-    return f"{done}, {progress.rejected:,} rejected" if progress.rejected else done
+    if progress.rejected:
+        done += f", {progress.rejected:,} rejected"
+    if seconds < _PATIENCE_SECONDS or progress.done <= 0:
+        return done
+    rate = progress.done / seconds
+    unit = "/s" if progress.unit == "bytes" else f" {progress.unit}/s"
+    done += f", {measured(int(rate))}{unit}"
+    if progress.total is None or progress.done >= progress.total:
+        return done
+    return f"{done}, {_clock((progress.total - progress.done) / rate)} left"
+
+
+def _clock(seconds: float) -> str:
+    """Return a duration such as ``0:05`` or ``1:02:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _bars(stream: TextIO) -> Bars:
@@ -71,6 +134,16 @@ def _bars(stream: TextIO) -> Bars:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         TextColumn("{task.fields[count]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(file=stream),
+        transient=True,
+    )
+
+
+def _spinner(stream: TextIO) -> Bars:
+    return Bars(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
         console=Console(file=stream),
         transient=True,

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.lexers import PygmentsLexer
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import style_from_pygments_cls
-from pygments.lexers.sql import SqlLexer  # type: ignore[import-untyped]
 from pygments.styles import get_style_by_name  # type: ignore[import-untyped]
 
-from headrace.cli.commands import COMMANDS, Quit, run_command
-from headrace.cli.completion import Names, SqlCompleter
+from headrace.cli.commands import Quit
+from headrace.cli.completion import Names, ShellCompleter
 from headrace.cli.failures import report
+from headrace.cli.highlighting import StatementLexer
+from headrace.cli.pieces import BARE, complete
 from headrace.cli.statement_thread import Abandoned, Interrupted, let_finish
+from headrace.cli.welcome import welcome
 from headrace.errors import HeadraceError, masked
-from headrace.sql import split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,55 +29,51 @@ if TYPE_CHECKING:
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
 
-    from headrace.cli.statements import Statements
+    from headrace.cli.interpreter import Interpreter
 
 _PROMPT = "headrace> "
 _CONTINUED = "      ... "
-_HISTORY = "shell-history"
-_BARE = {"exit": r"\q", "quit": r"\q", "help": r"\?"}
+_HOW_TO_LEAVE = r"Type \q or press Ctrl-D to leave."
 
 
 class Shell:
     """Reads statements and commands; errors and Ctrl-C end a statement, never the shell."""
 
     def __init__(
-        self,
-        statements: Statements,
-        directory: Path,
-        *,
-        debug: bool = False,
-        terminal: tuple[Input, Output] | None = None,
+        self, interpreter: Interpreter, *, terminal: tuple[Input, Output] | None = None
     ) -> None:
-        self._statements = statements
-        self._directory = directory
-        self._debug = debug
+        self._interpreter = interpreter
+        self._statements = interpreter.statements
         self._names = Names(self._relations, self._columns)
         given, shown = terminal or (None, create_output(always_prefer_tty=True))
         self._session: PromptSession[str] = PromptSession(
             _PROMPT,
             multiline=Condition(lambda: not complete(self._session.default_buffer.text)),
             prompt_continuation=_CONTINUED,
-            lexer=PygmentsLexer(SqlLexer),
+            lexer=PygmentsLexer(StatementLexer),
             style=style_from_pygments_cls(get_style_by_name("default")),
             include_default_pygments_style=False,
-            completer=SqlCompleter(self._names, tuple(COMMANDS)),
+            completer=ShellCompleter(self._names),
             complete_while_typing=False,
-            history=_private_history(directory),
+            history=_private_history(interpreter.surroundings.history),
+            enable_open_in_editor=False,
             input=given,
             output=shown,
         )
 
-    def run(self) -> None:
-        r"""Read and run until Ctrl-D or ``\q``."""
-        note = self._statements.printer.note
-        note(f'headrace {version("headrace")}, data directory "{self._directory}"')
-        note(r"Statements end with a semicolon. \? shows the commands, \q or Ctrl-D leaves.")
+    def run(self, seconds: float = 0.0) -> None:
+        r"""Read and run until Ctrl-D or ``\q``; opening the database took so many seconds."""
+        lines = self._statements.thread.call(
+            lambda: welcome(self._statements.database, seconds), let_finish
+        )
+        self._note("\n".join(lines))
         self._refresh()
         while True:
             try:
-                text = self._session.prompt().strip()
-                self._answer(_BARE.get(text.lower(), text))
-                self._refresh()
+                text = self._read()
+                if text:
+                    self._answer(BARE.get(text.lower(), text))
+                    self._refresh()
             except Abandoned:
                 raise
             except KeyboardInterrupt:
@@ -86,22 +81,32 @@ class Shell:
             except (EOFError, Quit):
                 return
 
+    def _read(self) -> str:
+        """Return what is typed; Ctrl-C drops it, and with nothing typed tells how to leave."""
+        typed, self._interpreter.typed = self._interpreter.typed, ""
+        try:
+            return self._session.prompt(default=typed).strip()
+        except KeyboardInterrupt:
+            if not self._session.default_buffer.text:
+                self._note(_HOW_TO_LEAVE)
+            return ""
+
     def _answer(self, text: str) -> None:
         try:
-            if text.startswith("\\"):
-                run_command(text, self._statements)
-            elif text:
-                self._statements.run(text)
+            self._interpreter.run(text)
         except (Abandoned, Quit):
             raise
         except KeyboardInterrupt as interrupt:
             self._note_interrupt(interrupt)
         except Exception as error:  # noqa: BLE001  (the shell goes on)
-            report(error, sys.stderr, debug=self._debug)
+            report(error, self._statements.err, debug=self._interpreter.debug)
+
+    def _note(self, text: str) -> None:
+        self._statements.printer.note(text)
 
     def _note_interrupt(self, interrupt: KeyboardInterrupt) -> None:
         finished = isinstance(interrupt, Interrupted) and interrupt.finished
-        self._statements.printer.note(
+        self._note(
             "stopped; the statement had finished before it could be cancelled"
             if finished
             else "stopped"
@@ -126,19 +131,6 @@ class Shell:
             return []
 
 
-@lru_cache(maxsize=1)
-def complete(text: str) -> bool:
-    """Say whether Enter runs the text: a command, nothing, or statements that all end."""
-    stripped = text.strip()
-    if not stripped or stripped.startswith("\\") or stripped.lower() in _BARE:
-        return True
-    try:
-        pieces = split(text)
-    except HeadraceError:  # a string or comment that is still open
-        return False
-    return not pieces or pieces[-1].terminated
-
-
 class _PrivateHistory(FileHistory):
     """Statements of earlier sessions, without the secrets that stood in them."""
 
@@ -146,7 +138,13 @@ class _PrivateHistory(FileHistory):
         super().store_string(masked(string))
 
 
-def _private_history(directory: Path) -> FileHistory:
-    path = directory / _HISTORY
-    path.touch(mode=0o600)
+def _private_history(path: Path) -> History:
+    """Return the user's history, in a file that only they can read; where it cannot be, none."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.open("a").close()
+    except OSError as error:
+        sys.stderr.write(f'statements are not remembered in "{path}": {error.strerror}\n')
+        return InMemoryHistory()
     return _PrivateHistory(str(path))

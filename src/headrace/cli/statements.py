@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, TextIO
 
+from headrace.cli.live import LiveTable
 from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Interrupted, let_finish
+from headrace.cli.terminal import Place, keys_unseen, size
+from headrace.errors import Code, HeadraceError
 from headrace.session import Result
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.cli.printer import Printer
     from headrace.cli.statement_thread import StatementThread
     from headrace.database import Database
+    from headrace.serving import Change
     from headrace.session import Subscription
 
 _POLL_SECONDS = 0.5
@@ -31,14 +35,17 @@ class Statements:
     printer: Printer
     err: TextIO
 
-    def run(self, text: str, file: str | None = None) -> None:
+    def run(self, text: str, file: str | None = None, *, once: bool = True) -> None:
         """Run a script and show each result as it comes.
+
+        Statements that are run again and again (``once`` is false) show no progress, and none
+        of them follows changes.
 
         Raises:
             HeadraceError: by the first statement that fails; those before it stand.
             KeyboardInterrupt: Ctrl-C was pressed; the rest of the script has not run.
         """
-        bar = ProgressBar(self.err)
+        bar = ProgressBar(self.err, shown=once)
         script: Iterator[Result | Subscription] | None = None
 
         def following() -> Result | Subscription | None:
@@ -59,8 +66,15 @@ class Statements:
                 return
             if isinstance(answer, Result):
                 self._show(answer, monotonic() - started)
-            else:
+            elif once:
                 self._follow(answer)
+            else:
+                self.thread.call(answer.close, let_finish)
+                raise HeadraceError(
+                    Code.INVALID,
+                    "changes that are followed cannot be watched",
+                    hint=r"They come by themselves: run the statement alone, with \live on.",
+                )
 
     def _show_finished(self, answer: Result | Subscription | None, started: float) -> None:
         """Show what was answered although Ctrl-C was pressed, as it cannot be undone."""
@@ -71,16 +85,33 @@ class Statements:
 
     def _show(self, result: Result, seconds: float) -> None:
         if result.kind == "rows":
-            self.printer.rows(result.to_arrow(), epoch=result.epoch, seconds=seconds)
+            self.printer.rows(
+                result.to_arrow(), epoch=result.epoch, seconds=seconds, freshness=result.freshness
+            )
         elif result.message:
             self.printer.message(result.message, seconds)
 
     def _follow(self, subscription: Subscription) -> None:
         """Show changes as they come, by whole epochs, until Ctrl-C."""
-        self.printer.waiting()
+        printer = self.printer
         try:
-            while True:
-                changes = self.thread.call(lambda: subscription.poll(_POLL_SECONDS), let_finish)
-                self.printer.changes(changes or [])
+            if printer.display.live and printer.display.chosen.for_people and printer.on_terminal:
+                self._redraw(subscription)
+            else:
+                printer.waiting()
+                while True:
+                    printer.changes(self._changes(subscription))
         finally:
             self.thread.call(subscription.close, let_finish)
+
+    def _redraw(self, subscription: Subscription) -> None:
+        table, place = LiveTable(subscription.columns), Place(self.printer.out)
+        with keys_unseen():
+            while True:
+                place.draw(table.lines(self.printer.look, size()[1] - 1))
+                while not (changes := self._changes(subscription)):
+                    pass
+                table.apply(changes)
+
+    def _changes(self, subscription: Subscription) -> list[Change]:
+        return self.thread.call(lambda: subscription.poll(_POLL_SECONDS), let_finish) or []

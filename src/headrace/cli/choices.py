@@ -1,0 +1,27 @@
+"""What the user chooses between, on the command line and in the shell."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Format(StrEnum):
+    """How results are written."""
+
+    TABLE = "table"
+    VERTICAL = "vertical"
+    MARKDOWN = "markdown"
+    JSON = "json"
+    CSV = "csv"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether notes may stand among the results."""
+        return self in (Format.TABLE, Format.VERTICAL)
+
+
+class OnError(StrEnum):
+    """What a script does when a statement fails; the exit code says so either way."""
+
+    STOP = "stop"
+    CONTINUE = "continue"

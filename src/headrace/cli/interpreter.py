@@ -1,0 +1,149 @@
+r"""Running a script, or a line typed at the shell: its statements, and its ``\`` commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from headrace.cli.choices import OnError
+from headrace.cli.commands import run_command
+from headrace.cli.failures import report
+from headrace.cli.pieces import CommandPiece, SqlPiece, ends, pieces
+from headrace.errors import Code, HeadraceError, Span
+from headrace.sql import split
+
+if TYPE_CHECKING:
+    from headrace.cli.statements import Statements
+    from headrace.cli.surroundings import Surroundings
+
+_DEEPEST = 16
+
+
+@dataclass(slots=True)
+class Interpreter:
+    """Runs text against one database; remembers what its commands refer to."""
+
+    statements: Statements
+    surroundings: Surroundings
+    on_error: OnError = OnError.STOP
+    interactive: bool = False
+    debug: bool = False
+    failed: bool = False
+    """Whether a statement has failed and was passed over."""
+    last: str = ""
+    r"""The statements that ran last: what ``\g``, ``\e`` and ``\watch`` mean."""
+    before: str = ""
+    """The unfinished statement that the command at hand stands behind; it may take it."""
+    typed: str = ""
+    """What shall stand at the next prompt."""
+    _depth: int = field(default=0, init=False)
+
+    def run(self, text: str, file: str | None = None) -> None:
+        r"""Run a script.
+
+        Raises:
+            HeadraceError: by the first statement or command that fails, unless all shall run.
+            Quit: ``\q`` was reached.
+            KeyboardInterrupt: Ctrl-C was pressed; the rest has not run.
+        """
+        found = pieces(text)
+        for piece, following in zip(found, [*found[1:], None], strict=True):
+            match piece:
+                case SqlPiece():
+                    sql = text[piece.start : piece.end]
+                    if isinstance(following, CommandPiece) and not ends(sql):
+                        self.before = sql.strip()
+                    else:
+                        self._run_sql(text, piece, file)
+                case CommandPiece():
+                    self._run_command(text[piece.start : piece.end])
+                case _:
+                    assert_never(piece)
+
+    def run_file(self, name: str) -> None:
+        """Run the script in a file, as part of what runs now.
+
+        Raises:
+            HeadraceError: ``invalid`` also where it cannot be read or includes itself.
+        """
+        from headrace.cli.inputs import Input, read_input  # noqa: PLC0415  (needs click)
+
+        if self._depth >= _DEEPEST:
+            raise HeadraceError(
+                Code.INVALID, f'script "{name}" is included too deep', hint="Does it run itself?"
+            )
+        script, path = read_input(Input(file=str(Path(name).expanduser())))
+        self._depth += 1
+        try:
+            self.run(script, path)
+        finally:
+            self._depth -= 1
+
+    def run_again(self, sql: str, *, once: bool = True) -> None:
+        """Run statements that a command asks for, and remember them."""
+        self.last = sql
+        self.statements.run(sql, once=once)
+
+    def asked(self) -> str:
+        """Return the statement before the command, else the last one that ran.
+
+        Raises:
+            HeadraceError: ``invalid`` if there is none.
+        """
+        sql, self.before = self.before or self.last, ""
+        if not sql:
+            raise HeadraceError(Code.INVALID, "there is no statement to run yet")
+        return sql
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _run_sql(self, text: str, piece: SqlPiece, file: str | None) -> None:
+        sql = text[piece.start : piece.end]
+        self.last = sql.strip()
+        if self.on_error is OnError.STOP:
+            self._run_part(text, piece, file)
+            return
+        for source in split(sql):
+            part = SqlPiece(piece.start + source.start, piece.start + source.end)
+            try:
+                self._run_part(text, part, file)
+            except HeadraceError as error:
+                self._pass_over(error)
+
+    def _run_part(self, text: str, part: SqlPiece, file: str | None) -> None:
+        """Run a part of a text, with errors placed in the whole of it."""
+        sql = text[part.start : part.end]
+        try:
+            self.statements.run(sql, file)
+        except HeadraceError as error:
+            span = error.span
+            if span is None or span.text != sql or not part.start:
+                raise
+            moved = Span(text, span.start + part.start, span.end + part.start, file)
+            raise HeadraceError(
+                error.code, error.primary, error.detail, error.hint, moved
+            ) from error
+
+    def _run_command(self, line: str) -> None:
+        try:
+            run_command(line, self)
+            self._need_its_end(line)
+        except HeadraceError as error:
+            if self.on_error is OnError.STOP:
+                raise
+            self._pass_over(error)
+        finally:
+            self.typed, self.before = self.typed or self.before, ""
+
+    def _need_its_end(self, line: str) -> None:
+        if self.before and not self.interactive:
+            raise HeadraceError(
+                Code.INVALID,
+                f"the statement before {line.split(maxsplit=1)[0]} does not end",
+                hint="End it with a semicolon.",
+            )
+
+    def _pass_over(self, error: HeadraceError) -> None:
+        self.failed = True
+        report(error, self.statements.err, debug=self.debug)

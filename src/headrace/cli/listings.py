@@ -1,0 +1,104 @@
+r"""The commands that look around: ``\d`` and its like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.cli.statement_thread import let_finish
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.cli.interpreter import Interpreter
+    from headrace.database import Database
+
+_WILD = ("*", "?")
+
+
+def describe(words: str, interpreter: Interpreter) -> None:
+    """Describe the relation of that name, or list those of a pattern, or all."""
+    if words and not any(mark in words for mark in _WILD):
+        interpreter.statements.run(f"DESCRIBE {words}")
+    else:
+        _list(words, interpreter)
+
+
+def describe_all(words: str, interpreter: Interpreter) -> None:
+    """Describe a relation with everything that is known of it."""
+    if not words:
+        raise HeadraceError(Code.INVALID, r"\d+ needs the name of a relation")
+    interpreter.statements.run(f"DESCRIBE EXTENDED {words}")
+
+
+def tables(words: str, interpreter: Interpreter) -> None:
+    """List tables."""
+    _list(words, interpreter, "table")
+
+
+def streams(words: str, interpreter: Interpreter) -> None:
+    """List streams."""
+    _list(words, interpreter, "stream")
+
+
+def views(words: str, interpreter: Interpreter) -> None:
+    """List views."""
+    _list(words, interpreter, "view")
+
+
+def functions(words: str, interpreter: Interpreter) -> None:
+    """List the functions that queries may call."""
+    from headrace.catalyst.allowed import FUNCTIONS  # noqa: PLC0415  (only this command needs it)
+
+    named = sorted(name for name in FUNCTIONS if _fits(name, words))
+    _show(interpreter, ("function",), [(name,) for name in named])
+
+
+def opened(_: str, interpreter: Interpreter) -> None:
+    """Say what is opened, and how fresh it is."""
+    database = interpreter.statements.database
+
+    def facts() -> list[tuple[str, str]]:
+        return [
+            ("data directory", str(database.directory)),
+            ("relations", counted(database) or "none"),
+            ("last epoch", f"{database.last_epoch():,}"),
+            ("changes that no epoch has read yet", f"{database.pending():,}"),
+        ]
+
+    rows = interpreter.statements.thread.call(facts, let_finish)
+    _show(interpreter, ("what", "value"), rows)
+
+
+def counted(database: Database) -> str:
+    """Return how many relations of each kind there are, such as ``1 stream, 2 views``."""
+    kinds = Counter(kind for kind, _ in database.relations())
+    return ", ".join(f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in sorted(kinds.items()))
+
+
+def _list(pattern: str, interpreter: Interpreter, kind: str = "") -> None:
+    database = interpreter.statements.database
+
+    def found() -> list[tuple[str, str, str]]:
+        return [
+            (name, of, ", ".join(f"{column} {type_}" for column, type_ in database.columns(name)))
+            for of, name in sorted(database.relations(), key=lambda each: each[1])
+            if of.startswith(kind) and _fits(name, pattern)
+        ]
+
+    rows = interpreter.statements.thread.call(found, let_finish)
+    _show(interpreter, ("name", "kind", "columns"), rows)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return not pattern or fnmatchcase(name.lower(), pattern.lower())
+
+
+def _show(interpreter: Interpreter, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    interpreter.statements.printer.rows(pa.Table.from_arrays(arrays, names=list(names)))

@@ -1,0 +1,102 @@
+"""A followed query as the rows that it has now, drawn over at each epoch."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from headrace.cli.formats import copies
+from headrace.cli.tables import Cells, Columns, Look
+from headrace.cli.values import cell_text, is_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.serving import Change
+
+
+@dataclass(slots=True)
+class LiveTable:
+    """The rows of a query, as a bag: each in a place of its own that its updates keep.
+
+    A change costs the same whatever the number of rows; only the first rows are ever drawn.
+    """
+
+    names: Sequence[str]
+    epoch: int | None = None
+    changed: int = 0
+    """How many changes the last epochs had that came together."""
+    _rows: dict[int, Cells] = field(default_factory=dict)
+    _places: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
+    _right: list[bool] = field(default_factory=list)
+    _fresh: set[int] = field(default_factory=set)
+    _next: int = 0
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """Apply changes in their order; an update takes the place of the row that it replaces."""
+        self.changed, self._fresh = len(changes), set()
+        beginning = self.epoch is None
+        self._right = self._right or [False] * len(self.names)
+        vacated: deque[int] = deque()
+        for change in changes:
+            self.epoch = change.epoch
+            key = repr(list(change.row.values()))
+            for _ in range(copies(change)):
+                if change.weight < 0:
+                    self._remove(key, vacated if change.operation == "-U" else None)
+                else:
+                    updated = change.operation == "+U" and bool(vacated)
+                    self._add(key, change, vacated.popleft() if updated else None)
+            self._right = [
+                known or is_number(value)
+                for known, value in zip(self._right, change.row.values(), strict=True)
+            ]
+        for place in vacated:
+            self._rows.pop(place, None)
+        if beginning:
+            self._fresh = set()
+
+    def lines(self, look: Look, most: int) -> list[str]:
+        """Return at most ``most`` lines: the rows, those that just changed emphasised."""
+        columns = Columns([cell_text(name) for name in self.names], self._right_sides(), look)
+        shown = list(islice(self._rows.items(), max(0, most - 3)))
+        columns.fit([cells for _, cells in shown])
+        lines = columns.header()
+        for place, cells in shown:
+            # One line a row: what redraws must not jump.
+            flat: Cells = [None if c is None else c.replace("\n", " ") for c in cells]
+            lines += columns.lines(flat, "green" if place in self._fresh else "")
+        return [*lines, look.paint(self._closing(len(shown)), "dim")][:most]
+
+    def _closing(self, shown: int) -> str:
+        if self.epoch is None:
+            return "waiting for the first epoch; Ctrl-C ends it"
+        count = len(self._rows)
+        counted = "1 row" if count == 1 else f"{count:,} rows"
+        more = f", the first {shown:,} shown" if shown < count else ""
+        changes = "1 change" if self.changed == 1 else f"{self.changed:,} changes"
+        return f"{counted}{more} (epoch {self.epoch}, {changes}); Ctrl-C ends it"
+
+    def _right_sides(self) -> list[bool]:
+        return self._right or [False] * len(self.names)
+
+    def _remove(self, key: str, vacated: deque[int] | None) -> None:
+        places = self._places.get(key)
+        if not places:
+            return
+        place = places.pop()
+        if not places:
+            del self._places[key]
+        if vacated is None:
+            self._rows.pop(place, None)
+        else:
+            vacated.append(place)
+
+    def _add(self, key: str, change: Change, place: int | None) -> None:
+        if place is None:
+            place, self._next = self._next, self._next + 1
+        self._rows[place] = [None if v is None else cell_text(v) for v in change.row.values()]
+        self._places[key].append(place)
+        self._fresh.add(place)

@@ -1,0 +1,142 @@
+r"""How each statement is written: what ``\h`` shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.errors import Code, HeadraceError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Synopsis:
+    """What a statement does, its form, and an example."""
+
+    does: str
+    form: str
+    example: str
+
+
+STATEMENTS: dict[str, Synopsis] = {
+    "CREATE STREAM": Synopsis(
+        "declare an append-only stream in the embedded log",
+        "CREATE [OR REPLACE] STREAM [IF NOT EXISTS] name (column TYPE [NOT NULL], ...)",
+        "CREATE STREAM readings (sensor STRING, reading INT);",
+    ),
+    "CREATE TABLE": Synopsis(
+        "declare a table, or keep the answer of a query as one",
+        "CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name\n"
+        "  (column TYPE [NOT NULL], ..., [PRIMARY KEY (column, ...)])\n"
+        "  [WITH (effective_from = 'column')]\n"
+        "CREATE TABLE name AS SELECT ...",
+        "CREATE TABLE orders (id INT, customer STRING, amount DECIMAL(10,2), PRIMARY KEY (id));",
+    ),
+    "CREATE MATERIALIZED VIEW": Synopsis(
+        "keep the answer of a query up to date",
+        "CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT ...",
+        "CREATE MATERIALIZED VIEW totals AS\n"
+        "  SELECT customer, sum(amount) AS total FROM orders GROUP BY customer;",
+    ),
+    "CREATE VIEW": Synopsis(
+        "name a query; it is part of every query that names it, and nothing is kept",
+        "CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS SELECT ...",
+        "CREATE VIEW big AS SELECT * FROM orders WHERE amount > 20;",
+    ),
+    "DROP": Synopsis(
+        "remove a relation; CASCADE also those that depend on it",
+        "DROP STREAM | TABLE | VIEW | MATERIALIZED VIEW [IF EXISTS] name [CASCADE]",
+        "DROP MATERIALIZED VIEW totals;",
+    ),
+    "INSERT": Synopsis(
+        "add rows",
+        "INSERT INTO name [(column, ...)] VALUES (value, ...), ... | SELECT ...",
+        "INSERT INTO orders VALUES (1, 'ann', 30), (2, 'bob', 12.50);",
+    ),
+    "UPDATE": Synopsis(
+        "change rows of a table",
+        "UPDATE name SET column = expression, ... [WHERE condition]",
+        "UPDATE orders SET amount = amount + 1 WHERE customer = 'ann';",
+    ),
+    "DELETE": Synopsis(
+        "remove rows of a table",
+        "DELETE FROM name [WHERE condition]",
+        "DELETE FROM orders WHERE id = 2;",
+    ),
+    "TRUNCATE": Synopsis(
+        "remove all rows of a table", "TRUNCATE TABLE name", "TRUNCATE TABLE orders;"
+    ),
+    "COPY": Synopsis(
+        "load a file of CSV, JSON lines or Parquet; rows that do not fit are kept aside",
+        "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]",
+        "COPY orders FROM 'orders.csv';",
+    ),
+    "SELECT": Synopsis(
+        "read streams, tables and views with all of Spark SQL",
+        "SELECT ... FROM name ... [AS OF EPOCH n | AS OF TIMESTAMP '...']\n"
+        "SELECT ... FROM name ... EMIT CHANGES",
+        "SELECT customer, total FROM totals ORDER BY total DESC;",
+    ),
+    "FROM": Synopsis(
+        "read with the relation first", "FROM name SELECT ...", "FROM totals SELECT customer;"
+    ),
+    "TABLE": Synopsis("read a whole relation", "TABLE name", "TABLE totals;"),
+    "VALUES": Synopsis("make rows of values", "VALUES (value, ...), ...", "VALUES (1, 'one');"),
+    "WITH": Synopsis(
+        "name parts of a query, then read them",
+        "WITH name AS (SELECT ...), ... SELECT ...",
+        "WITH big AS (SELECT * FROM orders WHERE amount > 20) SELECT count(*) FROM big;",
+    ),
+    "SUBSCRIBE": Synopsis(
+        "follow a relation or a query: its rows, then its changes, until Ctrl-C",
+        "SUBSCRIBE [TO] name | (SELECT ...) [AS OF EPOCH n]",
+        "SUBSCRIBE totals;",
+    ),
+    "SHOW": Synopsis(
+        "list what there is",
+        "SHOW STREAMS | TABLES | VIEWS | EPOCHS | FRESHNESS | DIRTY\nSHOW REJECTS [FOR name]",
+        "SHOW FRESHNESS;",
+    ),
+    "DESCRIBE": Synopsis(
+        "list the columns of a relation; EXTENDED also what is kept of it",
+        "DESCRIBE [EXTENDED] name",
+        "DESCRIBE EXTENDED totals;",
+    ),
+    "EXPLAIN": Synopsis(
+        "say what a query would keep, and what a change would cost",
+        "EXPLAIN SELECT ...\nEXPLAIN VIEW name",
+        "EXPLAIN SELECT customer, count(*) FROM orders GROUP BY customer;",
+    ),
+    "VERIFY": Synopsis(
+        "compare views with their queries, run anew over all history",
+        "VERIFY [name]",
+        "VERIFY totals;",
+    ),
+    "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
+    "SET": Synopsis("set a property of the session", "SET key = value", "SET timezone = 'UTC';"),
+}
+
+
+def help_on(words: str) -> str:
+    """Return how the statements that begin with the words are written; without words, all names.
+
+    Raises:
+        HeadraceError: ``invalid`` if there is none.
+    """
+    wanted = " ".join(words.upper().split())
+    if not wanted:
+        wide = max(map(len, STATEMENTS)) + 2
+        lines = [f"  {name:<{wide}}{synopsis.does}" for name, synopsis in STATEMENTS.items()]
+        return "\n".join([r"\h STATEMENT shows how one of these is written:", *lines])
+    found = [name for name in STATEMENTS if name.startswith(wanted) or wanted.startswith(name)]
+    if not found:
+        near = nearest(wanted, STATEMENTS)
+        raise HeadraceError(
+            Code.INVALID,
+            f'there is no statement "{wanted}"',
+            hint=rf"Did you mean \h {near}?" if near else r"Type \h for the statements.",
+        )
+    return "\n\n".join(_shown(name, STATEMENTS[name]) for name in found)
+
+
+def _shown(name: str, synopsis: Synopsis) -> str:
+    lines = [*synopsis.form.split("\n"), "", "Example:", *synopsis.example.split("\n")]
+    return "\n".join([f"{name}: {synopsis.does}", *(f"  {line}".rstrip() for line in lines)])

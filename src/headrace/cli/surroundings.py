@@ -1,0 +1,55 @@
+"""What the user's environment says to the shell: files and programs of one's own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PAGER = "less"
+_LESS = "-RFSX"
+"""Colours stay, what fits is just shown, long lines are not folded, the text stays on screen."""
+_EDITOR = "vi"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The variables ``HEADRACE_HISTORY``, ``PAGER``, ``VISUAL``, ``EDITOR``, ``NO_COLOR``."""
+
+    history: Path
+    """Where statements are remembered: one file per user."""
+    pager: tuple[str, ...]
+    editor: tuple[str, ...]
+    colours: bool
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] | None = None) -> Surroundings:
+        """Read the environment.
+
+        Raises:
+            HeadraceError: ``invalid`` for a program whose quotes do not close.
+        """
+        found = os.environ if environment is None else environment
+        state = found.get("XDG_STATE_HOME") or str(Path(found.get("HOME", "~"), ".local", "state"))
+        history = found.get("HEADRACE_HISTORY") or str(Path(state, "headrace", "history"))
+        pager = _program(found, "PAGER") or (_PAGER,)
+        if pager == (_PAGER,) and not found.get("LESS"):
+            pager = (_PAGER, _LESS)
+        editor = _program(found, "VISUAL") or _program(found, "EDITOR") or (_EDITOR,)
+        return cls(Path(history).expanduser(), pager, editor, not found.get("NO_COLOR"))
+
+
+def _program(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(environment.get(name, "")))
+    except ValueError as error:
+        raise HeadraceError(
+            Code.INVALID, f"{name} cannot be read as a command", detail=f"{error}."
+        ) from error
