@@ -87,7 +87,7 @@ def _list(pattern: str, interpreter: Interpreter, kind: str = "") -> None:
         return [
             (name, of, ", ".join(f"{column} {type_}" for column, type_ in database.columns(name)))
             for of, name in sorted(database.relations(), key=lambda each: each[1])
-            if of.startswith(kind) and _fits(name, pattern)
+            if kind in of and _fits(name, pattern)
         ]
 
     rows = interpreter.statements.thread.call(found, let_finish)
