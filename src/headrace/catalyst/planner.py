@@ -39,6 +39,7 @@ from headrace.catalyst.fence import (
     view_file,
     words,
 )
+from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import Scala, items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
@@ -81,7 +82,9 @@ class Analysed:
     reads: tuple[RelationId, ...]
     optimised: Any
     read: Rewritten
-    """The text that Spark was given, which is where its plans have their places."""
+    """The query after the first rewriting."""
+    plain: Rewritten
+    """That, as Spark was given it: its text is where the plans have their places."""
     clocked: bool = False
     through: tuple[RelationId, ...] = ()
 
@@ -104,8 +107,8 @@ class Planner:
     """What is declared, by dotted name, as the owner keeps it."""
     scala: Scala = field(init=False)
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
-    _queries: dict[str, Rewritten] = field(default_factory=dict, init=False)
-    """What plain views stand for, by name."""
+    _queries: dict[str, tuple[Rewritten, Rewritten]] = field(default_factory=dict, init=False)
+    """What plain views stand for, by name: both steps of rewriting."""
     _relations: dict[int, RelationId] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -146,10 +149,11 @@ class Planner:
     def define(self, relation: RelationId, name: str, query: str, columns: Sequence[str]) -> None:
         """Make ``name`` stand for a query that was analysed before, with these columns."""
         read = with_versions(Span(query, 0, len(query), view_file(name)), self.relations)
+        plain = self._one_word(read)
         listed = ", ".join(quote(column) for column in columns)
-        self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({listed}) AS {read.text}")
+        self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({listed}) AS {plain.text}")
         self._names[name] = relation
-        self._queries[name] = read
+        self._queries[name] = (read, plain)
 
     def forget(self, name: str) -> None:
         """Make ``name`` unknown again."""
@@ -160,8 +164,13 @@ class Planner:
     def analyse(self, query: Span) -> Analysed:
         """Resolve the query at ``query``; refuse what lies outside the fence."""
         read = with_versions(query, self.relations)
-        with self._blaming(read):
-            return self._analysed(read)
+        plain = self._one_word(read)
+        with self._blaming(read), plain.blaming_query():
+            return self._analysed(read, plain)
+
+    def _one_word(self, read: Rewritten) -> Rewritten:
+        parser = self._session.sessionState().sqlParser()
+        return with_one_word_names(parser, read.span, self.relations)
 
     @contextmanager
     def _blaming(self, read: Rewritten) -> Iterator[None]:
@@ -170,17 +179,17 @@ class Planner:
             with read.blaming_query():
                 yield
         except HeadraceError as error:
-            for view in self._queries.values():
+            for view, plain in self._queries.values():
                 if error.span is None or error.span.file != view.query.file:
                     continue
-                with view.blaming_query():
+                with view.blaming_query(), plain.blaming_query():
                     raise
             raise
 
-    def _analysed(self, read: Rewritten) -> Analysed:
-        query = read.span
+    def _analysed(self, read: Rewritten, plain: Rewritten) -> Analysed:
+        query = plain.span
         try:
-            parsed = self._session.sessionState().sqlParser().parsePlan(read.text)
+            parsed = self._session.sessionState().sqlParser().parsePlan(plain.text)
             self._check_parsed(parsed, query)
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
@@ -209,6 +218,7 @@ class Planner:
             self._leaves(optimised),
             optimised,
             read,
+            plain,
             clocked,
             self._plain_views(analysed),
         )
@@ -229,9 +239,9 @@ class Planner:
 
     def plan(self, analysed: Analysed) -> Plan:
         """Read the optimised plan as ours, or refuse the construct that is not maintained."""
-        with self._blaming(analysed.read):
+        with self._blaming(analysed.read), analysed.plain.blaming_query():
             reader = Reader(
-                self.scala, self._relations, analysed.read.span, clocked=analysed.clocked
+                self.scala, self._relations, analysed.plain.span, clocked=analysed.clocked
             )
             return reader.plan(analysed.optimised)
 

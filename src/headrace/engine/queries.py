@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.catalyst.clock import with_clock_at
+from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
 from headrace.engine.failures import step_failure
@@ -170,7 +171,9 @@ class Queries:
 
     def _plain(self, query: str) -> str:
         """Return the query as Spark reads it."""
-        return with_versions(Span(query, 0, len(query)), self._relations).text
+        read = with_versions(Span(query, 0, len(query)), self._relations)
+        parser = self.spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+        return with_one_word_names(parser, read.span, self._relations).text
 
     def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from headrace.types import Epoch
 
 
+OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D": "DELETE"}
+"""The operations of a changelog in signs and in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One row that came or went in one epoch.
@@ -27,6 +31,11 @@ class Change:
     operation: str
     weight: int
     row: dict[str, Any]
+
+    @property
+    def word(self) -> str:
+        """The operation in a word: INSERT, UPDATE_BEFORE, UPDATE_AFTER or DELETE."""
+        return OPERATIONS[self.operation]
 
 
 @dataclass(slots=True)

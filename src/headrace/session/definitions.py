@@ -8,21 +8,28 @@ from typing import TypeAlias
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.circuit.explain import digest
-from headrace.errors import Code, HeadraceError, Span, masked, nearest
-from headrace.session.instance import HIDDEN, Instance
+from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.session.instance import HIDDEN, SCHEMAS, SYSTEM_SCHEMA, Instance
+from headrace.session.options import (
+    broker_note,
+    check_relation_options,
+    check_view_options,
+    refresh_note,
+)
 from headrace.session.results import Progress
-from headrace.session.versioned import EFFECTIVE_FROM, effective_column, refuse_versions
+from headrace.session.versioned import effective_column, refuse_versions
 from headrace.sql import (
     ColumnDefinition,
     CreateMaterializedView,
+    CreateSchema,
     CreateStream,
     CreateTable,
     CreateTableAs,
     CreateView,
     Drop,
+    DropSchema,
     Name,
     ObjectKind,
-    Option,
     Query,
 )
 from headrace.types import Column, RelationId, Schema, require_key
@@ -31,19 +38,7 @@ Report = Callable[[Progress], None]
 Creation: TypeAlias = (
     CreateStream | CreateTable | CreateMaterializedView | CreateTableAs | CreateView
 )
-Definition: TypeAlias = Creation | Drop
-
-_BROKER_OPTIONS = (
-    "connector",
-    "topic",
-    "kafka_topic",
-    "format",
-    "value_format",
-    "key_format",
-    "partitions",
-    "replicas",
-)
-_OPTIONS = (EFFECTIVE_FROM, *_BROKER_OPTIONS)
+Definition: TypeAlias = Creation | Drop | CreateSchema | DropSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +59,17 @@ class Definitions:
                 return self.create_plain(statement)
             case Drop():
                 return self.drop(statement)
+            case CreateSchema():
+                return self.create_schema(statement)
+            case DropSchema():
+                return self.drop_schema(statement)
 
     def create(self, statement: CreateStream | CreateTable) -> str:
         """Create an empty stream or table."""
         replaced = self._replaced(statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
-        _check_options(statement.options)
+        check_relation_options(statement.options)
         schema = self._schema(statement.columns, statement.primary_key)
         effective = effective_column(statement, schema)
         if effective is not None:
@@ -86,7 +85,7 @@ class Definitions:
         else:
             relation = Stream(id_, name, schema)
         self.instance.create(relation, replaced)
-        where = _broker_note(statement.options)
+        where = broker_note(statement.options)
         return f"created {relation.kind} {name}{where}"
 
     def create_view(self, statement: CreateMaterializedView | CreateTableAs) -> str:
@@ -95,13 +94,15 @@ class Definitions:
         if replaced is None:
             return f'"{statement.name}" exists already'
         refuse_versions(statement.options)
+        check_view_options(statement.options)
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
         view = self.view(
             statement.name.dotted, statement.query, columns, masked(statement.span.source)
         )
         total = self._fill(view, replaced)
         rows = "row" if total == 1 else "rows"
-        return f"created view {view.name} over {total:,} {rows}"
+        note = refresh_note(statement.options)
+        return f"created view {view.name} over {total:,} {rows}{note}"
 
     def create_plain(self, statement: CreateView) -> str:
         """Name a query; nothing is kept of it."""
@@ -178,6 +179,53 @@ class Definitions:
             analysed.through,
         )
 
+    def create_schema(self, statement: CreateSchema) -> str:
+        """Make a schema known before anything is in it."""
+        name, ledger = statement.name.dotted, self.instance.ledger
+        if name in self.instance.schemas():
+            if statement.if_not_exists:
+                return f'"{name}" exists already'
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'schema "{name}" exists already',
+                hint="Use CREATE SCHEMA IF NOT EXISTS.",
+                span=statement.name.span,
+            )
+        ledger.set(SCHEMAS, sorted({*(ledger.get(SCHEMAS) or ()), name}))
+        return f"created schema {name}"
+
+    def drop_schema(self, statement: DropSchema) -> str:
+        """Drop a schema; with CASCADE all that is in it, and what depends on that."""
+        name, instance = statement.name.dotted, self.instance
+        if name not in instance.schemas() or name == SYSTEM_SCHEMA:
+            if statement.if_exists and name != SYSTEM_SCHEMA:
+                return f'"{name}" does not exist'
+            known = sorted({*instance.schemas()} - {SYSTEM_SCHEMA})
+            raise HeadraceError(
+                Code.INVALID,
+                f'schema "{name}" cannot be dropped'
+                if name == SYSTEM_SCHEMA
+                else f'schema "{name}" does not exist',
+                hint=f"There are: {', '.join(known)}." if known else None,
+                span=statement.name.span,
+            )
+        inside = [r for r in instance.catalog if r.name.rpartition(".")[0] == name]
+        if inside and not statement.cascade:
+            names = ", ".join(f'"{relation.name}"' for relation in inside)
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'schema "{name}" has {names} in it',
+                hint=f"Use DROP SCHEMA {name} CASCADE to drop these too.",
+                span=statement.name.span,
+            )
+        ids = {r.id for r in inside}
+        ids |= {above.id for r in inside for above in instance.catalog.dependants(r.id)}
+        if ids:
+            instance.drop(sorted(ids))
+        ledger = instance.ledger
+        ledger.set(SCHEMAS, [known for known in ledger.get(SCHEMAS) or () if known != name])
+        return f"dropped schema {name}{f' and {len(ids)} in or over it' if ids else ''}"
+
     def drop(self, statement: Drop) -> str:
         """Drop a relation, with CASCADE also the views over it."""
         instance, name = self.instance, statement.name
@@ -205,11 +253,11 @@ class Definitions:
         existing = self.instance.catalog.find(name.dotted)
         if name.dotted.startswith(HIDDEN):
             raise HeadraceError(Code.INVALID, f'name "{name}" is reserved', span=name.span)
-        if len(name.parts) > 1:
+        if name.dotted.startswith(f"{SYSTEM_SCHEMA}."):
             raise HeadraceError(
-                Code.UNSUPPORTED,
-                f'the qualified name "{name}" is not supported',
-                hint="Use a name without a dot.",
+                Code.INVALID,
+                f"schema {SYSTEM_SCHEMA} is read-only",
+                hint="Use another schema, or a name without one.",
                 span=name.span,
             )
         if existing is None:
@@ -286,6 +334,7 @@ _WORDS = {
 def _check_kind(relation: Relation, statement: Drop) -> None:
     kinds = {
         ObjectKind.STREAM: (Stream, View),
+        ObjectKind.SOURCE: (Stream, Table),
         ObjectKind.TABLE: (Table, View),
         ObjectKind.VIEW: (View, PlainView),
         ObjectKind.MATERIALIZED_VIEW: (View,),
@@ -297,20 +346,3 @@ def _check_kind(relation: Relation, statement: Drop) -> None:
             hint=f"Use DROP {_WORDS[type(relation)]} {relation.name}.",
             span=statement.name.span,
         )
-
-
-def _check_options(options: tuple[Option, ...]) -> None:
-    for option in options:
-        if option.key.lower() not in _OPTIONS:
-            close = nearest(option.key, _OPTIONS)
-            raise HeadraceError(
-                Code.INVALID,
-                f'option "{option.key}" does not exist',
-                hint=f'Did you mean "{close}"?' if close else None,
-                span=option.span,
-            )
-
-
-def _broker_note(options: tuple[Option, ...]) -> str:
-    named = any("topic" in option.key or option.key == "connector" for option in options)
-    return " in the embedded log: no broker is configured" if named else ""

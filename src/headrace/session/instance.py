@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from headrace.runtime.step import Share
     from headrace.zset import Layout
 
+SYSTEM_SCHEMA = "information_schema"
+"""The schema of what can be asked about the database itself."""
+
+SCHEMAS = "schemas"
+"""The setting of the ledger that lists schemas that were created."""
+
 HIDDEN = "__"
 """How the names of ephemeral views begin."""
 
@@ -52,6 +58,11 @@ class Instance:
     def catalog(self) -> Catalog:
         """The relations as of now."""
         return self.loop.catalog
+
+    def schemas(self) -> tuple[str, ...]:
+        """Return the schemas that were created, or that something is in, by name."""
+        used = {relation.name.rpartition(".")[0] for relation in self.catalog} - {""}
+        return tuple(sorted({*used, *(self.ledger.get(SCHEMAS) or ()), SYSTEM_SCHEMA}))
 
     # -- opening ---------------------------------------------------------------------------
 

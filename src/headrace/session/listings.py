@@ -49,6 +49,10 @@ class Listings:
         match statement.listing:
             case Listing.STREAMS:
                 return self._relations(lambda r: isinstance(r, Stream))
+            case Listing.SOURCES:
+                return self._relations(lambda r: isinstance(r, Stream | Table))
+            case Listing.SCHEMAS:
+                return self.answer(("name",), [(name,) for name in self.instance.schemas()])
             case Listing.TABLES:
                 return self._relations(lambda _: True)
             case Listing.VIEWS:
@@ -77,12 +81,12 @@ class Listings:
             rows.append((column.name, column.sql, note))
         if statement.extended:
             rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
-        return self._answer(("column", "type", "note"), rows)
+        return self.answer(("column", "type", "note"), rows)
 
     def explain(self, statement: Explain) -> Result:
         """Show every rung: Spark's plan, the circuit, what it keeps and what a change costs."""
         lines = self._explained(statement.target)
-        return self._answer(("plan",), [(line,) for line in lines])
+        return self.answer(("plan",), [(line,) for line in lines])
 
     def verify(self, name: Name | None, progress: Callable[[Progress], None]) -> Result:
         """Compare views with their queries over canonical history, by plain Spark batch."""
@@ -104,7 +108,7 @@ class Listings:
             for done, view in enumerate(views):
                 progress(Progress(f"verifying {view.name}", done, len(views), "rows"))
                 rows.append(self._verified(view))
-        return self._answer(("view", "rows", "differences", "verdict"), rows)
+        return self.answer(("view", "rows", "differences", "verdict"), rows)
 
     # -- pieces ----------------------------------------------------------------------------
 
@@ -144,7 +148,7 @@ class Listings:
             for relation in self.instance.catalog
             if wanted(relation) and not relation.name.startswith(HIDDEN)
         ]
-        return self._answer(("name", "kind", "key", "state"), rows)
+        return self.answer(("name", "kind", "key", "state"), rows)
 
     def _rejects(self, statement: Show) -> Result:
         catalog, ledger = self.instance.catalog, self.instance.ledger
@@ -165,7 +169,7 @@ class Listings:
             for relation in relations
             for record in ledger.rejects(relation.id)
         ]
-        return self._answer(("relation", "file", "line", "column", "reason", "raw"), rows)
+        return self.answer(("relation", "file", "line", "column", "reason", "raw"), rows)
 
     def _dirty(self) -> Result:
         catalog = self.instance.catalog
@@ -174,7 +178,7 @@ class Listings:
             for entry in self.instance.ledger.dirty()
             if entry.view in catalog.by_id
         ]
-        return self._answer(("view", "cause", "since", "detail"), rows)
+        return self.answer(("view", "cause", "since", "detail"), rows)
 
     def _epochs(self) -> Result:
         names = (
@@ -192,7 +196,7 @@ class Listings:
             (e.epoch, _time(e.committed_at), *(e.counters.get(name) for name in names))
             for e in self.instance.ledger.epochs(_MOST_EPOCHS)
         ]
-        return self._answer(("epoch", "committed_at", *names), rows)
+        return self.answer(("epoch", "committed_at", *names), rows)
 
     def _freshness(self) -> Result:
         instance = self.instance
@@ -207,7 +211,7 @@ class Listings:
             behind = sum(ends.get(id_, 0) - done.get(id_, 0) for id_ in bases)
             state = "stopped" if view.id in instance.loop.stopped() else "running"
             rows.append((view.name, instance.ledger.last_epoch(), committed, behind, state))
-        return self._answer(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
+        return self.answer(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
 
     def _details(self, relation: Relation) -> list[tuple[str, str]]:
         ledger = self.instance.ledger
@@ -276,7 +280,8 @@ class Listings:
             for id_ in ids
         }
 
-    def _answer(self, names: tuple[str, ...], rows: list[Any]) -> Result:
+    def answer(self, names: tuple[str, ...], rows: list[Any]) -> Result:
+        """Return rows as a result, a column of which has one type."""
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
         arrays = [
             pa.array(list(column)) if rows else pa.array([], pa.string()) for column in columns

@@ -164,7 +164,7 @@ def simple_select(text: str) -> Simple | None:
             columns.append(name)
             if not reader.text(","):
                 break
-    relation = reader.name() if reader.word("FROM") else None
+    relation = reader.dotted() if reader.word("FROM") else None
     if relation is None:
         return None
     equal: dict[str, Token | None] = {}
@@ -215,6 +215,14 @@ class _Tokens:
             return False
         self.at += 1
         return True
+
+    def dotted(self) -> str | None:
+        """Take a relation's name, whose parts are joined by dots."""
+        name = self.name()
+        while name is not None and self.text("."):
+            part = self.name()
+            name = None if part is None else f"{name}.{part}"
+        return name
 
     def name(self) -> str | None:
         """Take a column's or relation's name, in lower case."""

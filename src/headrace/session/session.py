@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import pyarrow as pa
@@ -13,12 +13,14 @@ from headrace.serving import Change, Follower
 from headrace.session.changes import Changes
 from headrace.session.definitions import Definitions
 from headrace.session.listings import Listings
+from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE, Properties
 from headrace.session.reading import Reading, simple_select
 from headrace.session.results import Progress, Result
 from headrace.sql import (
     AsOfEpoch,
     Copy,
     CreateMaterializedView,
+    CreateSchema,
     CreateStream,
     CreateTable,
     CreateTableAs,
@@ -26,13 +28,16 @@ from headrace.sql import (
     Delete,
     Describe,
     Drop,
+    DropSchema,
     Explain,
     Flush,
     Insert,
     Name,
     Query,
+    ResetOption,
     SetOption,
     Show,
+    ShowOption,
     Statement,
     Subscribe,
     Truncate,
@@ -127,6 +132,7 @@ class Session:
     is_open: Callable[[], bool]
     awaited: dict[RelationId, Offset]
     report: Callable[[Progress], None] = _silent
+    properties: Properties = field(default_factory=Properties)
 
     @property
     def instance_is_open(self) -> bool:
@@ -146,7 +152,9 @@ class Session:
                 | CreateMaterializedView()
                 | CreateTableAs()
                 | CreateView()
+                | CreateSchema()
                 | Drop()
+                | DropSchema()
             ):
                 return self._done(self._definitions.run(statement))
             case Insert() | Update() | Delete() | Truncate():
@@ -157,7 +165,7 @@ class Session:
                 epoch = self.instance.settle()
                 return Result(None, epoch, f"epoch {epoch} is committed")
             case Query():
-                if statement.emit_changes:
+                if statement.emit_changes or self._is_streaming(statement):
                     return self.subscribe(statement)
                 self._see_awaited()
                 return self._reading.select(statement)
@@ -171,8 +179,8 @@ class Session:
                 return self._listings.explain(statement)
             case Verify():
                 return self._listings.verify(statement.name, self.report)
-            case SetOption():
-                return self._set(statement)
+            case SetOption() | ResetOption() | ShowOption():
+                return self._properties(statement)
             case _:
                 assert_never(statement)
 
@@ -212,6 +220,8 @@ class Session:
     def _follow(self, relation: Any, hidden: View | None, after: Epoch | None) -> Subscription:
         self.instance.require_running(relation)
         contents = self._reading.contents(relation)
+        if after is None and self.properties[OFFSET_RESET] == "latest":
+            after = self.instance.ledger.last_epoch()
         follower = Follower(contents, key_of(relation), self.instance.ledger.last_epoch, after)
         return Subscription(self, follower, hidden)
 
@@ -235,8 +245,19 @@ class Session:
         kept = f", {rejected:,} rejected: see SHOW REJECTS" if rejected else ""
         return self._done(f"{done:,} {'row' if done == 1 else 'rows'} copied{kept}{note}")
 
-    def _set(self, statement: SetOption) -> Result:
-        return self._done(f"{statement.key} is {statement.value}")
+    def _properties(self, statement: SetOption | ResetOption | ShowOption) -> Result:
+        match statement:
+            case SetOption():
+                return self._done(self.properties.set(statement))
+            case ResetOption():
+                return self._done(self.properties.reset(statement))
+            case ShowOption():
+                rows = self.properties.listed(statement.key, statement.span)
+                return self._listings.answer(("name", "value", "meaning"), rows)
+
+    def _is_streaming(self, query: Query) -> bool:
+        """Say whether a bare SELECT is a push query in this session."""
+        return self.properties[RUNTIME_MODE] == "streaming" and query.as_of is None
 
     def _wrote(self, relation: RelationId, end: Offset) -> None:
         self.awaited[relation] = Offset(max(end, self.awaited.get(relation, 0)))

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING
 
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import Kind
-from headrace.sql.options import take_assignment
+from headrace.sql.options import take_assignment, take_key
 from headrace.sql.refusals import refuse_setting
 from headrace.sql.statements import (
     Describe,
     Drop,
+    DropSchema,
     Flush,
     Listing,
     ObjectKind,
+    ResetOption,
     SetOption,
     Show,
+    ShowOption,
     Subscribe,
     Verify,
 )
@@ -23,14 +26,19 @@ from headrace.sql.statements import (
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
-_KINDS = tuple(kind.value.upper() for kind in ObjectKind)
+_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA")
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 
-def take_drop(cursor: Cursor) -> Drop:
+def take_drop(cursor: Cursor) -> Drop | DropSchema:
     """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
     first = cursor.token
     cursor.expect("DROP")
+    if cursor.accept("SCHEMA"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.name("the schema's name")
+        cascade = _cascade(cursor)
+        return DropSchema(name, cursor.span(first), if_exists, cascade)
     for kind in ObjectKind:
         if cursor.accept(*kind.value.upper().split()):
             break
@@ -38,16 +46,33 @@ def take_drop(cursor: Cursor) -> Drop:
         raise cursor.expected_word(*_KINDS)
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name(f"the {kind}'s name")
+    cascade = _cascade(cursor)
+    return Drop(kind, name, cursor.span(first), if_exists, cascade)
+
+
+def _cascade(cursor: Cursor) -> bool:
     cascade = cursor.accept("CASCADE")
     if not cascade:
         cursor.accept("RESTRICT")  # the default, in words
     cursor.expect_end(*(() if cascade else ("CASCADE",)))
-    return Drop(kind, name, cursor.span(first), if_exists, cascade)
+    return cascade
 
 
-def take_show(cursor: Cursor) -> Show:
-    """Take ``SHOW listing``, or ``LIST listing`` as ksqlDB has it."""
+def take_show(cursor: Cursor) -> Show | ShowOption:
+    """Take ``SHOW listing`` or ``SHOW property``, or ``LIST listing`` as ksqlDB has it."""
     first = cursor.advance()
+    if cursor.accept("ALL") or cursor.accept("PROPERTIES"):
+        cursor.expect_end()
+        return ShowOption(cursor.span(first))
+    after = cursor.peek(1)
+    if (
+        cursor.token.kind in {Kind.STRING, Kind.BACKQUOTED}
+        or after.text == "."
+        or cursor.at("TIMEZONE")
+    ):
+        key = take_key(cursor)
+        cursor.expect_end()
+        return ShowOption(cursor.span(first), key)
     for listing in Listing:
         if cursor.accept(*listing.value.upper().split()):
             break
@@ -71,15 +96,28 @@ def take_describe(cursor: Cursor) -> Describe:
     return Describe(name, cursor.span(first), extended)
 
 
-def take_set(cursor: Cursor) -> SetOption:
-    """Take ``SET key = value`` or ``SET key TO value``; never a setting of Spark."""
+def take_set(cursor: Cursor) -> SetOption | ShowOption:
+    """Take ``SET key = value``, ``SET key TO value`` or ``SET``; never a setting of Spark."""
     first = cursor.token
     cursor.expect("SET")
+    if cursor.at_end():
+        return ShowOption(cursor.span(first))
     key = cursor.token
     option = take_assignment(cursor, to=True)
     refuse_setting(option.key, cursor.span(key))
     cursor.expect_end()
     return SetOption(option.key, option.value, cursor.span(first))
+
+
+def take_reset(cursor: Cursor) -> ResetOption:
+    """Take ``RESET [key | ALL]`` or ``UNSET key``."""
+    first = cursor.advance()
+    if first.word == "RESET" and (cursor.at_end() or cursor.accept("ALL")):
+        cursor.expect_end()
+        return ResetOption(cursor.span(first))
+    key = take_key(cursor)
+    cursor.expect_end()
+    return ResetOption(cursor.span(first), key)
 
 
 def take_verify(cursor: Cursor) -> Verify:

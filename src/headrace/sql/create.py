@@ -10,6 +10,7 @@ from headrace.sql.fragments import take_query
 from headrace.sql.options import take_options
 from headrace.sql.statements import (
     CreateMaterializedView,
+    CreateSchema,
     CreateStream,
     CreateTable,
     CreateTableAs,
@@ -47,6 +48,8 @@ def take_create(cursor: Cursor) -> Statement:
     first = cursor.token
     cursor.expect("CREATE")
     or_replace = cursor.accept("OR", "REPLACE")
+    if not or_replace and cursor.accept("SCHEMA"):
+        return _schema(cursor, first)
     kind = _kind(cursor)
     at_if = cursor.token
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
@@ -63,6 +66,13 @@ def take_create(cursor: Cursor) -> Statement:
     return _relation(cursor, kind, name, first, (or_replace, if_not_exists))
 
 
+def _schema(cursor: Cursor, first: Token) -> CreateSchema:
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("the schema's name")
+    cursor.expect_end()
+    return CreateSchema(name, cursor.span(first), if_not_exists)
+
+
 def _kind(cursor: Cursor) -> ObjectKind:
     if cursor.accept("MATERIALIZED"):
         cursor.expect("VIEW")
@@ -70,7 +80,9 @@ def _kind(cursor: Cursor) -> ObjectKind:
     for kind in (ObjectKind.STREAM, ObjectKind.TABLE, ObjectKind.VIEW):
         if cursor.accept(kind.value.upper()):
             return kind
-    raise cursor.expected_word("STREAM", "TABLE", "VIEW", "MATERIALIZED VIEW")
+    if cursor.accept("SOURCE"):
+        return ObjectKind.STREAM
+    raise cursor.expected_word("STREAM", "TABLE", "SOURCE", "VIEW", "MATERIALIZED VIEW", "SCHEMA")
 
 
 def _view(

@@ -41,6 +41,11 @@ def take_assignment(cursor: Cursor, *, to: bool = False) -> Option:
     return Option(key, _value(cursor), cursor.span(first))
 
 
+def take_key(cursor: Cursor) -> str:
+    """Take the key of an option or property."""
+    return _key(cursor)
+
+
 def _key(cursor: Cursor) -> str:
     """Take a key: quoted as it is, unquoted (dotted too) in lower case."""
     token = cursor.token

@@ -38,9 +38,7 @@ class Refusal:
 _FUNCTIONS = "Use Spark's built-in functions, or a user fold declared in Python."
 _SOURCES = "Use CREATE STREAM or CREATE TABLE, WITH (connector = ...)."
 _SINKS = "Use CREATE TABLE name (...) WITH (connector = ...), then INSERT INTO it from a view."
-_SCHEMAS = (
-    "Qualify the name of each relation instead, such as gold.orders: nothing need be created."
-)
+_SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
 _INDEXES = "A view is kept by its keys: create a view grouped or joined by the columns you look up."
 _REPLACE = "Use CREATE OR REPLACE, which rebuilds beside the old version and then swaps."
 _REFRESH = "Views are kept fresh as their inputs change: FLUSH waits for all that has arrived."
@@ -97,10 +95,8 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("CREATE INDEX", _INDEXES),
     _refused("CREATE PROCEDURE", _SCRIPTS),
     _refused("CREATE ROLE", _ACCOUNTS),
-    _refused("CREATE SCHEMA", _SCHEMAS),
     _refused("CREATE SECRET", "Secrets are configured where Headrace is started."),
     _refused("CREATE SINK", _SINKS),
-    _refused("CREATE SOURCE", _SOURCES),
     _refused("CREATE STREAMING", "Use CREATE STREAM or CREATE TABLE.", "CREATE STREAMING TABLE"),
     _refused("CREATE TASK", "Views are kept fresh as their inputs change: no task is needed."),
     _refused("CREATE TRIGGER", "Use a view, or SUBSCRIBE to one."),
@@ -119,9 +115,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("DROP FUNCTION", _FUNCTIONS),
     _refused("DROP INDEX", _INDEXES),
     _refused("DROP ROLE", _ACCOUNTS),
-    _refused("DROP SCHEMA", _SCHEMAS),
     _refused("DROP SINK", "Drop the table that stands for the sink."),
-    _refused("DROP SOURCE", "Drop the stream or table that stands for the source."),
     _refused("DROP TEMPORARY", _FUNCTIONS),
     _refused("DROP USER", _ACCOUNTS),
     _refused("EXECUTE", _SCRIPTS),
@@ -155,7 +149,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("RENAME", _REPLACE),
     _refused("REPAIR", _REFRESH),
     _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
-    _refused("RESET", "Use SET key = value."),
     _refused("RESUME", "Start the process: it resumes from the last committed epoch."),
     _refused("REVOKE", _ACCOUNTS),
     _refused("ROLLBACK", _ATOMIC),
@@ -174,9 +167,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("SHOW INDEXES", "Use EXPLAIN VIEW name, which shows its arrangements."),
     _refused("SHOW PARTITIONS", "Use DESCRIBE EXTENDED name."),
     _refused("SHOW QUERIES", "Use SHOW VIEWS: each view is a query that runs always."),
-    _refused("SHOW SCHEMAS", _SHOW_LIST),
     _refused("SHOW SINKS", "Use SHOW TABLES."),
-    _refused("SHOW SOURCES", "Use SHOW STREAMS or SHOW TABLES."),
     _refused("SHOW TBLPROPERTIES", "Use DESCRIBE EXTENDED name."),
     _refused("SHOW TOPICS", "Use SHOW STREAMS."),
     _refused("START", _ATOMIC),
@@ -184,7 +175,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("TERMINATE", "Use DROP to stop keeping a view."),
     _refused("UNCACHE", _CACHE),
     _refused("UNLOAD", "Read the view, or INSERT INTO a table of a connector."),
-    _refused("UNSET", "Use SET key = value."),
     _refused("UPSERT", UPSERT),
     _refused("USE", _SCHEMAS),
     _refused("VACUUM", "Files that no readable epoch names are collected by themselves."),

@@ -109,6 +109,7 @@ class ObjectKind(StrEnum):
     """The kinds of relations that statements name; the value is how a message calls it."""
 
     STREAM = "stream"
+    SOURCE = "source"
     TABLE = "table"
     VIEW = "view"
     MATERIALIZED_VIEW = "materialized view"
@@ -179,6 +180,25 @@ class CreateView:
     columns: tuple[str, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchema:
+    """``CREATE SCHEMA``: a first part for the names of relations."""
+
+    name: Name
+    span: Span
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropSchema:
+    """``DROP SCHEMA``; with ``cascade`` also everything in it."""
+
+    name: Name
+    span: Span
+    if_exists: bool = False
+    cascade: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +281,8 @@ class Listing(StrEnum):
     """What ``SHOW`` lists."""
 
     STREAMS = "streams"
+    SOURCES = "sources"
+    SCHEMAS = "schemas"
     TABLES = "tables"
     VIEWS = "views"
     MATERIALIZED_VIEWS = "materialized views"
@@ -309,6 +331,22 @@ class SetOption:
 
 
 @dataclass(frozen=True, slots=True)
+class ResetOption:
+    """``RESET key`` or ``UNSET key``; without a key, of all properties of the session."""
+
+    span: Span
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOption:
+    """``SHOW key``, ``SHOW PROPERTIES`` or ``SET`` alone: one property of the session, or all."""
+
+    span: Span
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Verify:
     """``VERIFY``: compare one view, or all of them, with an independent recompute."""
 
@@ -332,7 +370,9 @@ Statement: TypeAlias = (
     | CreateTableAs
     | CreateMaterializedView
     | CreateView
+    | CreateSchema
     | Drop
+    | DropSchema
     | Insert
     | Update
     | Delete
@@ -343,6 +383,8 @@ Statement: TypeAlias = (
     | Describe
     | Explain
     | SetOption
+    | ResetOption
+    | ShowOption
     | Verify
     | Subscribe
 )

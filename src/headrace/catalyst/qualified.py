@@ -1,0 +1,106 @@
+"""Qualified names, such as ``gold.orders``, for Spark's session, where a relation has one word.
+
+A relation is declared to Spark under its dotted name, as one word. Where a query names it, and
+where it qualifies a column with it, the text is rewritten to what means the same: the one word,
+called by the last part of the name. The places are those that Spark's own parser found.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+from headrace.catalyst.fence import expressions, nodes, origin
+from headrace.catalyst.scala import items, maybe
+from headrace.errors import Span
+from headrace.sql import Rewritten, quote
+from headrace.sql.rewritten import Rewriting, unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_PART = r"(?:`(?:[^`]|``)*`|\w+)"
+_TABLE = re.compile(r"\bTABLE\s*$", re.IGNORECASE)
+
+
+def with_one_word_names(parser: Any, query: Span, names: Collection[str]) -> Rewritten:
+    """Return the query with relations of dotted ``names`` in one word, as Spark knows them.
+
+    A query that Spark cannot parse is returned as it is: whoever parses it says what is wrong.
+    """
+    dotted = {name for name in names if "." in name}
+    if not dotted:
+        return unchanged(query)
+    try:
+        parsed = parser.parsePlan(query.source)
+    except PySparkException:
+        return unchanged(query)
+    return _Places(query, dotted).found_in(parsed).rewritten()
+
+
+@dataclass(slots=True)
+class _Places:
+    """Where a query names what is declared under a dotted name."""
+
+    query: Span
+    dotted: Collection[str]
+    relations: dict[int, tuple[Span, str]] = field(default_factory=dict)
+    aliased: set[int] = field(default_factory=set)
+    columns: dict[int, tuple[Span, str]] = field(default_factory=dict)
+
+    def found_in(self, parsed: Any) -> _Places:
+        """Look at every node of a parsed query."""
+        for node, kind in nodes(parsed):
+            if kind == "SubqueryAlias" and str(node.child().nodeName()) == "UnresolvedRelation":
+                self.aliased.add(origin(node.child(), self.query).start)
+            elif kind == "UnresolvedRelation":
+                name = _dotted(items(node.multipartIdentifier()))
+                if name in self.dotted:
+                    span = origin(node, self.query)
+                    self.relations[span.start] = (span, name)
+            for expression, kind_ in expressions(node):
+                if kind_ == "UnresolvedAttribute":
+                    self._column(expression, items(expression.nameParts())[:-1])
+                elif kind_ == "UnresolvedStar":
+                    target = maybe(expression.target())
+                    self._column(expression, [] if target is None else items(target))
+        return self
+
+    def _column(self, expression: Any, qualifier: list[Any]) -> None:
+        """Note a column whose qualifier, or how it begins, is a dotted name."""
+        for length in range(len(qualifier), 1, -1):
+            name = _dotted(qualifier[:length])
+            if name not in self.dotted:
+                continue
+            span = origin(expression, self.query)
+            found = re.match(rf"{_PART}(?:\s*\.\s*{_PART}){{{length - 1}}}", span.source)
+            if found is not None:
+                span = Span(span.text, span.start, span.start + found.end(), span.file, span.line)
+                self.columns[span.start] = (span, name)
+            return
+
+    def rewritten(self) -> Rewritten:
+        """Return the query in which all these are one word."""
+        rewriting = Rewriting(self.query)
+        last = {name: name.rpartition(".")[2] for _, name in self.relations.values()}
+        alike = [word for word in last.values() if list(last.values()).count(word) > 1]
+        called = {name: name if word in alike else word for name, word in last.items()}
+        for start in sorted([*self.relations, *self.columns]):
+            if start in self.columns:
+                span, name = self.columns[start]
+                if name in called:
+                    rewriting.replace(span, [quote(called[name])])
+                continue
+            span, name = self.relations[start]
+            rewriting.replace(span, [quote(name)])
+            bare = start in self.aliased or _TABLE.search(self.query.text[:start])
+            if not bare and called[name] != name:
+                rewriting.add(f" AS {quote(called[name])}")
+        return rewriting.done()
+
+
+def _dotted(parts: list[Any]) -> str:
+    return ".".join(str(part).lower() for part in parts)

@@ -1,0 +1,125 @@
+"""``WITH (...)`` and ``OPTIONS (...)``: which options there are, and what is said about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.session.versioned import EFFECTIVE_FROM
+
+if TYPE_CHECKING:
+    from headrace.sql import Option
+
+REFRESH_MINUTES = "refresh_interval_minutes"
+
+_EXTERNAL = (
+    "connector",
+    "database-name",
+    "driver",
+    "format",
+    "hostname",
+    "hosts",
+    "kafka_topic",
+    "key_format",
+    "keyspace",
+    "partitions",
+    "password",
+    "path",
+    "port",
+    "replicas",
+    "retention_ms",
+    "schema-name",
+    "table",
+    "table-name",
+    "timestamp",
+    "timestamp_format",
+    "topic",
+    "type",
+    "url",
+    "username",
+    "value_format",
+)
+"""Options about what is outside; with no broker configured they are kept for when there is one."""
+
+_EXTERNAL_GROUPS = (
+    "avro.",
+    "csv.",
+    "debezium-json.",
+    "debezium.",
+    "json.",
+    "key.",
+    "lookup.",
+    "properties.",
+    "scan.",
+    "sink.",
+    "value.",
+)
+_OF_RELATIONS = (EFFECTIVE_FROM, *_EXTERNAL)
+_OF_VIEWS = (
+    REFRESH_MINUTES,
+    "allow_non_incremental_definition",
+    "description",
+    "enable_refresh",
+    "friendly_name",
+    "max_staleness",
+    *_EXTERNAL,
+)
+
+
+def value_of(options: tuple[Option, ...], *keys: str) -> str | None:
+    """Return the value of the first of these options that is given, or None."""
+    found = {option.key.lower(): option.value for option in options}
+    return next((found[key] for key in keys if key in found), None)
+
+
+def check_relation_options(options: tuple[Option, ...]) -> None:
+    """Refuse an option that streams and tables do not have."""
+    _check(options, _OF_RELATIONS)
+
+
+def check_view_options(options: tuple[Option, ...]) -> None:
+    """Refuse an option that views do not have, or a value that it cannot have."""
+    _check(options, _OF_VIEWS)
+    for option in options:
+        if option.key.lower() == REFRESH_MINUTES and not _is_positive(option.value):
+            raise HeadraceError(
+                Code.INVALID,
+                f"'{option.value}' is no number of minutes",
+                hint=f"Use {REFRESH_MINUTES} = 60, or leave it out.",
+                span=option.span,
+            )
+
+
+def broker_note(options: tuple[Option, ...]) -> str:
+    """Return what is said of a relation that would need a broker, and there is none."""
+    named = value_of(options, "connector", "topic", "kafka_topic", "type")
+    return " in the embedded log: no broker is configured" if named is not None else ""
+
+
+def refresh_note(options: tuple[Option, ...]) -> str:
+    """Return what is said of a view that is to be refreshed from time to time."""
+    minutes = value_of(options, REFRESH_MINUTES)
+    if minutes is None:
+        return ""
+    return f"; it is kept incrementally as its inputs change, not only every {minutes} minutes"
+
+
+def _is_positive(value: str) -> bool:
+    try:
+        return float(value) > 0
+    except ValueError:
+        return False
+
+
+def _check(options: tuple[Option, ...], known: tuple[str, ...]) -> None:
+    for option in options:
+        key = option.key.lower()
+        if key in known or key.startswith(_EXTERNAL_GROUPS):
+            continue
+        close = nearest(key, known)
+        raise HeadraceError(
+            Code.INVALID,
+            f'option "{option.key}" does not exist',
+            hint=f'Did you mean "{close}"?' if close else None,
+            span=option.span,
+        )

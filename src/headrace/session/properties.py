@@ -1,0 +1,136 @@
+"""Properties of a session: ``SET``, ``RESET`` and ``SHOW`` of what four dialects call settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from headrace.errors import Span
+    from headrace.sql import ResetOption, SetOption
+
+OFFSET_RESET = "auto.offset.reset"
+RUNTIME_MODE = "execution.runtime-mode"
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property with a meaning: its values, the first of which is the default."""
+
+    values: tuple[str, ...]
+    meaning: str
+
+
+KNOWN: dict[str, Property] = {
+    OFFSET_RESET: Property(
+        ("earliest", "latest"),
+        "where a push query begins: with what is there, or with the first change from now on",
+    ),
+    RUNTIME_MODE: Property(
+        ("batch", "streaming"),
+        "what a SELECT without EMIT CHANGES is: answered once, or a push query",
+    ),
+    "table.local-time-zone": Property(("UTC",), "timestamps are kept and shown in UTC"),
+    "timezone": Property(("UTC",), "timestamps are kept and shown in UTC"),
+}
+"""The properties with a meaning."""
+
+_FOREIGN = (
+    "application_name",
+    "bq.",
+    "cache.max.bytes.buffering",
+    "client_min_messages",
+    "cluster",
+    "commit.interval.ms",
+    "datestyle",
+    "execution.checkpointing.",
+    "extra_float_digits",
+    "ksql.",
+    "num.stream.threads",
+    "parallelism.",
+    "pipeline.",
+    "processing.guarantee",
+    "sql-client.",
+    "state.backend",
+    "statement_timeout",
+    "table.exec.",
+    "table.optimizer.",
+)
+"""Properties, or how they begin, of other systems that change no result: kept, without effect."""
+
+
+@dataclass(slots=True)
+class Properties:
+    """What a session has set; everything else has its default."""
+
+    given: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> str:
+        """Return the value of a property with a meaning."""
+        return self.given.get(key, KNOWN[key].values[0])
+
+    def set(self, statement: SetOption) -> str:
+        """Set a property; return what that means.
+
+        Raises:
+            HeadraceError: ``invalid`` for a name or value that does not exist.
+        """
+        key, value = statement.key.lower(), statement.value
+        known = KNOWN.get(key)
+        if known is None:
+            self._require_foreign(statement.key, statement.span)
+            self.given[key] = value
+            return f"{key} is kept, and has no effect here"
+        chosen = next((v for v in known.values if v.lower() == value.lower()), None)
+        if chosen is None:
+            raise HeadraceError(
+                Code.INVALID,
+                f"'{value}' is no value of {key}",
+                hint=f"Use {' or '.join(known.values)}: {known.meaning}.",
+                span=statement.span,
+            )
+        self.given[key] = chosen
+        return f"{key} is {chosen}"
+
+    def reset(self, statement: ResetOption) -> str:
+        """Give one property, or all, its default again."""
+        if statement.key is None:
+            self.given.clear()
+            return "all properties have their defaults"
+        key = statement.key.lower()
+        if key not in KNOWN:
+            self._require_foreign(statement.key, statement.span)
+        self.given.pop(key, None)
+        return f"{key} is {KNOWN[key].values[0]}" if key in KNOWN else f"{key} is not set"
+
+    def listed(self, key: str | None, span: Span) -> list[tuple[str, str, str]]:
+        """Return name, value and meaning of one property or all, by name.
+
+        Raises:
+            HeadraceError: ``invalid`` for a name that does not exist.
+        """
+        names = sorted({*KNOWN, *self.given})
+        if key is not None:
+            if key.lower() not in names:
+                self._require_foreign(key, span)
+                return []
+            names = [key.lower()]
+        return [
+            (name, self[name], KNOWN[name].meaning)
+            if name in KNOWN
+            else (name, self.given[name], "kept, without effect")
+            for name in names
+        ]
+
+    def _require_foreign(self, key: str, span: Span) -> None:
+        if key.lower().startswith(_FOREIGN):
+            return
+        near = nearest(key.lower(), tuple(KNOWN))
+        raise HeadraceError(
+            Code.INVALID,
+            f'property "{key}" does not exist',
+            hint=f'Did you mean "{near}"?' if near else "SHOW PROPERTIES lists what there is.",
+            span=span,
+        )

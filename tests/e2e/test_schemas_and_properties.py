@@ -1,0 +1,148 @@
+"""Qualified names and schemas; properties of the session."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+import headrace
+from headrace import Code, HeadraceError
+
+pytestmark = pytest.mark.spark
+
+
+def rows(db, text):
+    return sorted(db.sql(text).fetchall())
+
+
+def refused(db, text):
+    with pytest.raises(HeadraceError) as caught:
+        db.sql(text)
+    return caught.value
+
+
+@pytest.fixture
+def gold(db):
+    db.sql("""
+        CREATE TABLE gold.orders (id INT, user INT, amount DECIMAL(6,2), PRIMARY KEY (id));
+        CREATE TABLE silver.orders (id INT, amount INT);
+        CREATE TABLE users (id INT, name STRING, PRIMARY KEY (id));
+        INSERT INTO gold.orders VALUES (1, 1, 10.00), (2, 2, 20.00);
+        INSERT INTO silver.orders VALUES (1, 7), (2, 8);
+        INSERT INTO users VALUES (1, 'ann'), (2, 'bob')
+    """)
+    return db
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT id FROM gold.orders", [(1,), (2,)]),
+        ("SELECT gold.orders.id FROM gold.orders WHERE orders.id = 2", [(2,)]),
+        ("SELECT o.id FROM `gold`.`orders` AS o WHERE o.amount > 10", [(2,)]),
+        ("SELECT gold.orders.* FROM Gold.Orders", [(1, 1, Decimal(10)), (2, 2, Decimal(20))]),
+        ("TABLE silver.orders", [(1, 7), (2, 8)]),
+        (
+            """SELECT gold.orders.id, silver.orders.amount FROM gold.orders
+               JOIN silver.orders ON gold.orders.id = silver.orders.id""",
+            [(1, 7), (2, 8)],
+        ),
+        (
+            """WITH orders AS (SELECT 5 AS id)
+               SELECT id FROM orders UNION ALL SELECT max(id) FROM gold.orders""",
+            [(2,), (5,)],
+        ),
+        (
+            "SELECT name FROM users WHERE id IN (SELECT user FROM gold.orders o)",
+            [("ann",), ("bob",)],
+        ),
+    ],
+)
+def test_a_qualified_name_is_read_wherever_spark_reads_one(gold, query, found):
+    assert rows(gold, query) == found
+
+
+def test_views_with_qualified_names_are_kept_verified_and_restored(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("""
+            CREATE TABLE gold.t (k INT, v INT, PRIMARY KEY (k));
+            CREATE VIEW gold.p AS SELECT t.k, gold.t.v FROM gold.t;
+            CREATE MATERIALIZED VIEW top.m AS SELECT sum(gold.p.v) AS v FROM gold.p;
+            INSERT INTO gold.t VALUES (1, 5), (2, 6)
+        """)
+        db.sql("UPDATE gold.t SET v = 7 WHERE k = 1; DELETE FROM gold.t WHERE k = 2")
+        assert rows(db, "SELECT * FROM top.m") == [(7,)]
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("INSERT INTO gold.t VALUES (3, 3)")
+        assert rows(db, "SELECT * FROM top.m") == [(10,)]
+        assert {verdict for *_, verdict in db.sql("VERIFY top.m")} == {"equal to batch"}
+        assert rows(db, "SHOW SCHEMAS") == [("gold",), ("information_schema",), ("top",)]
+
+
+def test_an_error_points_at_the_qualified_name_as_it_was_written(gold):
+    error = refused(gold, "SELECT gold.orders.usr FROM gold.orders")
+    assert (error.span.source, error.span.start) == ("gold.orders.usr", 7)
+    assert refused(gold, "SELECT * FROM gold.order").hint == 'Did you mean "gold.orders"?'
+
+
+def test_a_schema_is_created_filled_and_dropped(db):
+    db.sql("CREATE SCHEMA lab; CREATE SCHEMA IF NOT EXISTS lab; CREATE TABLE lab.t (k INT)")
+    db.sql("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM lab.t")
+    assert refused(db, "CREATE SCHEMA lab").code is Code.CONFLICT
+    error = refused(db, "DROP SCHEMA lab")
+    assert (error.code, '"lab.t"' in error.primary) == (Code.CONFLICT, True)
+    assert "2 in or over it" in db.sql("DROP SCHEMA lab CASCADE").message
+    assert db.relations() == []
+    assert rows(db, "SHOW SCHEMAS") == [("information_schema",)]
+    assert refused(db, "DROP SCHEMA lab").code is Code.INVALID
+    assert refused(db, "CREATE TABLE information_schema.t (k INT)").code is Code.INVALID
+
+
+def test_a_push_query_begins_where_the_session_says(db):
+    db.sql("CREATE STREAM s (v INT); INSERT INTO s VALUES (1); SET 'auto.offset.reset' = 'latest'")
+    with db.sql("SELECT v + 0 AS v FROM s EMIT CHANGES") as later:
+        db.sql("INSERT INTO s VALUES (2); FLUSH")
+        assert [change.row["v"] for change in later.poll()] == [2]
+    db.sql("RESET 'auto.offset.reset'")
+    with db.sql("SELECT v FROM s EMIT CHANGES") as all_of_it:
+        assert sorted(change.row["v"] for change in all_of_it.poll()) == [1, 2]
+
+
+def test_a_bare_select_is_a_push_query_where_the_session_is_streaming(db):
+    db.sql("CREATE TABLE t (k INT, PRIMARY KEY (k)); SET 'execution.runtime-mode' = 'streaming'")
+    with db.sql("SELECT count(*) AS n FROM t") as following:
+        assert following.kind == "changes"
+    db.sql("SET 'execution.runtime-mode' = 'batch'")
+    assert db.sql("SELECT count(*) AS n FROM t").fetchall() == [(0,)]
+
+
+def test_properties_are_listed_kept_and_refused(db):
+    assert "no effect" in db.sql("SET 'table.exec.mini-batch.enabled' = 'true'").message
+    listed = {name: value for name, value, _ in db.sql("SHOW PROPERTIES")}
+    assert listed["auto.offset.reset"] == "earliest"
+    assert listed["table.exec.mini-batch.enabled"] == "true"
+    assert len(db.sql("SET")) == len(db.sql("SHOW ALL")) == len(listed)
+    assert db.sql("SHOW auto.offset.reset").fetchall()[0][1] == "earliest"
+    assert refused(db, "SET 'auto.ofset.reset' = 'x'").hint == 'Did you mean "auto.offset.reset"?'
+    assert "earliest or latest" in refused(db, "SET auto.offset.reset = 'never'").hint
+    assert refused(db, "SHOW 'nothing.known'").code is Code.INVALID
+    db.sql("RESET ALL; UNSET 'pipeline.name'")
+    assert "table.exec.mini-batch.enabled" not in {name for name, *_ in db.sql("SHOW ALL")}
+
+
+def test_options_of_views_and_tables_are_known_by_name(db):
+    db.sql("CREATE SOURCE s (v INT) WITH (connector = 'kafka', topic = 's', format = 'json')")
+    message = db.sql(
+        "CREATE MATERIALIZED VIEW n OPTIONS (refresh_interval_minutes = 60)"
+        " AS SELECT count(*) AS n FROM s"
+    ).message
+    assert "kept incrementally as its inputs change, not only every 60 minutes" in message
+    assert rows(db, "SHOW SOURCES") == [("s", "stream", "", "running")]
+    wrong = "CREATE TABLE t (v INT) WITH (conector = 'kafka')"
+    assert refused(db, wrong).hint == 'Did you mean "connector"?'
+    wrong = "CREATE MATERIALIZED VIEW m WITH (refresh_interval_minute = 1) AS SELECT v FROM s"
+    assert refused(db, wrong).hint == 'Did you mean "refresh_interval_minutes"?'
+    wrong = "CREATE MATERIALIZED VIEW m WITH (refresh_interval_minutes = 0) AS SELECT v FROM s"
+    assert refused(db, wrong).code is Code.INVALID
