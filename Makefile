@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup test suites tpcds check laws format demo random-queries benchmark benchmark-peers clean
+.PHONY: setup test suites tpcds check laws format demo random-queries benchmark benchmark-peers benchmark-nexmark clean
 
 setup: $(READY)
 
@@ -52,6 +52,10 @@ benchmark: setup
 
 benchmark-peers: setup
 	$(BIN)/python -m benchmarks.run --only peers $(OPTIONS)
+
+# Nexmark's queries q0 to q22, with Flink beside them.
+benchmark-nexmark: setup
+	$(BIN)/python -m benchmarks.run --only queries $(OPTIONS)
 
 # A year of flights through six views; for instance: make demo ARGS='--rows 50000 --seconds 10'
 demo: setup

@@ -1,23 +1,22 @@
-"""Bids and auctions like those of the Nexmark generator, as files of JSON lines.
+"""Persons, auctions and bids like those of the Nexmark generator, as files of JSON lines.
 
 Proportions, skew and field sizes are those that Nexmark's generator is published with (Apache
 Beam, and ``nexmark-flink``): of 50 events in a row the first is a person, the next 3 are auctions
 and 46 are bids; half of the bids go to the hot auction of the moment and the others to the last
-hundred auctions or the ten to come; three quarters come from the hot bidder. Persons take their
-place in the numbering but are not written: no query here reads them.
+hundred auctions or the ten to come; three quarters come from the hot bidder.
 
 An event depends on the seed and its number alone, never on how many events are asked for.
 
-*Lean* files have only the fields that the benchmarks' streams declare: what a producer that is not
-padded to a size would send.
+*Lean* files have only the fields that the streams of ``throughput.py`` declare: what a producer
+that is not padded to a size would send.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -52,23 +51,51 @@ EVENTS_PER_SECOND: Final = 10_000
 
 LEAN_BIDS: Final = ("auction", "bidder", "price", "dateTime")
 LEAN_AUCTIONS: Final = ("id", "seller", "category", "initialBid")
+LEAN_PERSONS: Final = ("id", "name", "city", "state")
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _HOT_CHANNELS: Final = ("Google", "Facebook", "Baidu", "Apple")
 _LETTERS: Final = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz ", np.uint8)
+_FIRST_NAMES: Final = (
+    *("Peter", "Paul", "Luke", "John", "Saul", "Vicky", "Kate", "Julie", "Sarah", "Deiter"),
+    "Walter",
+)
+_LAST_NAMES: Final = (
+    *("Shultz", "Abrams", "Spencer", "White", "Bartels", "Walton", "Smith", "Jones", "Noris"),
+)
+_PLACES: Final = (
+    *(("Phoenix", "AZ"), ("Los Angeles", "CA"), ("San Francisco", "CA"), ("Boise", "ID")),
+    *(("Portland", "OR"), ("Bend", "OR"), ("Redmond", "WA"), ("Seattle", "WA")),
+    *(("Kent", "WA"), ("Cheyenne", "WY")),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Two files, and how many rows are in each."""
+    """Three files, and how many rows are in each."""
 
     bids: Path
     auctions: Path
+    persons: Path
     events: int
     bid_rows: int
     auction_rows: int
+    person_rows: int
     bid_bytes: int
     auction_bytes: int
+    person_bytes: int
+
+    @property
+    def files(self) -> tuple[Path, Path, Path]:
+        return self.bids, self.auctions, self.persons
+
+    def rows(self, relation: str) -> int:
+        """Return the rows of ``bids``, ``auctions`` or ``persons``."""
+        return int(getattr(self, f"{relation.removesuffix('s')}_rows"))
+
+    def bytes(self, relation: str) -> int:
+        """Return the size of the file of ``bids``, ``auctions`` or ``persons``."""
+        return int(getattr(self, f"{relation.removesuffix('s')}_bytes"))
 
 
 def dataset(
@@ -79,26 +106,17 @@ def dataset(
     note = directory / f"{stem}.json"
     if note.exists():
         found = json.loads(note.read_text(encoding="utf-8"))
-        known = Dataset(
-            **{**found, "bids": Path(found["bids"]), "auctions": Path(found["auctions"])}
-        )
-        if known.bids.exists() and known.auctions.exists():
+        known = Dataset(**{**found, **{name: Path(found[name]) for name in _RELATIONS}})
+        if all(file.exists() for file in known.files):
             return known
     directory.mkdir(parents=True, exist_ok=True)
-    bids, auctions = directory / f"bids-{stem}.jsonl", directory / f"auctions-{stem}.jsonl"
-    bid_rows = _write(bids, events, seed, bids_of, LEAN_BIDS if lean else ())
-    auction_rows = _write(auctions, events, seed, auctions_of, LEAN_AUCTIONS if lean else ())
-    made = Dataset(
-        bids.resolve(),
-        auctions.resolve(),
-        events,
-        bid_rows,
-        auction_rows,
-        bids.stat().st_size,
-        auctions.stat().st_size,
-    )
-    note.write_text(json.dumps(asdict(made), default=str), encoding="utf-8")
-    return made
+    made: dict[str, Any] = {"events": events}
+    for name, (rows_of, fields) in _RELATIONS.items():
+        path, one = directory / f"{name}-{stem}.jsonl", name.removesuffix("s")
+        made[f"{one}_rows"] = _write(path, events, seed, rows_of, fields if lean else ())
+        made |= {name: path.resolve(), f"{one}_bytes": path.stat().st_size}
+    note.write_text(json.dumps(made, default=str), encoding="utf-8")
+    return Dataset(**made)
 
 
 def bids_of(chunk: int, events: int, seed: int = DEFAULT_SEED) -> pa.Table:
@@ -163,6 +181,28 @@ def auctions_of(chunk: int, events: int, seed: int = DEFAULT_SEED) -> pa.Table:
     )
 
 
+def persons_of(chunk: int, events: int, seed: int = DEFAULT_SEED) -> pa.Table:
+    """Return the persons among the first ``events`` events of a chunk."""
+    number = _numbers(chunk, events, lambda place: place < PERSONS)
+    draws = _Draws(seed, chunk, PERSONS, len(number))
+    first, last = draws.of(_FIRST_NAMES), draws.of(_LAST_NAMES)
+    place = draws.below(len(_PLACES))
+    cities, states = (pa.array(names) for names in zip(*_PLACES, strict=True))
+    card = pa.array(draws.below(10**16)).cast(pa.string())
+    return pa.table(
+        {
+            "id": _last_person(number) + FIRST_ID,
+            "name": pc.binary_join_element_wise(first, last, " "),
+            "emailAddress": pc.binary_join_element_wise(draws.texts(7, 0), "@example.com", ""),
+            "creditCard": pc.utf8_lpad(card, 16, "0"),
+            "city": cities.take(pa.array(place)),
+            "state": states.take(pa.array(place)),
+            "dateTime": _times(number),
+            "extra": draws.texts(60, 30),
+        }
+    )
+
+
 def json_lines(table: pa.Table) -> bytes:
     """Return the rows as lines of JSON. Texts are taken to need no escape."""
     parts: list[pa.Array | str] = []
@@ -221,6 +261,9 @@ class _Draws:
     def below(self, limit: int) -> np.ndarray:
         return self._next().integers(0, limit, self._rows)
 
+    def of(self, names: tuple[str, ...]) -> pa.Array:
+        return pa.array(names).take(pa.array(self.below(len(names))))
+
     def texts(self, shortest: int, spread: int) -> pa.Array:
         """Return texts of ``shortest`` letters and up to ``spread`` more."""
         lengths = shortest + self.below(spread + 1)
@@ -277,3 +320,11 @@ def _channels(seed: int) -> tuple[pa.Array, pa.Array]:
         tail = "" if i < len(_HOT_CHANNELS) else f"&channel_id={i - len(_HOT_CHANNELS)}"
         urls.append(f"https://www.nexmark.com/{a}/{b}/{c}/item.htm?query=1{tail}")
     return pa.array(names), pa.array(urls)
+
+
+_RELATIONS: Final[dict[str, tuple[Callable[..., pa.Table], tuple[str, ...]]]] = {
+    "bids": (bids_of, LEAN_BIDS),
+    "auctions": (auctions_of, LEAN_AUCTIONS),
+    "persons": (persons_of, LEAN_PERSONS),
+}
+"""What makes each relation's rows, and its fields in lean files."""

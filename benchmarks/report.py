@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -142,6 +143,47 @@ def peers(results: Sequence[dict[str, Any]]) -> Table:
             _megabytes(found["peak_proportional"]),
             _verdict(found),
         )
+    return table
+
+
+def queries(results: Sequence[dict[str, Any]], flink: dict[str, dict[str, Any]]) -> Table:
+    """Return a row per query, Flink's figure and the ratio to it beside; at the end, the means."""
+    table = _table(
+        "Nexmark: from JSON files to a readable view, rows per second",
+        [
+            "query",
+            "rows",
+            "answer rows",
+            "Headrace",
+            "Flink SQL, heap",
+            "ratio",
+            "runs s",
+            "CPU s",
+            *_COUNTERS,
+        ],
+    )
+    ratios = []
+    for found in results:
+        last, peer = found["runs"][-1], flink.get(found["query"], {})
+        other, ratio = peer.get("failed", "")[:60], ""
+        if "run_seconds" in peer:
+            rate = found["rows"] / peer["run_seconds"][-1]
+            ratios.append(found["rows_per_second"] / rate)
+            other, ratio = f"{rate:,.0f}", f"{ratios[-1]:.2f}"
+        table.add_row(
+            found["query"],
+            f"{found['rows']:,}",
+            f"{last['answer_rows']:,}",
+            f"{found['rows_per_second']:,}",
+            other,
+            ratio,
+            ", ".join(f"{run['seconds']:.1f}" for run in found["runs"]),
+            f"{last['processor_seconds']:.1f}",
+            *_counters(last["counters"]),
+        )
+    own = geometric_mean(found["rows_per_second"] for found in results)
+    mean = f"{geometric_mean(ratios):.2f}" if ratios else ""
+    table.add_row("geometric mean", "", "", f"{own:,.0f}", "", mean)
     return table
 
 

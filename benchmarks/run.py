@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from benchmarks import freshness, nexmark, report, state_cost, throughput
+from benchmarks import freshness, nexmark, queries, report, state_cost, throughput
 from benchmarks.peers import run as peers
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ HERE = Path(__file__).parent
 DATA = HERE / "data"
 RESULTS = HERE / "results"
 _WIDTH = 170
-PARTS = ("throughput", "freshness", "state", "peers")
+PARTS = ("throughput", "freshness", "state", "peers", "queries")
+_QUERY_RUNS = 3
 
 
 @click.command()
@@ -51,7 +52,10 @@ def main(  # noqa: PLR0917 (options, given by name)
     parts: tuple[str, ...],
     save: str | None,
 ) -> None:
-    """Measure Headrace; with --only peers, other systems on the same files."""
+    """Measure Headrace; with --only peers, other systems on the same files.
+
+    With --only queries, Nexmark's 23 queries, and Flink beside them.
+    """
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH)
@@ -80,6 +84,13 @@ def main(  # noqa: PLR0917 (options, given by name)
     if "peers" in parts:
         results["peers"] = list(peers.measure(DATA, events, partitions, console.print))
         console.print(report.peers(results["peers"]))
+    if "queries" in parts:
+        few = min(runs, _QUERY_RUNS)
+        found = _apart(queries.measure, DATA, events, few, partitions)
+        data = nexmark.dataset(DATA, events)
+        beside = peers.measure_queries(DATA, data, partitions, few, console.print)
+        results["queries"] = {"headrace": found, "flink": beside}
+        console.print(report.queries(found, beside))
     if save:
         RESULTS.mkdir(exist_ok=True)
         kept = RESULTS / f"{save}.json"

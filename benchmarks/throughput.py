@@ -37,7 +37,7 @@ class Workload:
     totals: str
 
     def rows(self, data: Dataset) -> int:
-        return sum(getattr(data, f"{name.removesuffix('s')}_rows") for name in self.files)
+        return sum(data.rows(name) for name in self.files)
 
 
 WORKLOADS = (
@@ -82,7 +82,7 @@ def measure(
     middle = warm[len(warm) // 2]
     return {
         "workload": f"{name}, lean" if lean else name,
-        "megabytes": round(sum(getattr(data, f"{f[:-1]}_bytes") for f in workload.files) / 1e6),
+        "megabytes": round(sum(data.bytes(name) for name in workload.files) / 1e6),
         "rows": rows,
         "start_up_seconds": round(start_up, 3),
         "cold_seconds": done[0]["seconds"],

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,34 @@ def measure(
                 yield {"system": variant, "workload": query} | _measured(
                     peer, arguments, query, work
                 )
+
+
+def measure_queries(
+    directory: Path, data: Dataset, threads: int, runs: int, say: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """Return the figures of Flink for each of Nexmark's queries; none where it cannot be had."""
+    flink = PEERS[0]
+    missing = _install(flink, say)
+    if missing:
+        say(f"skipping {flink.name}: {missing}")
+        return {}
+    with tempfile.TemporaryDirectory(dir=directory, prefix="flink-") as folder:
+        done = subprocess.run(
+            [
+                str(flink.environment / "bin" / "python"),
+                str(HERE / "flink_nexmark.py"),
+                *(str(data.bids), str(data.auctions), str(data.persons), folder),
+                *("--threads", str(threads), "--runs", str(runs)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_RUN_SECONDS,
+        )
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode:
+        say((done.stderr.strip().splitlines() or ["Flink stopped"])[-1])
+    return {found["query"]: found for found in lines}
 
 
 def _install(peer: Peer, say: Callable[[str], None]) -> str:

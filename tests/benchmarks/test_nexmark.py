@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 EVENTS = 50_000
 
 
-def test_of_fifty_events_three_are_auctions_and_forty_six_are_bids() -> None:
+def test_of_fifty_events_one_is_a_person_three_are_auctions_and_forty_six_are_bids() -> None:
     assert nexmark.bids_of(0, EVENTS).num_rows == EVENTS * 92 // 100
     assert nexmark.auctions_of(0, EVENTS).num_rows == EVENTS * 6 // 100
+    assert nexmark.persons_of(0, EVENTS).num_rows == EVENTS * 2 // 100
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
@@ -27,7 +28,7 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others() -> None:
 
 
 def test_an_event_does_not_depend_on_how_many_are_asked_for() -> None:
-    for rows_of in (nexmark.bids_of, nexmark.auctions_of):
+    for rows_of in (nexmark.bids_of, nexmark.auctions_of, nexmark.persons_of):
         shorter = rows_of(1, EVENTS // 2)
         assert shorter.equals(rows_of(1, EVENTS).slice(0, shorter.num_rows))
 
@@ -63,8 +64,17 @@ def test_files_hold_one_object_per_line_with_the_rows_of_the_tables(tmp_path: Pa
     bids = [json.loads(line) for line in made.bids.read_text(encoding="utf-8").splitlines()]
     auctions = [json.loads(line) for line in made.auctions.read_text(encoding="utf-8").splitlines()]
     assert bids == nexmark.bids_of(0, 1000).to_pylist()
+    persons = [json.loads(line) for line in made.persons.read_text(encoding="utf-8").splitlines()]
     assert auctions == nexmark.auctions_of(0, 1000).to_pylist()
-    assert (made.bid_rows, made.auction_rows) == (920, 60)
+    assert persons == nexmark.persons_of(0, 1000).to_pylist()
+    assert [made.rows(name) for name in ("bids", "auctions", "persons")] == [920, 60, 20]
+
+
+def test_sellers_and_bidders_are_persons() -> None:
+    persons = set(nexmark.persons_of(0, EVENTS)["id"].to_pylist())
+    ahead = set(range(max(persons) + 1, max(persons) + 1 + nexmark.LEAD))
+    for people in (nexmark.auctions_of(0, EVENTS)["seller"], nexmark.bids_of(0, EVENTS)["bidder"]):
+        assert set(people.to_pylist()) <= persons | ahead
 
 
 def test_files_are_written_once(tmp_path: Path) -> None:
