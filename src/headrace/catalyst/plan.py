@@ -62,10 +62,15 @@ class Project:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filter:
-    """The rows for which a condition is true. Linear."""
+    """The rows for which a condition is true. Linear.
+
+    ``present`` are the ids of the attributes that are not NULL in the rows, where the condition
+    says no more than that.
+    """
 
     child: Plan
     condition: Expression
+    present: frozenset[int] | None = None
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:

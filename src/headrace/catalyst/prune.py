@@ -41,7 +41,7 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
             return Project(pruned(plan.child, refs), plan.expressions, plan.attributes)
         case Filter():
             used = _and_also(needed, [plan.condition.handle])
-            return Filter(pruned(plan.child, used), plan.condition)
+            return replace(plan, child=pruned(plan.child, used))
         case Temporal():
             used = _and_also(needed, [time.handle for time in plan.times])
             return replace(plan, child=pruned(plan.child, used))

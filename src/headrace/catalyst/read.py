@@ -35,7 +35,7 @@ from headrace.catalyst.plan import (
     Window,
 )
 from headrace.catalyst.prune import pruned
-from headrace.catalyst.resolved import attribute_of, attributes_of
+from headrace.catalyst.resolved import attribute_of, attributes_of, is_true, present
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
 from headrace.catalyst.subqueries import Scalars, has_scalar
@@ -142,10 +142,11 @@ class Reader:
 
     def _filter(self, node: Any) -> Plan:
         timed, rest = self._timed(node.condition())
-        plain = [rest] if rest is not None else []
+        plain = [rest] if rest is not None and not is_true(rest) else []
         filtered, found = self._with_scalars(node.child(), [*plain, *timed])
         if plain:
-            filtered = Filter(filtered, self.pieces.expression(found[0]))
+            condition = self.pieces.expression(found[0])
+            filtered = Filter(filtered, condition, present(conjuncts(found[0])))
         if timed:
             filtered = self.pieces.temporals.node(filtered, found[len(plain) :])
         attributes = attributes_of(node)

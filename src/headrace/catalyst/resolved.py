@@ -10,6 +10,8 @@ from headrace.catalyst.plan import Attribute
 from headrace.catalyst.scala import items, kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql.types import DataType
 
 
@@ -41,3 +43,19 @@ def passed_on(handle: Any) -> int | None:
         handle = handle.child()
         kind = kind_of(handle)
     return int(handle.exprId().id()) if kind == "AttributeReference" else None
+
+
+def present(conditions: Iterable[Any]) -> frozenset[int] | None:
+    """Return the ids of the attributes that must not be NULL, if the conditions say only that."""
+    found = set()
+    for condition in conditions:
+        id_ = passed_on(condition.child()) if kind_of(condition) == "IsNotNull" else None
+        if id_ is None:
+            return None
+        found.add(id_)
+    return frozenset(found)
+
+
+def is_true(condition: Any) -> bool:
+    """Tell whether a condition is the constant TRUE, which is what Spark makes of idle ones."""
+    return kind_of(condition) == "Literal" and str(condition.sql()) == "true"

@@ -11,14 +11,19 @@ from headrace.circuit.circuit import (
     Node,
     Output,
     Recompute,
+    Shared,
     Source,
     Stateful,
     Stateless,
     Sum,
     Temporal,
     inputs,
+    kept,
+    rows_of,
+    shared,
 )
-from headrace.circuit.differentiate import differentiate, rows_of
+from headrace.circuit.differentiate import differentiate
+from headrace.circuit.sharing import Stored
 
 __all__ = [
     "Accumulator",
@@ -33,12 +38,16 @@ __all__ = [
     "Node",
     "Output",
     "Recompute",
+    "Shared",
     "Source",
     "Stateful",
     "Stateless",
+    "Stored",
     "Sum",
     "Temporal",
     "differentiate",
     "inputs",
+    "kept",
     "rows_of",
+    "shared",
 ]

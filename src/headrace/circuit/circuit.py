@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.types import ArrangementId, RelationId
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from headrace.catalyst import plan
     from headrace.circuit.accumulators import Accumulators
@@ -23,10 +25,32 @@ if TYPE_CHECKING:
         Matches,
         OuterJoin,
         SemiJoin,
+        StatefulOperator,
         TouchedGroups,
     )
     from headrace.operators import Temporal as TemporalFilter
-    from headrace.types import ArrangementId, RelationId
+    from headrace.zset import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The contents of a table or a view, read in place of a copy that an operator would keep.
+
+    ``layout`` is how they are kept; ``columns`` are those that are read, in the operator's order.
+    Rows with NULL in one of the operator's columns ``present`` are passed over.
+    The relation's own node is the only one that writes them: whoever reads them reads them as they
+    were before the step, and gets the same delta as its input.
+    """
+
+    relation: RelationId
+    layout: Layout
+    columns: tuple[str, ...]
+    present: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> ArrangementId:
+        """The name of the arrangement."""
+        return rows_of(self.relation)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,13 +89,15 @@ class Join:
     """A join by key. Key expressions that are plain columns are not stored twice.
 
     The operator's columns are called ``l0``, ``l1``, ... and ``r0``, ``r1``, ... by the position
-    of the attributes of its sides.
+    of the attributes of its sides. ``shared`` are the arrangements that are not its own, by their
+    position.
     """
 
     name: str
     plan: plan.Join
     operator: InnerJoin | OuterJoin | SemiJoin
     arrangements: tuple[ArrangementId, ...]
+    shared: Mapping[int, Shared]
     left: Node
     right: Node
 
@@ -189,6 +215,23 @@ class Circuit:
     def reads(self) -> frozenset[RelationId]:
         """The relations that the view is over."""
         return frozenset(source.plan.relation for source in self.sources())
+
+
+def rows_of(relation: RelationId) -> ArrangementId:
+    """Return the name of the arrangement that holds a table's or a view's contents."""
+    return ArrangementId(f"{relation}/rows")
+
+
+def shared(node: Stateful) -> Mapping[int, Shared]:
+    """Return the arrangements that a node reads but does not keep, by their position."""
+    return node.shared if isinstance(node, Join) else {}
+
+
+def kept(node: Stateful) -> dict[ArrangementId, Layout]:
+    """Return the arrangements that a node keeps itself."""
+    operator: StatefulOperator = node.operator
+    pairs = enumerate(zip(node.arrangements, operator.layouts, strict=True))
+    return {id_: layout for i, (id_, layout) in pairs if i not in shared(node)}
 
 
 def inputs(node: Node | Output) -> tuple[Node, ...]:

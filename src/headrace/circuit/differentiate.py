@@ -23,12 +23,15 @@ from headrace.circuit.circuit import (
     Node,
     Output,
     Recompute,
+    Shared,
     Source,
     Stateless,
     Sum,
     Temporal,
+    rows_of,
 )
 from headrace.circuit.properties import KeyOf, grows, partitioning, recompute_reason, unique_key
+from headrace.circuit.sharing import StoredAs, aligned, shared_counts, shared_rows
 from headrace.operators import (
     MATCHES,
     ROW,
@@ -68,9 +71,11 @@ def differentiate(
     schema: Schema,
     key_of: KeyOf,
     is_stream: Callable[[RelationId], bool],
+    stored_as: StoredAs,
 ) -> Circuit:
     """Return the circuit of ``query``; ``schema`` names the view's columns."""
-    builder = _Builder(view, is_stream)
+    builder = _Builder(view, is_stream, stored_as)
+    query = aligned(query, stored_as)
     root = builder.node(query)
     unique = unique_key(query, key_of)
     key = _positions(query, unique)
@@ -98,15 +103,11 @@ def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, .
     return tuple(min(ids.index(id_) for id_ in column if id_ in ids) for column in found)
 
 
-def rows_of(relation: RelationId) -> ArrangementId:
-    """Return the name of the arrangement that holds a table's or a view's contents."""
-    return ArrangementId(f"{relation}/rows")
-
-
 @dataclass(slots=True)
 class _Builder:
     view: RelationId
     is_stream: Callable[[RelationId], bool]
+    stored_as: StoredAs
     count: int = field(default=0)
 
     def node(self, query: plan.Plan) -> Node:
@@ -162,8 +163,12 @@ class _Builder:
             operator = OuterJoin(pairs, kind.keeps_left, kind.keeps_right)
             parts += ["right_counts"] if kind.keeps_left else []
             parts += ["left_counts"] if kind.keeps_right else []
-        arrangements = tuple(ArrangementId(f"{name}.{part}") for part in parts)
-        joined: Join | Match = Join(name, query, operator, arrangements, left, right)
+        shared = self.shared(query, dict(zip(parts, operator.layouts, strict=True)))
+        arrangements = tuple(
+            shared[i].id if i in shared else ArrangementId(f"{name}.{part}")
+            for i, part in enumerate(parts)
+        )
+        joined: Join | Match = Join(name, query, operator, arrangements, shared, left, right)
         if kind is plan.JoinKind.INNER or whole:
             return joined
         if kind.keeps_left:
@@ -171,6 +176,21 @@ class _Builder:
         if kind.keeps_right:
             joined = self.match(query, joined, pairs, RowKind.RIGHT)
         return joined
+
+    def shared(self, query: plan.Join, parts: dict[str, Layout]) -> dict[int, Shared]:
+        """Return what a join need not keep, by the position of its part."""
+        found = {}
+        for i, (part, layout) in enumerate(parts.items()):
+            is_left = part.startswith("left")
+            side = query.left if is_left else query.right
+            keys = query.left_keys if is_left else query.right_keys
+            counts = part.endswith("counts") or (
+                not is_left and query.kind.of_one_side and query.residual is None
+            )
+            read = (shared_counts if counts else shared_rows)(side, keys, layout, self.stored_as)
+            if read is not None:
+                found[i] = read
+        return found
 
     def match(self, query: plan.Join, below: Join | Match, pairs: Pairs, side: RowKind) -> Match:
         name = self.name("matches")

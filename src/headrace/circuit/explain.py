@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from headrace.catalyst import plan
 from headrace.circuit.circuit import (
@@ -25,11 +24,10 @@ from headrace.circuit.circuit import (
     Sum,
     Temporal,
     inputs,
+    kept,
+    shared,
 )
 from headrace.types import ArrangementId, RelationId
-
-if TYPE_CHECKING:
-    from headrace.operators import StatefulOperator
 
 _MADE_UP = re.compile(r"[#_]\d+L?")
 
@@ -50,6 +48,8 @@ def digest(circuit: Circuit) -> str:
     lines = explain(circuit, lambda id_: f"relation {id_}", {})
     for node in circuit.stateful():
         lines += [json.dumps(layout.to_json()) for layout in node.operator.layouts]
+        for read in shared(node).values():
+            lines += [read.id, json.dumps(read.layout.to_json()), *read.columns, *read.present]
     said = _MADE_UP.sub("", "\n".join(lines))
     return hashlib.blake2s(said.encode(), digest_size=16).hexdigest()
 
@@ -72,7 +72,10 @@ def _lines(
     indent = "  " * depth
     yield indent + _title(node, name_of)
     if isinstance(node, Stateful):
-        for id_, layout in zip(node.arrangements, _operator(node).layouts, strict=True):
+        for read in {each.id: each for each in shared(node).values()}.values():
+            by = ", ".join(read.layout.key) or "()"
+            yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by})"
+        for id_, layout in kept(node).items():
             rows, size = sizes.get(id_, (0, 0))
             held = f", {rows:,} rows, {size:,} bytes" if id_ in sizes else ""
             key = "time" if isinstance(node, Temporal) else ", ".join(layout.key) or "()"
@@ -81,10 +84,6 @@ def _lines(
         yield f"{indent}    per change: {_cost(node)}"
     for child in inputs(node):
         yield from _lines(child, depth + 1, name_of, sizes)
-
-
-def _operator(node: Stateful) -> StatefulOperator:
-    return node.operator
 
 
 def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:

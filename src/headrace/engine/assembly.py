@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
@@ -10,6 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headrace.engine.worker import (
     Chain,
     ConstantTask,
+    Excerpt,
     LeafTask,
     LogReader,
     OperatorTask,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import Shared
     from headrace.types import ArrangementId, DataType, RelationId
 
 
@@ -70,6 +73,7 @@ class Program:
     constants: tuple[str, ...]
     arrangements: Mapping[ArrangementId, Layout]
     shares: frozenset[RelationId]
+    shared: Mapping[ArrangementId, RelationId]
 
 
 @dataclass(slots=True)
@@ -89,6 +93,8 @@ class Assembly:
     """The constants of views that are being made."""
     arrangements: dict[ArrangementId, Layout] = field(default_factory=dict)
     shares: set[RelationId] = field(default_factory=set)
+    shared: dict[ArrangementId, RelationId] = field(default_factory=dict)
+    """The contents of relations that operators read in place of a copy."""
 
     def program(self) -> Program:
         """Return the program: one plan that runs every terminal."""
@@ -105,6 +111,7 @@ class Assembly:
             tuple(self.initial),
             dict(self.arrangements),
             frozenset(self.shares),
+            dict(self.shared),
         )
 
     def leaf(self, relation: Relation, columns: tuple[str, ...], *, offsets: bool) -> Any:
@@ -168,16 +175,20 @@ class Assembly:
         output: list[tuple[str, DataType]],
         *,
         clocked: bool = False,
+        shared: Mapping[int, Shared] = MappingProxyType({}),
     ) -> OperatorTask:
         """Return the task of an operator that is part of the program.
 
-        ``clocked``: its last input is the clock of the step.
+        ``clocked``: its last input is the clock of the step. ``shared``: which of its arrangements
+        are the contents of relations.
         """
-        for id_, layout in zip(arrangements, operator.layouts, strict=True):
-            self.arrangements[id_] = layout
+        for i, (id_, layout) in enumerate(zip(arrangements, operator.layouts, strict=True)):
+            self.arrangements[id_] = shared[i].layout if i in shared else layout
+        self.shared |= {each.id: each.relation for each in shared.values()}
         self.operators.append(name)
         names = tuple(n for n, _ in output)
-        return OperatorTask(name, operator, arrangements, inputs, names, clocked)
+        read = {i: Excerpt(each.columns, each.present) for i, each in shared.items()}
+        return OperatorTask(name, operator, arrangements, inputs, names, clocked, read)
 
     def seeded(
         self, name: str, layout: Layout, keyed: Any, fields: list[tuple[str, DataType]]

@@ -13,10 +13,10 @@ from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.catalyst.planner import Analysed, Planner
 from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
-from headrace.circuit import Circuit, differentiate
+from headrace.circuit import Circuit, Stored, differentiate
 from headrace.engine.assembly import Assembly, Program
 from headrace.engine.failures import step_failure
-from headrace.engine.lowering import Lowering
+from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.worker import MANIFEST, LogReader, reports_of
 from headrace.errors import HeadraceError, Span
@@ -101,7 +101,9 @@ class Engine:
             plan = self.planner.plan(analysed)
             try:
                 schema = analysed.schema.renamed(names)
-                return differentiate(id_, plan, schema, self._key_of, self._is_stream)
+                return differentiate(
+                    id_, plan, schema, self._key_of, self._is_stream, self._stored_as
+                )
             except HeadraceError as error:
                 raise error.at(query) from error
 
@@ -116,6 +118,16 @@ class Engine:
         elif isinstance(relation, View):
             key = relation.key
         return tuple(relation.schema.names.index(name) for name in key) if key else None
+
+    def _stored_as(self, id_: RelationId) -> Stored | None:
+        unique = self._key_of(id_) is not None
+        match self._relations[id_]:
+            case Table() as table:
+                return Stored(table_layout(table), unique)
+            case View():
+                return Stored(self._circuits[id_].output.operator.layout, unique)
+            case _:
+                return None
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -188,7 +200,7 @@ class Engine:
     def _needs(self, program: Program, circuits: Iterable[Circuit]) -> StepPlan:
         initial = frozenset().union(*(circuit.initial() for circuit in circuits))
         there = {*program.operators, *program.constants}
-        return StepPlan(program.shares, program.arrangements, initial & there)
+        return StepPlan(program.shares, program.arrangements, initial & there, program.shared)
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
         context = self.spark.sparkContext

@@ -64,7 +64,9 @@ def joined(
     types += [(ROW, long)] if waits else []
     types.append((WEIGHT, long))
     inputs = tuple((HASH, *side.layout.columns.names, WEIGHT) for side in sides)
-    task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+    task = assembly.task(
+        node.name, node.operator, node.arrangements, inputs, types, shared=node.shared
+    )
     below = assembly.exchange(transplant.union(branches))
     plan_ = assembly.stepped(task, below, types)
     columns = transplant.output(plan_)

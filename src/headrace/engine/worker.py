@@ -10,7 +10,7 @@ import gc
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -24,7 +24,7 @@ from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from headrace.operators import StatefulOperator
     from headrace.types import ArrangementId, RelationId
@@ -172,12 +172,21 @@ class TickTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The columns of a relation that an operator reads as its own, without NULL in ``present``."""
+
+    columns: tuple[str, ...]
+    present: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorTask:
     """Step one operator in the partition that owns the hashes of the rows at hand.
 
     ``inputs`` name the columns of each input within the rows that arrive, in the physical order
     of the operator's layouts; ``output`` names the columns to pass on, in order. With ``clocked``,
-    the operator has the step's clock as one more input.
+    the operator has the step's clock as one more input. ``read`` says how those
+    arrangements, by position, are seen that are another operator's to write.
     """
 
     name: str
@@ -186,6 +195,7 @@ class OperatorTask:
     inputs: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
     clocked: bool = False
+    read: Mapping[int, Excerpt] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the partition's change, step, write the runs, report, pass the output on."""
@@ -201,23 +211,29 @@ class OperatorTask:
         low, high = ranges(step.partitions)[partition]
         if hashes.min() < low or hashes.max() > high:
             raise HeadraceError(Code.INTERNAL, f"{self.name} got rows of another partition")
-        before = tuple(self._spine(step, id_, low, high) for id_ in self.arrangements)
+        before = tuple(self._spine(step, i, low, high) for i in range(len(self.arrangements)))
         inputs = self._split(change)
         if self.clocked:
             inputs = (*inputs, step.clock.table())
         taken = self.operator.step(inputs, before)
         runs = {
             id_: write_run(step.runs_directory, update)
-            for id_, update in zip(self.arrangements, taken.updates, strict=True)
-            if update.rows
+            for i, (id_, update) in enumerate(zip(self.arrangements, taken.updates, strict=True))
+            if update.rows and i not in self.read
         }
         read = sum(spine.reads.rows for spine in before)
         _report(step, self._report(partition, runs, change, taken.output, read, begun))
         yield from taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS)
 
-    def _spine(self, step: Step, id_: ArrangementId, low: int, high: int) -> Spine:
-        arranged = step.arrangements[id_]
-        return Spine.open(step.runs_directory, arranged.layout, arranged.runs, low, high)
+    def _spine(self, step: Step, index: int, low: int, high: int) -> Spine:
+        arranged = step.arrangements[self.arrangements[index]]
+        spine = Spine.open(step.runs_directory, arranged.layout, arranged.runs, low, high)
+        if index not in self.read:
+            return spine
+        if arranged.below is not None:
+            spine = spine.below(arranged.below)
+        seen = self.read[index]
+        return spine.excerpt(self.operator.layouts[index], seen.columns, seen.present)
 
     def _split(self, change: pa.Table) -> tuple[pa.Table, ...]:
         if len(self.inputs) == 1:

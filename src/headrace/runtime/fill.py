@@ -10,16 +10,17 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.catalog import Stream, View
+from headrace.circuit import rows_of
 from headrace.ledger import EpochCommit, NewArrangement, NewObject, Read, RunKind
 from headrace.runtime.epoch import EpochLoop, new_run
 from headrace.runtime.shares import NOTHING, snapshot
 from headrace.runtime.step import Arranged, Clock, LogShare, RowsShare, Share, Step
-from headrace.spine import RunFile, due, merge, partition_of, ranges
+from headrace.spine import HIGHEST, LOWEST, RunFile, due, merge, partition_of, ranges
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -54,20 +55,23 @@ class Fill:
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
         pending = needs.globals
+        contents = _Contents({id_: shares[of] for id_, of in needs.shared.items()})
         for id_, part, rows in self._parts(shares):
-            self._step(needs, {id_: part}, files, pending)
+            contents.hand_out(rows_of(id_), part)
+            self._step(needs, {id_: part}, files, contents, pending)
+            contents.handed_out(rows_of(id_), part)
             pending = frozenset()
             done += rows
             self.progress(min(done, total), total)
         if pending:
-            self._step(needs, {}, files, pending)
+            self._step(needs, {}, files, contents, pending)
         created = NewObject(
             self.view.id,
             self.view.name,
             self.view.kind,
             self.view.to_json(),
             self.view.inputs,
-            tuple(NewArrangement(id_, a.to_json()) for id_, a in needs.arrangements.items()),
+            tuple(NewArrangement(id_, a.to_json()) for id_, a in self._own(needs).items()),
         )
         runs = tuple(new_run(id_, f, RunKind.MERGED) for id_ in files for f in files[id_])
         return loop.ledger.commit(
@@ -118,15 +122,16 @@ class Fill:
         needs: StepPlan,
         parts: Mapping[RelationId, Share],
         files: dict[ArrangementId, list[RunFile]],
+        contents: _Contents,
         initialise: frozenset[str],
     ) -> None:
-        loop = self.loop
+        loop, own = self.loop, self._own(needs)
         step = Step(
             uuid4().hex,
             loop.directory,
             loop.partitions,
             {id_: parts.get(id_, NOTHING) for id_ in needs.reads},
-            {id_: Arranged(a, tuple(files[id_])) for id_, a in needs.arrangements.items()},
+            {id_: Arranged(a, tuple(files[id_])) for id_, a in own.items()} | contents.arranged(),
             initialise,
             Clock(self._clock, self._clock),
         )
@@ -139,8 +144,12 @@ class Fill:
         for report in reports:
             for id_, file in report.runs.items():
                 files[id_].append(file)
-        for id_, layout in needs.arrangements.items():
+        for id_, layout in own.items():
             files[id_] = self._compacted(step, layout, files[id_])
+
+    def _own(self, needs: StepPlan) -> dict[ArrangementId, Layout]:
+        """Return what the view keeps itself."""
+        return {id_: a for id_, a in needs.arrangements.items() if id_ not in needs.shared}
 
     def _compacted(self, step: Step, layout: Layout, files: list[RunFile]) -> list[RunFile]:
         kept = {file.name: file for file in files}
@@ -151,6 +160,36 @@ class Fill:
             if merged is not None:
                 kept[merged.name] = merged
         return list(kept.values())
+
+
+@dataclass(slots=True)
+class _Contents:
+    """The contents of relations that the view's operators read in place of a copy.
+
+    Seen so far is what has been handed to the circuit, as a copy would have it: the parts of a
+    relation are handed out by ascending hash.
+    """
+
+    shares: Mapping[ArrangementId, Share]
+    below: dict[ArrangementId, int | None] = field(default_factory=dict)
+
+    def hand_out(self, id_: ArrangementId, part: Share) -> None:
+        """Say that a part is what changes now."""
+        if isinstance(part, RowsShare):
+            self.below[id_] = part.low
+
+    def handed_out(self, id_: ArrangementId, part: Share) -> None:
+        """Say that a part is there now."""
+        if isinstance(part, RowsShare):
+            self.below[id_] = None if part.high == HIGHEST else part.high + 1
+
+    def arranged(self) -> dict[ArrangementId, Arranged]:
+        """Return what is there before a step."""
+        return {
+            id_: Arranged(share.layout, share.runs, self.below.get(id_, LOWEST))
+            for id_, share in self.shares.items()
+            if isinstance(share, RowsShare)
+        }
 
 
 def due_by_partition(files: list[RunFile], partitions: int) -> list[tuple[RunFile, ...]]:

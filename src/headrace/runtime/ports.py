@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 class StepPlan:
     """What a step of some views needs: the inputs it reads, the arrangements it touches.
 
-    ``globals`` names the operators that publish one row even over no input.
+    ``globals`` names the operators that publish one row even over no input. ``shared`` are those
+    of the arrangements that some operator reads as the contents of a relation.
     """
 
     reads: frozenset[RelationId]
     arrangements: Mapping[ArrangementId, Layout]
     globals: frozenset[str]
+    shared: Mapping[ArrangementId, RelationId]
 
 
 class StepRunner(Protocol):

@@ -58,10 +58,15 @@ Share = LogShare | RowsShare
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """An arrangement before the step."""
+    """An arrangement before the step.
+
+    ``below``: of the contents of a relation, what a fill has handed to the circuit so far, which
+    are the rows with lower hashes; None where that is all of them.
+    """
 
     layout: Layout
     runs: tuple[RunFile, ...]
+    below: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,11 @@ class Step:
             "partitions": self.partitions,
             "shares": {str(id_): _share_to_json(share) for id_, share in self.shares.items()},
             "arrangements": {
-                id_: {"layout": a.layout.to_json(), "runs": [r.to_json() for r in a.runs]}
+                id_: {
+                    "layout": a.layout.to_json(),
+                    "runs": [r.to_json() for r in a.runs],
+                    "below": a.below,
+                }
                 for id_, a in self.arrangements.items()
             },
             "initialise": sorted(self.initialise),
@@ -151,7 +160,9 @@ class Step:
             value["partitions"],
             {RelationId(int(id_)): _share_of_json(s) for id_, s in value["shares"].items()},
             {
-                ArrangementId(id_): Arranged(Layout.of_json(a["layout"]), _runs(a["runs"]))
+                ArrangementId(id_): Arranged(
+                    Layout.of_json(a["layout"]), _runs(a["runs"]), a["below"]
+                )
                 for id_, a in value["arrangements"].items()
             },
             frozenset(value["initialise"]),

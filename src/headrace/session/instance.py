@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, PlainView, Relation, Stream, Table, View, relation_of_json
-from headrace.circuit import rows_of
+from headrace.circuit import kept, rows_of, shared
 from headrace.circuit.explain import digest
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
@@ -86,11 +86,10 @@ class Instance:
     def _check_stored(self, view: View, stored: Mapping[ArrangementId, object]) -> None:
         """Refuse a view whose state was kept by another circuit than the one planned now."""
         circuit = self.engine.circuit(view)
-        planned = {
-            id_: layout.to_json()
-            for node in circuit.stateful()
-            for id_, layout in zip(node.arrangements, node.operator.layouts, strict=True)
-        }
+        planned: dict[ArrangementId, object] = {}
+        for node in circuit.stateful():
+            planned |= {id_: layout.to_json() for id_, layout in kept(node).items()}
+            planned |= {each.id: each.layout.to_json() for each in shared(node).values()}
         differs = [id_ for id_, layout in planned.items() if stored.get(id_) != layout]
         if not differs and view.circuit in ("", digest(circuit)):
             return

@@ -6,7 +6,7 @@ that hold what it asks for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -51,6 +51,18 @@ class Run:
     def of(cls, rows: ZSet) -> Run:
         """Return a consolidated Z-set as a run that has no file."""
         return cls.of_batches(rows.layout, rows.table.to_batches())
+
+    def excerpt(self, layout: Layout, columns: tuple[str, ...]) -> Run:
+        """Return some columns under the names of another layout, without a copy.
+
+        The rows stay as many as they are: two of them may have become the same row.
+        """
+        names = (HASH, *columns, *layout.summed.names)
+        batches = tuple(
+            pa.RecordBatch.from_arrays([b.column(name) for name in names], schema=layout.schema)
+            for b in self.batches
+        )
+        return replace(self, layout=layout, batches=batches)
 
     @property
     def rows(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +37,8 @@ class Spine:
     """The sum of runs of one layout, restricted to the hashes in ``[low, high]``.
 
     The order of the runs does not matter. A spine without runs is empty. ``reads`` counts the
-    lookups in this spine and in those made from it by :meth:`plus`.
+    lookups in this spine and in those made from it by :meth:`plus`. Where it is not ``distinct``,
+    a run may have one row several times. Rows with NULL in one of ``present`` are passed over.
     """
 
     layout: Layout
@@ -45,6 +46,8 @@ class Spine:
     low: int = LOWEST
     high: int = HIGHEST
     reads: Reads = field(default_factory=Reads)
+    distinct: bool = True
+    present: tuple[str, ...] = ()
 
     @classmethod
     def open(
@@ -71,8 +74,28 @@ class Spine:
         """Return the spine after a consolidated change, which stays in memory."""
         if change.rows == 0:
             return self
-        runs = (*self.runs, Run.of(change))
-        return Spine(self.layout, runs, self.low, self.high, self.reads)
+        return replace(self, runs=(*self.runs, Run.of(change)))
+
+    def below(self, hash_: int) -> Spine:
+        """Return the rows with hashes below the given one, in a spine of the same range."""
+        if hash_ <= LOWEST:
+            return replace(self, runs=())
+        return replace(self, runs=tuple(Run.of(r.between(LOWEST, hash_ - 1)) for r in self.runs))
+
+    def excerpt(
+        self, layout: Layout, columns: tuple[str, ...], present: tuple[str, ...] = ()
+    ) -> Spine:
+        """Return the rows with some columns only, under the names that another layout has for them.
+
+        ``columns`` are aligned with the layout's. Its key is that of the spine, under its names.
+        Rows that have NULL in one of its columns ``present`` are left out.
+        """
+        key = tuple(dict(zip(layout.columns.names, columns, strict=True))[n] for n in layout.key)
+        if key != self.layout.key or layout.summed != self.layout.summed or layout.order:
+            raise HeadraceError(Code.INTERNAL, "an excerpt is arranged by something else")
+        runs = tuple(run.excerpt(layout, columns) for run in self.runs)
+        distinct = self.distinct and set(columns) == set(self.layout.columns.names)
+        return replace(self, layout=layout, runs=runs, distinct=distinct, present=present)
 
     def lookup(self, hashes: Ints, keys: Sequence[pa.Array]) -> tuple[Ints, ZSet]:
         """Return the rows that have the given keys, each with the position of its key.
@@ -153,8 +176,11 @@ class Spine:
             ]
             cursors = stops
             part = parts[0]
-            if len(parts) > 1:
+            if len(parts) > 1 or not self.distinct:
                 part = ZSet.sum_of(self.layout, parts).consolidated()
+            for name in self.present:
+                valid = column(part.table, name).is_valid()
+                part = part.filter(valid.to_numpy(zero_copy_only=False))
             if part.rows:
                 yield part
 
@@ -213,6 +239,8 @@ class Spine:
                 [values.take(positions) for values in wanted],
                 len(probes),
             )
+            for name in self.present:
+                equal &= column(part.table, name).is_valid().to_numpy(zero_copy_only=False)
             if not equal.all():
                 probes, part = probes[equal], part.filter(equal)
             found.append((probes, part))
@@ -224,7 +252,7 @@ class Spine:
         """Add up what the runs answered, per probe and row."""
         if not found:
             return np.zeros(0, np.int64), ZSet.empty(self.layout)
-        if len(found) == 1:
+        if len(found) == 1 and self.distinct:
             return found[0]
         # The position of the probe stands in for the hash: it groups rows by probe.
         parts = [part.with_hashes(probes) for probes, part in found]

@@ -1,0 +1,167 @@
+"""Sides of joins that are kept already: as the contents of the table or view that they scan.
+
+Such a side is not copied. What is arranged by the keys of the join, in one order and by one hash,
+is read as it was before the step; the delta that arrives is the relation's own, so
+
+    ΔL ⋈ (R + ΔR) + L ⋈ ΔR
+
+holds as it does for a copy. Rows that a copy would not have, those with a NULL in the key, are
+never looked for: NULL equals nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.catalyst import plan
+from headrace.circuit.circuit import Shared
+
+if TYPE_CHECKING:
+    from headrace.types import RelationId
+    from headrace.zset import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How the contents of a table or a view are arranged, and whether each key has one row."""
+
+    layout: Layout
+    unique: bool
+
+
+StoredAs = Callable[["RelationId"], Stored | None]
+"""How a relation's contents are kept; None of a stream's, which are not."""
+
+
+def aligned(query: plan.Plan, stored_as: StoredAs) -> plan.Plan:
+    """Return the plan with the keys of each join in the order in which a side is kept, if one is.
+
+    In which order equalities stand makes no difference to a join.
+    """
+    match query:
+        case plan.Scan() | plan.Constant():
+            return query
+        case plan.UnionAll():
+            return replace(query, children=tuple(aligned(c, stored_as) for c in query.children))
+        case plan.Join():
+            left, right = aligned(query.left, stored_as), aligned(query.right, stored_as)
+            return _aligned(replace(query, left=left, right=right), stored_as)
+        case _:
+            return replace(query, child=aligned(query.child, stored_as))
+
+
+def shared_rows(
+    side: plan.Plan, keys: tuple[plan.Expression, ...], wanted: Layout, stored_as: StoredAs
+) -> Shared | None:
+    """Return where a side's rows are kept by its keys, or None where they are not.
+
+    ``wanted`` is how the join would keep them: a column for each attribute of the side, in order.
+    """
+    return _shared(side, keys, wanted, stored_as, unique=False)
+
+
+def shared_counts(
+    side: plan.Plan, keys: tuple[plan.Expression, ...], wanted: Layout, stored_as: StoredAs
+) -> Shared | None:
+    """Return where one can see how many rows a side has by its keys, or None.
+
+    That is where the rows are kept, if no key has many: ``wanted`` has no columns but the keys.
+    """
+    return _shared(side, keys, wanted, stored_as, unique=True)
+
+
+def _shared(
+    side: plan.Plan,
+    keys: tuple[plan.Expression, ...],
+    wanted: Layout,
+    stored_as: StoredAs,
+    *,
+    unique: bool,
+) -> Shared | None:
+    scanned = _scanned(side, keys, stored_as)
+    if scanned is None or (unique and not scanned.stored.unique):
+        return None
+    kept, own = scanned.stored.layout, scanned.by_keys(keys)
+    if own != kept.key:
+        return None
+    names, present = dict(zip(wanted.key, kept.key, strict=True)), []
+    if unique and scanned.present:
+        return None  # to tell, one would have to read more than the keys
+    if not unique:
+        named = list(zip(wanted.columns.names, side.attributes, strict=True))
+        names = {name: scanned.columns[a.id] for name, a in named}
+        present = [name for name, a in named if a.id in scanned.present]
+    columns = tuple(names[name] for name in wanted.columns.names)
+    if [kept.columns.field(name).type for name in columns] != wanted.columns.types:
+        return None
+    return Shared(scanned.relation, kept, columns, tuple(present))
+
+
+def _aligned(join: plan.Join, stored_as: StoredAs) -> plan.Join:
+    orders = []
+    for side, keys in ((join.right, join.right_keys), (join.left, join.left_keys)):
+        scanned = _scanned(side, keys, stored_as)
+        if scanned is None:
+            continue
+        names = scanned.by_keys(keys)
+        if len(set(names)) == len(names) and set(names) == set(scanned.stored.layout.key):
+            orders.append([names.index(name) for name in scanned.stored.layout.key])
+    if not orders or sorted(orders[0]) in orders:
+        return join  # a side is kept by its keys as they stand, or neither is in any order
+    return replace(
+        join,
+        left_keys=tuple(join.left_keys[i] for i in orders[0]),
+        right_keys=tuple(join.right_keys[i] for i in orders[0]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scanned:
+    """The relation of which a side is just some columns, without rows that have NULL in some.
+
+    ``columns`` are the names of the side's attributes in the relation, by id; ``present`` the ids
+    of those, other than keys, of which no row may have a NULL.
+    """
+
+    relation: RelationId
+    stored: Stored
+    columns: Mapping[int, str]
+    present: frozenset[int]
+
+    def by_keys(self, keys: tuple[plan.Expression, ...]) -> tuple[str | None, ...]:
+        """Return the columns that the keys are, None for one that is computed."""
+        return tuple(None if k.passes is None else self.columns.get(k.passes) for k in keys)
+
+
+def _scanned(
+    side: plan.Plan, keys: tuple[plan.Expression, ...], stored_as: StoredAs
+) -> _Scanned | None:
+    """Return what a side is a plain choice of columns of, or None where it is more than that."""
+    present: set[int] = set()
+    below = {a.id: a.id for a in side.attributes}
+    while not isinstance(side, plan.Scan):
+        match side:
+            case plan.Project():
+                pairs = zip(side.attributes, side.expressions, strict=True)
+                passed = {a.id: e.passes for a, e in pairs}
+            case plan.Filter() if side.present is not None and side.present <= {*below.values()}:
+                present |= {own for own, id_ in below.items() if id_ in side.present}
+                passed = {a.id: a.id for a in side.attributes}
+            case _:
+                return None
+        found = {own: passed[id_] for own, id_ in below.items()}
+        below = {own: id_ for own, id_ in found.items() if id_ is not None}
+        if len(below) < len(found):
+            return None
+        side = side.child
+    stored = stored_as(side.relation)
+    if stored is None:
+        return None
+    names = stored.layout.columns.names
+    read = {a.id: names[i] for a, i in zip(side.attributes, side.columns, strict=True)}
+    columns = {own: read[id_] for own, id_ in below.items()}
+    of_keys = {columns[k.passes] for k in keys if k.passes in columns}
+    others = frozenset(own for own in present if columns[own] not in of_keys)
+    return _Scanned(side.relation, stored, columns, others)

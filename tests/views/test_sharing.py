@@ -1,0 +1,250 @@
+"""Joins that read the rows of a table or a view in place of a copy of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.circuit import Join, kept, shared
+from histories import History
+
+pytestmark = pytest.mark.spark
+
+
+def _read(run, view):
+    """Return the names of the relations whose rows the view's joins read, one for each side."""
+    catalog, engine = run.db.instance.catalog, run.db.instance.engine
+    joins = [n for n in engine.circuit(catalog.resolve(view)).stateful() if isinstance(n, Join)]
+    return [catalog.by_id[each.relation].name for n in joins for each in shared(n).values()]
+
+
+def _stored(run, view):
+    """Return the arrangements that the ledger has of a view, and their bytes."""
+    ledger = run.db.instance.ledger
+    id_ = run.db.instance.catalog.resolve(view).id
+    own = [a.id for a in ledger.arrangements() if a.owner == id_]
+    return {a: sum(r.bytes for r in runs) for a, runs in ledger.spines(own).items()}
+
+
+RELATIONS = (
+    ("users", "id INT, g INT, name STRING, x BIGINT", "id"),
+    ("pairs", "a INT, b INT, w INT", "a, b"),
+    ("other", "id INT, g INT", "id"),
+    ("bag", "g INT, y INT", ""),
+)
+
+VIEWS = {
+    "inner_join": ("SELECT bag.y, users.name FROM bag JOIN users ON bag.g = users.id", ["users"]),
+    "renamed": (
+        "SELECT bag.y, u.n FROM bag JOIN (SELECT name AS n, id AS k FROM users) u ON bag.g = u.k",
+        ["users"],
+    ),
+    "two_keys": (
+        "SELECT bag.g, p.w FROM bag JOIN pairs p ON bag.y = p.b AND bag.g = p.a",
+        ["bag", "pairs"],
+    ),
+    "residual": (
+        "SELECT bag.y, users.x FROM bag JOIN users ON bag.g = users.id AND bag.y < users.x",
+        ["users"],
+    ),
+    "both": ("SELECT u.name, o.g FROM users u JOIN other o ON u.id = o.id", ["users", "other"]),
+    "itself": ("SELECT u.name, v.g FROM users u JOIN users v ON u.g = v.id", ["users"]),
+    "chain": (
+        "SELECT b.y, u.name, o.g FROM bag b JOIN users u ON b.g = u.id JOIN other o ON u.g = o.id",
+        ["users", "other"],
+    ),
+    "left_join": (
+        "SELECT bag.y, u.name FROM bag LEFT JOIN users u ON bag.g = u.id",
+        ["users", "users"],
+    ),
+    "kept_side": ("SELECT u.name, bag.y FROM users u LEFT JOIN bag ON bag.g = u.id", ["users"]),
+    "full_join": (
+        "SELECT u.id AS i, o.id AS j, o.g FROM users u FULL JOIN other o ON u.id = o.id",
+        ["users", "other", "other", "users"],
+    ),
+    "left_residual": (
+        "SELECT bag.y, u.name FROM bag LEFT JOIN users u ON bag.g = u.id AND u.x > bag.y",
+        ["users"],
+    ),
+    "semi": (
+        "SELECT y FROM bag WHERE EXISTS (SELECT 1 FROM users WHERE users.id = bag.g)",
+        ["users"],
+    ),
+    "anti": (
+        "SELECT y FROM bag WHERE NOT EXISTS (SELECT 1 FROM users WHERE id = bag.g)",
+        ["users"],
+    ),
+    "anti_of_keyed": (
+        "SELECT name FROM users u WHERE NOT EXISTS (SELECT 1 FROM bag WHERE g = u.id)",
+        ["users"],
+    ),
+    "flagged": (
+        "SELECT y FROM bag WHERE y > 3 OR EXISTS (SELECT 1 FROM users WHERE users.id = bag.g)",
+        ["users"],
+    ),
+    # What is more than a choice of columns has rows of its own.
+    "filtered": ("SELECT bag.y FROM bag JOIN users ON bag.g = users.id WHERE users.x > 4", []),
+    "computed": (
+        "SELECT bag.y, u.n FROM bag JOIN (SELECT id, upper(name) AS n FROM users) u ON bag.g = u.id",
+        [],
+    ),
+    "part_of_the_key": ("SELECT bag.y, p.w FROM bag JOIN pairs p ON bag.g = p.a", []),
+    "more_than_the_key": (
+        "SELECT y FROM bag JOIN users ON bag.g = users.id AND bag.y = users.g",
+        ["bag"],
+    ),
+}
+
+
+def test_joins_read_the_rows_of_tables_by_primary_key(oracle):
+    run = oracle(rows_per_change=60, fill_rows=6)
+    for name, columns, key in RELATIONS:
+        run.table(name, columns, key)
+    names = [name for name, *_ in RELATIONS]
+    history = History(run, 31, domain=9)
+    for name, (query, read) in list(VIEWS.items())[::2]:
+        run.view(name, query)
+        assert sorted(_read(run, name)) == sorted(read), name
+    history.epochs(names, (40,))
+    for name, (query, read) in list(VIEWS.items())[1::2]:
+        run.view(name, query)
+        assert sorted(_read(run, name)) == sorted(read), name
+    history.epochs(names, (1, 30))
+    run.reopen()
+    run.update("users", {"id": "id + 100", "x": "x + 1"}, "g > 2")
+    run.db.compact()
+    history.epochs(names, (10,))
+    run.truncate("users")
+    history.epochs(names, (20,))
+    run.finish()
+
+
+def test_joins_read_the_rows_of_views_by_their_keys(oracle):
+    run = oracle(rows_per_change=80, fill_rows=5)
+    run.table("t", "id INT, g INT, x INT", key="id")
+    run.table("b", "g INT, y INT")
+    run.stream("s", "g INT, z INT")
+    history = History(run, 32, domain=7)
+    history.epochs(["t", "b", "s"], (40,))
+    run.view("groups", "SELECT g, count(*) AS n, sum(x) AS x FROM t GROUP BY g")
+    run.view("total", "SELECT count(*) AS n FROM t")
+    run.view("bag_by_g", "SELECT b.g, s.z, b.y FROM b JOIN s ON b.g = s.g")
+    views = {
+        "named": ("SELECT b.y, groups.n FROM b JOIN groups ON b.g = groups.g", ["groups"]),
+        "beside": (
+            "SELECT b.y, groups.n FROM b LEFT JOIN groups ON b.g = groups.g",
+            ["groups"] * 2,
+        ),
+        "of_groups": ("SELECT groups.g, b.y FROM groups LEFT JOIN b ON b.g = groups.g", ["groups"]),
+        "share": ("SELECT b.y, total.n FROM b, total", ["total"]),
+        "not_unique": ("SELECT t.x, v.z FROM t JOIN bag_by_g v ON t.g = v.g", ["bag_by_g"]),
+        "not_unique_left": (
+            "SELECT t.x, v.z FROM t LEFT JOIN bag_by_g v ON t.g = v.g",
+            ["bag_by_g"],
+        ),
+        "not_unique_semi": ("SELECT x FROM t WHERE g IN (SELECT g FROM bag_by_g)", []),
+        "diamond": ("SELECT t.id, groups.n FROM t JOIN groups ON t.g = groups.g", ["groups"]),
+    }
+    for name, (query, read) in views.items():
+        run.view(name, query)
+        assert _read(run, name) == read, name
+    history.epochs(["t", "b", "s"], (1, 30))
+    run.drop_view("named")
+    history.epochs(["t", "b"], (8,))
+    run.view("named", views["named"][0])
+    run.reopen()
+    history.epochs(["t", "b", "s"], (12,))
+    run.truncate("t")
+    run.epoch()
+    history.epochs(["t", "b", "s"], (15,))
+    run.finish()
+
+
+def test_a_copy_less_is_kept_and_written(oracle):
+    run = oracle(rows_per_change=20)
+    run.table("users", "id INT, name STRING", key="id")
+    run.table("clicks", "user INT, n INT")
+    run.view("read", "SELECT users.name, clicks.n FROM clicks JOIN users ON clicks.user = users.id")
+    run.view(
+        "copied", "SELECT u.name, c.n FROM clicks c JOIN users u ON c.user = u.id WHERE u.id >= 0"
+    )
+    run.insert("users", [(i, f"user {i}") for i in range(500)])
+    run.insert("clicks", [(i, i) for i in range(50)])
+    run.epoch()
+    assert _read(run, "read") == ["users"]
+    assert _read(run, "copied") == []
+    read, copied = _stored(run, "read"), _stored(run, "copied")
+    assert len(read) == len(copied) - 1
+    assert 2 * sum(read.values()) < sum(copied.values())
+    counters = []
+    for view in ("copied", "read"):
+        run.drop_view(view)
+        run.insert("users", [(i, f"person {i}") for i in range(500)])
+        run.epoch()
+        counters.append(run.db.instance.ledger.epochs(1)[0].counters)
+        if view == "copied":
+            run.view(
+                "copied",
+                "SELECT u.name, c.n FROM clicks c JOIN users u ON c.user = u.id WHERE u.id >= 0",
+            )
+    assert counters[0]["bytes_written"] < counters[1]["bytes_written"]
+    run.finish()
+
+
+def test_a_view_that_stopped_is_filled_anew_over_what_the_table_has_become(oracle):
+    run = oracle(rows_per_change=40)
+    run.table("users", "id INT, x INT", key="id")
+    run.table("bag", "g INT, y INT")
+    run.insert("users", [(i, 10) for i in range(5)])
+    run.insert("bag", [(i, i) for i in range(5)])
+    run.epoch()
+    db = run.db
+    query = "SELECT bag.y, 100 DIV users.x AS q FROM bag JOIN users ON bag.g = users.id"
+    db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+    db.sql("INSERT INTO users VALUES (2, 0)")
+    db.flush()
+    assert [row[0] for row in db.sql("SHOW DIRTY").fetchall()] == ["v"]
+    db.sql("INSERT INTO users VALUES (2, 5), (3, 20)")
+    db.sql("INSERT INTO bag VALUES (3, 33)")
+    db.flush()
+    db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {query}")
+    expected = [(0, 10), (1, 10), (2, 20), (3, 5), (4, 10), (33, 5)]
+    assert sorted(db.sql("SELECT * FROM v").fetchall()) == expected
+    db.sql("INSERT INTO users VALUES (0, 50)")
+    db.flush()
+    assert min(db.sql("SELECT * FROM v").fetchall()) == (0, 2)
+    assert db.verify("v").fetchall()[0][3] == "equal to batch"
+
+
+def test_a_table_stays_while_a_view_reads_its_rows(oracle):
+    run = oracle(rows_per_change=40)
+    run.table("users", "id INT, x INT", key="id")
+    run.table("bag", "g INT, y INT")
+    run.view("v", "SELECT bag.y, users.x FROM bag JOIN users ON bag.g = users.id")
+    run.view("w", "SELECT bag.g, users.x FROM bag JOIN users ON bag.g = users.id")
+    run.insert("users", [(1, 1), (2, 2)])
+    run.insert("bag", [(1, 5)])
+    run.epoch()
+    with pytest.raises(Exception, match="is used by"):
+        run.db.sql("DROP TABLE users")
+    run.drop_view("v")
+    run.db.compact()
+    run.insert("bag", [(2, 6)])
+    run.epoch()
+    assert run.rows("w") == [(1, 1), (2, 2)]
+    run.finish()
+
+
+def test_what_is_read_and_what_is_kept_is_told(oracle):
+    run = oracle()
+    run.table("users", "id INT, name STRING", key="id")
+    run.table("clicks", "user INT, n INT")
+    run.view(
+        "v", "SELECT users.name, clicks.n FROM clicks LEFT JOIN users ON clicks.user = users.id"
+    )
+    lines = [line for (line,) in run.db.sql("EXPLAIN v").fetchall()]
+    (read,) = [line for line in lines if "reads the rows of" in line]
+    assert read.strip() == "reads the rows of users by (id)"
+    circuit = run.db.instance.engine.circuit(run.db.instance.catalog.resolve("v"))
+    own = [id_ for node in circuit.stateful() for id_ in kept(node)]
+    assert len(own) == len(set(own)) == 2
+    assert set(own) == set(_stored(run, "v"))
