@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -11,11 +12,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.catalog import Catalog
+from headrace.engine.cancelling import StatementJobs
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
 from headrace.engine.session import start_spark
 from headrace.errors import Code, HeadraceError, Span
 from headrace.ledger import DirectoryLock, Ledger, ProducerPosition
+from headrace.runtime.cancelling import Cancellation, StatementLock
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.pump import Pump
@@ -69,6 +72,7 @@ class Database:
         self.directory = directory
         self.settings = settings
         self._open = False
+        self._cancellation = Cancellation()
         for folder in (directory, *(directory / n for n in ("log", "runs", "attempts"))):
             folder.mkdir(parents=True, exist_ok=True)
         self._lock = DirectoryLock(directory)
@@ -78,6 +82,7 @@ class Database:
             partitions = self._partitions()
             self._own_spark = spark is None and SparkSession.getActiveSession() is None
             self._spark = spark or start_spark(settings.spark)
+            self._jobs = StatementJobs(self._spark)
             engine = Engine(self._spark, partitions, EmbeddedLog())
             queries = Queries(self._spark, directory.resolve(), partitions, EmbeddedLog())
             loop = EpochLoop(
@@ -89,6 +94,7 @@ class Database:
                 Catalog(),
                 fault,
                 clock,
+                StatementLock(self._cancellation),
             )
             compaction = Compaction(loop)
             self._pump = Pump(loop, compaction)
@@ -143,14 +149,26 @@ class Database:
         statements = [parse_statement(source) for source in split(text, file)]
         for statement in statements:
             self._require_open()
-            with self._using:
-                if progress is not None:
-                    self._session.report = progress
-                try:
-                    result = self._session.run(statement)
-                finally:
-                    self._session.report = lambda _: None
+            with self._using, self._cancellable(progress or _silent):
+                result = self._session.run(statement)
             yield result
+
+    @contextmanager
+    def _cancellable(self, progress: Callable[[Progress], None]) -> Iterator[None]:
+        """Run a statement that reports its progress, and that :meth:`cancel` ends."""
+
+        def report(made: Progress) -> None:
+            self._cancellation.check()
+            progress(made)
+
+        self._session.report = report
+        try:
+            with self._cancellation.statement(), self._jobs.tagged():
+                yield
+        finally:
+            self._session.report = _silent
+            if self._cancellation.asked:
+                self._jobs.free_slots()
 
     def insert(
         self,
@@ -216,8 +234,16 @@ class Database:
             pass
 
     def cancel(self) -> None:
-        """Cancel what Spark runs now: the statement that waits for it fails."""
-        self._spark.sparkContext.cancelAllJobs()
+        """Cancel the statement that runs: it fails where it is, soon; epochs of others go on.
+
+        Where none runs, what Spark runs now is cancelled. Between two jobs of a statement there may
+        be nothing to cancel: whoever waits for its end asks again.
+        """
+        if self._cancellation.running:
+            self._cancellation.asked = True
+            self._jobs.cancel()
+        else:
+            self._jobs.cancel_all()
 
     def close(self) -> None:
         """Stop the epochs and release the directory; a session of Spark of its own ends too."""
@@ -241,6 +267,10 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _silent(_progress: Progress) -> None:
+    """Report to nobody."""
 
 
 def _table(rows: Rows, schema: Any) -> pa.Table:

@@ -47,6 +47,12 @@ def test_only_relations_are_offered_where_only_they_can_stand() -> None:
         assert _completed(before) == ["`odd name`", "orders"], before
 
 
+def test_before_from_the_columns_of_all_relations_are_offered() -> None:
+    assert _completed("SELECT us")[0] == "user_id"
+    assert _completed("SELECT unit")[0] == "`unit price`"
+    assert "user_id" not in _completed("SHOW u")
+
+
 def test_after_a_point_only_the_columns_of_that_relation_are_offered() -> None:
     assert _completed("SELECT o. FROM orders o, Users u", cursor=9) == ["user_id", "`unit price`"]
     assert _completed("SELECT 1 FROM orders AS o JOIN Users u ON u.us") == ["user_id"]
@@ -59,7 +65,7 @@ def test_a_statement_begins_with_what_a_statement_can_begin_with() -> None:
 
 
 def test_columns_of_the_statement_before_are_not_offered() -> None:
-    assert "user_id" not in _completed("SELECT 1 FROM orders; SELECT u")
+    assert "user_id" not in _completed("SELECT 1 FROM orders; SHOW u")
 
 
 def test_columns_are_those_of_the_relations_in_the_statement() -> None:

@@ -33,6 +33,7 @@ _AFTER_THESE = re.compile(
 """After these only a relation can stand."""
 _MEMBER = re.compile(r"(\w+)\.\w*$")
 _ALIAS = r"(?i)\b`?{relation}`?\s+(?:AS\s+)?{alias}\b"
+_READING = frozenset({"select", "with"})
 _BEGINNINGS = tuple(dict.fromkeys(name.split()[0] for name in STATEMENTS))
 
 
@@ -113,6 +114,9 @@ class ShellCompleter(Completer):
     def _columns(self, statement: str, start: str) -> Iterator[tuple[str, str]]:
         mentioned = {mention.lower() for mention in _WORDS.findall(statement)}
         used = [name for name in self.names.relations if name.lower() in mentioned]
+        if "from" not in mentioned and mentioned & _READING:
+            # The columns come first in a query: any relation may follow.
+            used = used or self.names.relations
         columns = {column: name for name in used for column in self.names.columns(name)}
         for column, name in columns.items():
             if column.lower().startswith(start):

@@ -48,7 +48,8 @@ class Interpreter:
             KeyboardInterrupt: Ctrl-C was pressed; the rest has not run.
         """
         found = pieces(text)
-        for piece, following in zip(found, [*found[1:], None], strict=True):
+        for at, piece in enumerate(found):
+            following = found[at + 1] if at + 1 < len(found) else None
             match piece:
                 case SqlPiece():
                     sql = text[piece.start : piece.end]

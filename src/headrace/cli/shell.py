@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.lexers import PygmentsLexer
 from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import style_from_pygments_cls
@@ -49,7 +51,7 @@ class Shell:
         self._session: PromptSession[str] = PromptSession(
             _PROMPT,
             multiline=Condition(lambda: not complete(self._session.default_buffer.text)),
-            prompt_continuation=_CONTINUED,
+            prompt_continuation=lambda width, _, folded: " " * width if folded else _CONTINUED,
             lexer=PygmentsLexer(StatementLexer),
             style=style_from_pygments_cls(get_style_by_name("default")),
             include_default_pygments_style=False,
@@ -57,6 +59,7 @@ class Shell:
             complete_while_typing=False,
             history=_private_history(interpreter.surroundings.history),
             enable_open_in_editor=False,
+            key_bindings=_key_bindings(),
             input=given,
             output=shown,
         )
@@ -85,7 +88,9 @@ class Shell:
         """Return what is typed; Ctrl-C drops it, and with nothing typed tells how to leave."""
         typed, self._interpreter.typed = self._interpreter.typed, ""
         try:
-            return self._session.prompt(default=typed).strip()
+            # What goes wrong inside the prompt, such as in a key sequence, ends nothing.
+            traced = self._interpreter.debug
+            return self._session.prompt(default=typed, set_exception_handler=traced).strip()
         except KeyboardInterrupt:
             if not self._session.default_buffer.text:
                 self._note(_HOW_TO_LEAVE)
@@ -129,6 +134,13 @@ class Shell:
             return thread.submit(lambda: [n for n, _ in database.columns(relation)]).result()
         except HeadraceError:  # dropped meanwhile
             return []
+
+
+def _key_bindings() -> KeyBindings:
+    """Return keys that ignore the mouse, for which pasted colours would be taken."""
+    bindings = KeyBindings()
+    bindings.add(Keys.Vt100MouseEvent)(lambda _: None)
+    return bindings
 
 
 class _PrivateHistory(FileHistory):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,7 @@ T = TypeVar("T")
 _LISTEN_SECONDS = 0.1
 """How long the main thread waits at a stretch: a signal that the system hands to another thread
 does not wake it."""
+_CANCEL_AGAIN_SECONDS = 0.3
 _PATIENCE = 3
 """How many times Ctrl-C is pressed until a statement that will not stop is left behind."""
 
@@ -91,7 +93,7 @@ class StatementThread:
     def _wait(
         self, future: Future[Any], presses: Presses, cancel: Callable[[], None] | None
     ) -> None:
-        heeded = 0
+        heeded, cancelling = 0, False
         while not future.done():
             wait([future], _LISTEN_SECONDS)
             if presses.count == heeded or future.done():
@@ -101,8 +103,10 @@ class StatementThread:
                 raise Abandoned
             if heeded == _PATIENCE - 1:
                 self._notice("still cancelling; press Ctrl-C once more to leave at once")
-            # Beside, so that this thread goes on listening to Ctrl-C.
-            threading.Thread(target=_quietly, args=(cancel,), daemon=True).start()
+            if not cancelling:
+                cancelling = True
+                # Beside, so that this thread goes on listening to Ctrl-C.
+                threading.Thread(target=_until_ended, args=(future, cancel), daemon=True).start()
 
     def _run(self) -> None:
         while True:
@@ -119,9 +123,12 @@ def let_finish() -> None:
     """Cancel nothing: a short call is let finish."""
 
 
-def _quietly(cancel: Callable[[], None]) -> None:
-    """Cancel; where that fails, the statement's own end is what is reported."""
-    try:
-        cancel()
-    except Exception:  # noqa: BLE001
-        return
+def _until_ended(future: Future[Any], cancel: Callable[[], None]) -> None:
+    """Cancel until the call has ended: while a query is planned, there is no job to cancel yet.
+
+    Where cancelling fails, the statement's own end is what is reported.
+    """
+    while not future.done():
+        with suppress(Exception):
+            cancel()
+        wait([future], _CANCEL_AGAIN_SECONDS)

@@ -18,6 +18,7 @@ from uuid import uuid4
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, NewRun, OffsetRange, Read, RunKind
+from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.shares import NOTHING, arranged, log_share
 from headrace.runtime.step import Clock, Report, Step
 from headrace.runtime.timetable import Timetable, machine_clock
@@ -101,7 +102,7 @@ class EpochLoop:
     catalog: Catalog
     fault: Callable[[str], None] = field(default=lambda _stage: None)
     clock: Callable[[], int] = machine_clock
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: StatementLock = field(default_factory=StatementLock)
     published: threading.Condition = field(default_factory=threading.Condition)
     _pins: list[Epoch] = field(default_factory=list)
     _timetable: Timetable = field(init=False)
