@@ -59,6 +59,20 @@ def test_after_a_point_only_the_columns_of_that_relation_are_offered() -> None:
     assert _completed("SELECT orders.uni FROM orders", cursor=17) == ["`unit price`"]
 
 
+def test_names_in_a_schema_are_completed() -> None:
+    names = Names(lambda: ["gold.orders"], lambda _: ["user_id"])
+    names.refresh()
+    completer = ShellCompleter(names)
+
+    def found(text: str) -> list[str]:
+        return [c.text for c in completer.get_completions(Document(text), CompleteEvent())]
+
+    assert found("SELECT * FROM go") == ["gold.orders"]
+    assert found("SELECT * FROM gold.or") == ["orders"]
+    assert found("SELECT * FROM gold.orders AS o WHERE o.us") == ["user_id"]
+    assert found("SELECT * FROM gold.orders WHERE us")[0] == "user_id"
+
+
 def test_a_statement_begins_with_what_a_statement_can_begin_with() -> None:
     assert _completed("de") == ["delete", "describe"]
     assert _completed("SELECT 1; S") == ["SELECT", "SUBSCRIBE", "SHOW", "SET"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"\w+$")
 _WORDS = re.compile(r"\w+")
-_PLAIN = re.compile(r"[A-Za-z_]\w*\Z")
+_PLAIN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 _COMMAND = re.compile(r"\\(?P<name>\S*)(?P<rest>\s.*)?\Z")
 _AFTER_THESE = re.compile(
     r"\b(FROM|JOIN|INTO|UPDATE|DESCRIBE|EXTENDED|SUBSCRIBE|VERIFY|COPY|TRUNCATE\s+TABLE)\s+\w*$",
@@ -113,7 +113,7 @@ class ShellCompleter(Completer):
 
     def _columns(self, statement: str, start: str) -> Iterator[tuple[str, str]]:
         mentioned = {mention.lower() for mention in _WORDS.findall(statement)}
-        used = [name for name in self.names.relations if name.lower() in mentioned]
+        used = [n for n in self.names.relations if n.lower().rpartition(".")[2] in mentioned]
         if "from" not in mentioned and mentioned & _READING:
             # The columns come first in a query: any relation may follow.
             used = used or self.names.relations
@@ -123,6 +123,9 @@ class ShellCompleter(Completer):
                 yield _written(column), f"column of {name}"
 
     def _members(self, alias: str, statement: str, start: str) -> Iterator[tuple[str, str]]:
+        for name in self.names.relations:
+            if name.lower().startswith(f"{alias.lower()}.{start}"):
+                yield _written(name[len(alias) + 1 :]), "relation"
         for name in self.names.relations:
             pattern = _ALIAS.format(relation=re.escape(name), alias=re.escape(alias))
             if name.lower() == alias.lower() or re.search(pattern, statement):

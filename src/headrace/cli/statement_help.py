@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.sql import Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,11 @@ class Synopsis:
 
 
 STATEMENTS: dict[str, Synopsis] = {
+    "CREATE SCHEMA": Synopsis(
+        "make a name that relations' names can begin with",
+        "CREATE SCHEMA [IF NOT EXISTS] name",
+        "CREATE SCHEMA gold;",
+    ),
     "CREATE STREAM": Synopsis(
         "declare an append-only stream in the embedded log",
         "CREATE [OR REPLACE] STREAM [IF NOT EXISTS] name (column TYPE [NOT NULL], ...)",
@@ -92,7 +98,8 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "SHOW": Synopsis(
         "list what there is",
-        "SHOW STREAMS | TABLES | VIEWS | EPOCHS | FRESHNESS | DIRTY\nSHOW REJECTS [FOR name]",
+        f"SHOW {' | '.join(listing.value.upper() for listing in Listing)}\n"
+        "SHOW PROPERTIES\nSHOW REJECTS [FOR name]",
         "SHOW FRESHNESS;",
     ),
     "DESCRIBE": Synopsis(
@@ -111,7 +118,16 @@ STATEMENTS: dict[str, Synopsis] = {
         "VERIFY totals;",
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
-    "SET": Synopsis("set a property of the session", "SET key = value", "SET timezone = 'UTC';"),
+    "SET": Synopsis(
+        "set a property of the session",
+        "SET 'key' = 'value'",
+        "SET 'auto.offset.reset' = 'latest';",
+    ),
+    "RESET": Synopsis(
+        "give a property of the session, or all, its default again",
+        "RESET ['key' | ALL]\nUNSET 'key'",
+        "RESET 'auto.offset.reset';",
+    ),
 }
 
 
