@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.database import Database, connect
     from headrace.errors import Code, HeadraceError
+    from headrace.functions import Function, function
     from headrace.serving import Change
     from headrace.session import Freshness, Progress, Result, Subscription
 
@@ -23,12 +24,14 @@ __all__ = [
     "Code",
     "Database",
     "Freshness",
+    "Function",
     "HeadraceError",
     "Progress",
     "Result",
     "Subscription",
     "__version__",
     "connect",
+    "function",
 ]
 
 _HOMES = {
@@ -36,11 +39,13 @@ _HOMES = {
     "Code": "headrace.errors",
     "Database": "headrace.database",
     "Freshness": "headrace.session",
+    "Function": "headrace.functions",
     "HeadraceError": "headrace.errors",
     "Progress": "headrace.session",
     "Result": "headrace.session",
     "Subscription": "headrace.session",
     "connect": "headrace.database",
+    "function": "headrace.functions",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -17,18 +17,21 @@ from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
 from headrace.engine.session import start_spark
 from headrace.errors import Code, HeadraceError, Span
+from headrace.functions import Function, Kind, function
 from headrace.ledger import DirectoryLock, Ledger, ProducerPosition
 from headrace.runtime.cancelling import Cancellation, StatementLock
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.pump import Pump
 from headrace.runtime.timetable import machine_clock
-from headrace.session import Instance, Progress, Result, Session, Subscription
+from headrace.session import Functions, Instance, Progress, Result, Session, Subscription
 from headrace.settings import Settings
 from headrace.sources.log_reader import EmbeddedLog
 from headrace.sql import Query, parse_statement, split
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
     from headrace.types import Epoch
 
 Rows: TypeAlias = Any
@@ -40,19 +43,23 @@ def connect(
     *,
     spark: SparkSession | None = None,
     clock: Callable[[], int] = machine_clock,
+    functions: Sequence[Function] = (),
     **settings: Any,
 ) -> Database:
     """Open the database in a directory, which is created if there is none.
 
     Spark runs in this process; give ``spark`` to use a session that exists. ``clock`` returns what
-    ``now()`` is in views, in microseconds UTC. See :class:`headrace.settings.Settings` for the
+    ``now()`` is in views, in microseconds UTC. ``functions`` are Python functions that queries
+    call: those of :func:`headrace.function`. Views that call one which is not given, wait until
+    it is registered. See :class:`headrace.settings.Settings` for the
     other keywords.
 
     Raises:
-        HeadraceError: ``conflict`` if another process has it open; ``corrupt`` if its files are
-            damaged; ``invalid`` for settings that do not exist.
+        HeadraceError: ``conflict`` if another process has it open, or a function differs from the
+            one that views are over; ``corrupt`` if its files are damaged; ``invalid`` for settings
+            that do not exist.
     """
-    return Database(Path(path), Settings.of(settings), spark, clock=clock)
+    return Database(Path(path), Settings.of(settings), spark, clock=clock, functions=functions)
 
 
 class Database:
@@ -68,6 +75,7 @@ class Database:
         spark: SparkSession | None = None,
         fault: Callable[[str], None] = lambda _stage: None,
         clock: Callable[[], int] = machine_clock,
+        functions: Sequence[Function] = (),
     ) -> None:
         self.directory = directory
         self.settings = settings
@@ -102,7 +110,7 @@ class Database:
                 directory.resolve(), self._ledger, engine, queries, loop, self._pump
             )
             compaction.sweep_strays()
-            self.instance.restore()
+            self.instance.restore(functions)
         except BaseException:
             self._lock.release()
             raise
@@ -205,6 +213,48 @@ class Database:
         """Wait until everything that was written is readable; return the epoch."""
         self._require_open()
         return self.instance.settle()
+
+    def register(
+        self,
+        name: str | Function | None = None,
+        body: Callable[..., Any] | None = None,
+        *,
+        returns: str | DataType = "",
+        arguments: Sequence[str | DataType] | None = None,
+        kind: str = Kind.PYTHON,
+        deterministic: bool = False,
+        replace: bool = False,
+    ) -> Any:
+        """Make a Python function callable from queries; without a ``body``, a decorator.
+
+        Takes what :func:`headrace.function` takes, or a function that it made. Returns the
+        :class:`headrace.Function`. Views that waited for the function resume.
+
+        Raises:
+            HeadraceError: ``conflict`` where views call another function of this name; with
+                ``replace`` they are filled anew instead. ``invalid`` where Spark has a function
+                of this name, or this is none that can be called from SQL.
+        """
+        self._require_open()
+
+        def registered(given: Function) -> Function:
+            with self._using:
+                Functions(self.instance).register(given, replace=replace)
+            return given
+
+        if isinstance(name, Function):
+            return registered(name)
+        made = function(
+            name,
+            body,
+            returns=returns,
+            arguments=arguments,
+            kind=kind,
+            deterministic=deterministic,
+        )
+        if isinstance(made, Function):
+            return registered(made)
+        return lambda given: registered(made(given))
 
     def verify(self, name: str | None = None) -> Result | Subscription:
         """Compare views with an independent recompute by plain Spark batch."""

@@ -90,6 +90,8 @@ class View:
     """A digest of the circuit that keeps its state; empty where none was taken."""
     through: tuple[RelationId, ...] = ()
     """The plain views that the query names, directly or through others."""
+    functions: tuple[str, ...] = ()
+    """The Python functions that are called, also through plain views, in lower case."""
 
     @property
     def inputs(self) -> tuple[RelationId, ...]:
@@ -106,6 +108,7 @@ class View:
             "created_sql": self.created_sql,
             "circuit": self.circuit,
             "through": list(self.through),
+            **({"functions": list(self.functions)} if self.functions else {}),
         }
 
     @classmethod
@@ -119,6 +122,7 @@ class View:
             created_sql=value["created_sql"],
             circuit=value.get("circuit", ""),
             through=tuple(RelationId(id_) for id_ in value.get("through", ())),
+            functions=tuple(value.get("functions", ())),
         )
 
 
@@ -140,6 +144,8 @@ class PlainView:
     """The plain views that the query names, directly or through others."""
     created_sql: str = ""
     """The whole statement, for people."""
+    functions: tuple[str, ...] = ()
+    """The Python functions that are called, also through other plain views, in lower case."""
 
     @property
     def inputs(self) -> tuple[RelationId, ...]:
@@ -154,6 +160,7 @@ class PlainView:
             "depends_on": list(self.depends_on),
             "through": list(self.through),
             "created_sql": self.created_sql,
+            **({"functions": list(self.functions)} if self.functions else {}),
         }
 
     @classmethod
@@ -165,6 +172,7 @@ class PlainView:
             depends_on=tuple(RelationId(id_) for id_ in value["depends_on"]),
             through=tuple(RelationId(id_) for id_ in value["through"]),
             created_sql=value["created_sql"],
+            functions=tuple(value.get("functions", ())),
         )
 
 

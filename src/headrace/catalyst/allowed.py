@@ -200,7 +200,6 @@ OUTSIDE = {
     "RaiseError": "raise_error",
     "AssertTrue": "assert_true",
     "ScalaUDF": "a function of the session",
-    "PythonUDF": "a function of the session",
     "PythonUDAF": "a function of the session",
 }
 """Expression classes that lie outside the fence, by the function that they come from.

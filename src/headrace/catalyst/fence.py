@@ -12,7 +12,7 @@ from headrace.catalyst.walk import SUBQUERIES
 from headrace.errors import Code, HeadraceError, Span, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from py4j.protocol import Py4JError
 
@@ -104,8 +104,17 @@ def expressions(node: Any) -> Iterator[tuple[Any, str]]:
         pending.extend(items(expression.children()))
 
 
-def check_function(expression: Any, kind: str, query: Span) -> None:
-    """Refuse a call, not resolved yet, of a function that is unknown or outside the fence."""
+def check_function(
+    expression: Any,
+    kind: str,
+    query: Span,
+    registered: Collection[str],
+    missing: Collection[str],
+) -> None:
+    """Refuse a call, not resolved yet, of a function that is unknown or outside the fence.
+
+    Functions of users may be called if they are registered; ``missing`` are those that were once.
+    """
     if kind == "UnresolvedFunction":
         parts = [part.lower() for part in items(expression.nameParts())]
     else:
@@ -114,18 +123,33 @@ def check_function(expression: Any, kind: str, query: Span) -> None:
     span = origin(expression, query)
     if len(parts) > 1 and parts[:-1] not in (["builtin"], ["system", "builtin"]):
         raise HeadraceError(Code.INVALID, f'function "{".".join(parts)}" does not exist', span=span)
+    if len(parts) == 1 and kind == "UnresolvedFunction" and name in registered:
+        return
+    if name in missing:
+        raise not_registered(name, span)
     if name in NAMES or (name == "unix_timestamp" and items(expression.children())):
         return  # where the clock may stand is seen once the query is resolved
     if name in REFUSED:
         raise refused(name, span)
     if name not in FUNCTIONS:
-        close = nearest(name, tuple(sorted(FUNCTIONS)))
+        close = nearest(name, (*registered, *sorted(FUNCTIONS)))
         raise HeadraceError(
             Code.INVALID,
             f'function "{name}" does not exist',
             hint=f'Did you mean "{close}"?' if close else None,
             span=span,
         )
+
+
+def not_registered(name: str, span: Span | None = None) -> HeadraceError:
+    """Return the error of a query over a function that the catalog knows and this process not."""
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f'function "{name}" is not registered',
+        detail="The catalog has a record of it, but code is not stored.",
+        hint="Give it to headrace.connect(..., functions=[...]), or to db.register.",
+        span=span,
+    )
 
 
 _CLOCK_TEXT = re.compile(rf"[\s'\"]*({'|'.join(SPECIAL_TIMES)})\b", re.IGNORECASE)

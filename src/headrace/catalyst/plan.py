@@ -53,11 +53,15 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Project:
-    """Named expressions over one input. Linear."""
+    """Named expressions over one input. Linear.
+
+    ``calls`` are the calls of Python functions that are among them, as text.
+    """
 
     child: Plan
     expressions: tuple[Expression, ...]
     attributes: tuple[Attribute, ...]
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,10 +39,12 @@ from headrace.catalyst.fence import (
     view_file,
     words,
 )
+from headrace.catalyst.python import PYTHON_CALL, Registered, is_built_in, undeclared
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import Scala, items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.functions.results import require_returnable
 from headrace.sql import Rewritten, quote, with_versions
 from headrace.types import RelationId, Schema
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.catalyst.plan import Plan
+    from headrace.functions import Function, FunctionRecord
 
 # Rules that would use the (empty) contents of the stand-ins instead of their schema alone, or that
 # would forget what a view is over where its condition is never true.
@@ -87,6 +90,8 @@ class Analysed:
     """That, as Spark was given it: its text is where the plans have their places."""
     clocked: bool = False
     through: tuple[RelationId, ...] = ()
+    calls: Mapping[str, Span] = field(default_factory=dict)
+    """The Python functions that are called, in lower case, with the place of one call each."""
 
     @property
     def text(self) -> str:
@@ -105,6 +110,10 @@ class Planner:
     spark: SparkSession
     relations: Mapping[str, Relation]
     """What is declared, by dotted name, as the owner keeps it."""
+    functions: dict[str, Registered] = field(default_factory=dict)
+    """The Python functions that may be called, by name in lower case."""
+    remembered: Mapping[str, FunctionRecord] = field(default_factory=dict)
+    """Those that the catalog knows of, whether they may be called or not, as the owner keeps it."""
     scala: Scala = field(init=False)
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
     _queries: dict[str, tuple[Rewritten, Rewritten]] = field(default_factory=dict, init=False)
@@ -133,6 +142,38 @@ class Planner:
                 span=type_span,
             ) from error
         return _parse_datatype_json_string(parsed.json())
+
+    def prepared(self, function: Function) -> Registered:
+        """Return a Python function as queries could call it; nothing has changed yet.
+
+        Raises:
+            HeadraceError: ``invalid`` where Spark has a function of that name, or a type is none.
+        """
+        known = function.key in self.functions
+        if not known and is_built_in(self.spark, self.scala, function.key):
+            raise HeadraceError(
+                Code.INVALID,
+                f'function "{function.name}" is built into Spark',
+                hint="Choose another name.",
+            )
+        returns, *arguments = (
+            self.parse_type(Span(text, 0, len(text)))
+            for text in (function.returns, *(function.arguments or ()))
+        )
+        declared = None if function.arguments is None else tuple(arguments)
+        require_returnable(function.name, returns)
+        return Registered.of(function, returns, declared)
+
+    def register(self, registered: Registered) -> None:
+        """Make a Python function known to queries, replacing a former meaning of its name."""
+        registered.declare(self.spark)
+        self.functions[registered.function.key] = registered
+
+    def unregister(self, name: str) -> None:
+        """Make a Python function unknown again."""
+        registered = self.functions.pop(name, None)
+        if registered is not None:
+            registered.forget(self.spark)
 
     def declare(self, relation: RelationId, name: str, schema: Schema) -> None:
         """Make ``name`` known to queries, replacing a former meaning."""
@@ -194,7 +235,7 @@ class Planner:
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
-            clocked = self._check_resolved(analysed, query)
+            clocked, calls = self._check_resolved(analysed, query)
             kept = marked(self.scala, analysed)
             if clocked:
                 kept = with_clock_marked(self.scala, kept)
@@ -221,6 +262,7 @@ class Planner:
             plain,
             clocked,
             self._plain_views(analysed),
+            calls,
         )
 
     def _plain_views(self, plan: Any) -> tuple[RelationId, ...]:
@@ -240,6 +282,9 @@ class Planner:
     def plan(self, analysed: Analysed) -> Plan:
         """Read the optimised plan as ours, or refuse the construct that is not maintained."""
         with self._blaming(analysed.read), analysed.plain.blaming_query():
+            for name, place in analysed.calls.items():
+                if not self.functions[name].function.deterministic:
+                    raise undeclared(name, place)
             reader = Reader(
                 self.scala, self._relations, analysed.plain.span, clocked=analysed.clocked
             )
@@ -267,7 +312,8 @@ class Planner:
                 self._check_name(node, common_tables, query)
             for expression, name in expressions(node):
                 if name in ("UnresolvedFunction", "UnresolvedGenerator"):
-                    check_function(expression, name, query)
+                    missing = self.remembered.keys() - self.functions.keys()
+                    check_function(expression, name, query, self.functions, missing)
                 elif name == "Literal":
                     check_typed_literal(expression, query)
 
@@ -275,6 +321,13 @@ class Planner:
         name = ".".join(part.lower() for part in items(node.multipartIdentifier()))
         if name in common_tables or name in self._names:
             return
+        if name in self.relations:
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'view "{name}" waits for a function',
+                hint="SHOW FUNCTIONS lists what is missing; register it.",
+                span=origin(node, query),
+            )
         close = nearest(name, tuple(self._names))
         raise HeadraceError(
             Code.INVALID,
@@ -283,9 +336,12 @@ class Planner:
             span=origin(node, query),
         )
 
-    def _check_resolved(self, analysed: Any, query: Span) -> bool:
-        """Refuse what lies outside the fence; say whether there are conditions on the clock."""
-        clocked = False
+    def _check_resolved(self, analysed: Any, query: Span) -> tuple[bool, dict[str, Span]]:
+        """Refuse what lies outside the fence.
+
+        Says whether there are conditions on the clock, and which Python functions are called.
+        """
+        clocked, calls = False, dict[str, Span]()
         if analysed.isStreaming():
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
         # Functions such as to_date stand for others, which are what has to be looked at.
@@ -299,6 +355,13 @@ class Planner:
                     span=origin(node, query),
                 )
             for expression, name in expressions(node):
+                if name == PYTHON_CALL:
+                    called = str(expression.name()).lower()
+                    if called not in self.functions:
+                        raise refused("a function of the session", origin(expression, query))
+                    self.functions[called].check(expression, query)
+                    calls[called] = origin(expression, query)
+                    continue
                 if name in OUTSIDE:
                     raise refused(OUTSIDE[name], origin(expression, query))
                 if name == "Cast":
@@ -309,7 +372,7 @@ class Planner:
                     raise _clock_refused(expression, name, query)
                 if not expression.deterministic() and not items(expression.children()):
                     raise refused(str(expression.prettyName()), origin(expression, query))
-        return clocked
+        return clocked, calls
 
     def _check_clock(self, plan: Any, query: Span) -> None:
         """Refuse the clock in subqueries at places where it is not kept."""

@@ -38,7 +38,7 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
             return plan
         case Project():
             refs = _references(e.handle for e in plan.expressions)
-            return Project(pruned(plan.child, refs), plan.expressions, plan.attributes)
+            return replace(plan, child=pruned(plan.child, refs))
         case Filter():
             used = _and_also(needed, [plan.condition.handle])
             return replace(plan, child=pruned(plan.child, used))

@@ -35,6 +35,7 @@ from headrace.catalyst.plan import (
     Window,
 )
 from headrace.catalyst.prune import pruned
+from headrace.catalyst.python import PYTHON_NODES, call_text
 from headrace.catalyst.resolved import attribute_of, attributes_of, is_true, present
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
@@ -61,7 +62,8 @@ _JOINS = {
     "ExistenceJoin": JoinKind.EXISTENCE,
 }
 _RANKS = {"RowNumber": "row_number", "Rank": "rank", "DenseRank": "dense_rank"}
-_LIMITING = ("GlobalLimit", "LocalLimit", "Offset", "Project", "SubqueryAlias")
+_PROJECTING = ("Project", *PYTHON_NODES)
+_LIMITING = ("GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", *_PROJECTING)
 _ALL = 2**62
 """More rows than there are: OFFSET without LIMIT."""
 
@@ -103,6 +105,8 @@ class Reader:
                 child, named = self._with_scalars(node.child(), items(node.projectList()))
                 expressions = tuple(self.pieces.expression(e) for e in named)
                 return Project(child, expressions, attributes_of(node))
+            case "BatchEvalPython" | "ArrowEvalPython":
+                return self._with_calls(self._input(node.child()), node)
             case "Filter":
                 return self._filter(node)
             case "Expand":
@@ -155,6 +159,24 @@ class Reader:
         own = tuple(self.pieces.expression(a.handle) for a in attributes)
         return Project(filtered, own, attributes)
 
+    def _with_calls(self, child: Plan, node: Any) -> Plan:
+        """Read a node that adds the results of calls of Python functions to the rows of a plan."""
+        calls = items(node.udfs())
+        results = items(node.resultAttrs())
+        named = [
+            *(a.handle for a in child.attributes),
+            *(
+                self.scala.alias(call, str(result.name()), result)
+                for call, result in zip(calls, results, strict=True)
+            ),
+        ]
+        return Project(
+            child,
+            tuple(self.pieces.expression(e) for e in named),
+            (*child.attributes, *(attribute_of(result) for result in results)),
+            tuple(call_text(call) for call in calls),
+        )
+
     def _with_scalars(self, child: Any, expressions: list[Any]) -> tuple[Plan, list[Any]]:
         """Read a child with the values of the expressions' scalar subqueries beside its rows."""
         if not has_scalar(expressions):
@@ -206,12 +228,13 @@ class Reader:
                 limit = most if limit is None else min(limit, most)
             elif kind == "Offset":
                 skip += int(below.offsetExpr().eval(None))
-            elif kind == "Project":
+            elif kind in _PROJECTING:
                 projects.append(below)
             below = below.child()
         whole = kind == "Sort" and getattr(below, "global")()
         order = self.pieces.order(items(below.order())) if whole else None
-        if order is None or any(has_scalar(items(p.projectList())) for p in projects):
+        scalars = any(has_scalar(items(p.expressions())) for p in projects)
+        if order is None or scalars:
             raise self.pieces.unsupported(
                 "LIMIT without ORDER BY is not supported in a view",
                 "Which rows there are must not be left to chance: ORDER BY columns that compare.",
@@ -220,6 +243,9 @@ class Reader:
         count = _ALL if limit is None else limit
         read: Plan = FirstRows(self._input(below.child()), (), order, "row_number", count, skip)
         for project in reversed(projects):
+            if project.nodeName() in PYTHON_NODES:
+                read = self._with_calls(self._without_repetition(read), project)
+                continue
             expressions = tuple(self.pieces.expression(e) for e in items(project.projectList()))
             read = Project(read, expressions, attributes_of(project))
         return read

@@ -140,6 +140,8 @@ def _recomputed(node: plan.Aggregate | plan.Window) -> str:
 
 def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -> str:
     match node:
+        case plan.Project() if node.calls:
+            return f"Python {', '.join(node.calls)}: called for each row that changes, linear"
         case plan.Project():
             return f"Project ({', '.join(a.name for a in node.attributes)}), linear"
         case plan.Filter():

@@ -9,12 +9,19 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from importlib import import_module
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 _ZIPS = ("pyspark", "py4j")
-_NEEDED = ("pandas", "pyspark.worker", "headrace.engine.worker", "headrace.operators")
+_NEEDED = (
+    "pandas",
+    "pyspark.worker",
+    "headrace.engine.worker",
+    "headrace.operators",
+    "headrace.functions.call",
+)
 
 
 def prefer_installed() -> None:
@@ -34,6 +41,9 @@ def main() -> None:
     # No thread may run when the daemon forks: not NumPy's, nor the one of Arrow's allocator.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    # Timestamps reach Python functions without a zone: in UTC, wherever the worker is.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     for name in _NEEDED:
         import_module(name)
     gc.collect()

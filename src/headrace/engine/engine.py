@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from headrace.catalyst.python import Registered
+    from headrace.functions import Function, FunctionRecord
     from headrace.runtime.step import Report, Step
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
@@ -46,7 +48,8 @@ class Engine:
         self.partitions = partitions
         self.log = log
         self._by_name: dict[str, Relation] = {}
-        self.planner = Planner(spark, self._by_name)
+        self.remembered: dict[str, FunctionRecord] = {}
+        self.planner = Planner(spark, self._by_name, remembered=self.remembered)
         self.planning = threading.RLock()
         self._scala = Scala(spark.sparkContext._jvm)  # noqa: SLF001
         self._session = bare_session(spark)
@@ -57,17 +60,22 @@ class Engine:
 
     # -- the catalog -----------------------------------------------------------------------
 
-    def declare(self, relation: Relation) -> None:
-        """Make a relation known; for a view, after those that it is over."""
+    def declare(self, relation: Relation, *, planned: bool = True) -> None:
+        """Make a relation known; for a view, after those that it is over.
+
+        A view that is not ``planned`` has no circuit: steps leave it out. Nor does a plain view
+        that is not stand for its query.
+        """
         with self.planning:
             if isinstance(relation, PlainView):
                 names = relation.schema.names
-                self.planner.define(relation.id, relation.name, relation.query, names)
+                if planned:
+                    self.planner.define(relation.id, relation.name, relation.query, names)
             else:
                 self.planner.declare(relation.id, relation.name, relation.schema)
             self._relations[relation.id] = relation
             self._by_name[relation.name] = relation
-            if isinstance(relation, View):
+            if isinstance(relation, View) and planned:
                 self._circuits[relation.id] = self.circuit(relation)
             self._programs.clear()
 
@@ -79,6 +87,23 @@ class Engine:
             self._by_name.pop(relation.name, None)
             self._circuits.pop(relation.id, None)
             self._programs.clear()
+
+    def prepared(self, function: Function) -> Registered:
+        """Return a Python function as queries could call it; see :meth:`Planner.prepared`."""
+        with self.planning:
+            return self.planner.prepared(function)
+
+    def register(self, function: Registered) -> None:
+        """Make a Python function known to queries, replacing a former meaning of its name."""
+        with self.planning:
+            self.planner.register(function)
+
+    def unregister(self, name: str) -> Registered | None:
+        """Make a Python function unknown; return it, if it was known."""
+        with self.planning:
+            registered = self.planner.functions.get(name)
+            self.planner.unregister(name)
+            return registered
 
     def circuit(self, view: View) -> Circuit:
         """Return the circuit that maintains a view, whether it is declared yet or not.

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.catalyst.python import Registered
+
 _OFFSET = "__offset"
 
 
@@ -86,9 +88,14 @@ class Queries:
         self._snapshots = self.spark.newSession()
         self._canonical = self.spark.newSession()
 
-    def declare(self, relation: Relation) -> None:
-        """Make a relation known, under its name, to both kinds of query."""
+    def declare(self, relation: Relation, *, canonical: bool = True) -> None:
+        """Make a relation known, under its name, to both kinds of query.
+
+        Without ``canonical``, a view's contents alone: its query cannot be evaluated now.
+        """
         self._relations[relation.name] = relation
+        if isinstance(relation, PlainView) and not canonical:
+            return
         if isinstance(relation, PlainView):
             for session in (self._snapshots, self._canonical):
                 self._declare_text(session, relation)
@@ -99,7 +106,8 @@ class Queries:
         contents.createOrReplaceTempView(quote(relation.name))
         stored = self._frame(self._canonical, ContentsTask(leaf, names), relation.schema.spark)
         stored.createOrReplaceTempView(quote(_stored(relation)))
-        self._declare_canonical(relation)
+        if canonical:
+            self._declare_canonical(relation)
 
     def forget(self, relation: Relation) -> None:
         """Make a relation unknown."""
@@ -107,6 +115,16 @@ class Queries:
         self._snapshots.catalog.dropTempView(relation.name)
         for name in (relation.name, _stored(relation), _raw(relation)):
             self._canonical.catalog.dropTempView(name)
+
+    def declare_function(self, function: Registered) -> None:
+        """Make a Python function known to both kinds of query, replacing one of its name."""
+        for session in (self._snapshots, self._canonical):
+            function.declare(session)
+
+    def forget_function(self, function: Registered) -> None:
+        """Make a Python function unknown."""
+        for session in (self._snapshots, self._canonical):
+            function.forget(session)
 
     def select(self, query: str, shares: Mapping[RelationId, Share]) -> pa.Table:
         """Return the answer of a query over the shares, whose types are Spark's."""

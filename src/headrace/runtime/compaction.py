@@ -7,7 +7,8 @@ any time; a run that a step in progress reads is not deleted before that step's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 from headrace.circuit import rows_of
 from headrace.ledger import ArrangementRecord, Merge, RunKind
@@ -24,9 +25,15 @@ class Compaction:
     """Compacts one database."""
 
     loop: EpochLoop
+    busy: threading.RLock = field(default_factory=threading.RLock)
+    """Held during a pass: whoever else takes runs away holds it as well."""
 
     def run(self) -> int:
         """Do one pass; return how many runs were merged away."""
+        with self.busy:
+            return self._pass()
+
+    def _pass(self) -> int:
         arrangements = self.loop.ledger.arrangements()
         merged = self._merge(arrangements)
         self._give_up(arrangements)

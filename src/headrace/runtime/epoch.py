@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 STOPPED = "stopped"
 """The cause of a dirty entry of a view whose query fails on its data."""
 
+WAITING = "waiting"
+"""The cause of a dirty entry of a view that lacks a function, or is over one that does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Poll:
@@ -270,7 +273,8 @@ class EpochLoop:
 
     def stopped(self) -> frozenset[RelationId]:
         """Return the views that are left behind, and those over them."""
-        marked = {entry.view for entry in self.ledger.dirty() if entry.cause == STOPPED}
+        causes = (STOPPED, WAITING)
+        marked = {entry.view for entry in self.ledger.dirty() if entry.cause in causes}
         return frozenset(marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)})
 
     def _stop_failing_views(self, poll: Poll) -> None:

@@ -16,7 +16,15 @@ from uuid import uuid4
 
 from headrace.catalog import Stream, View
 from headrace.circuit import rows_of
-from headrace.ledger import EpochCommit, NewArrangement, NewObject, Read, RunKind
+from headrace.ledger import (
+    EpochCommit,
+    Merge,
+    NewArrangement,
+    NewObject,
+    NewRun,
+    Read,
+    RunKind,
+)
 from headrace.runtime.epoch import EpochLoop, new_run
 from headrace.runtime.shares import NOTHING, snapshot
 from headrace.runtime.step import Arranged, Clock, LogShare, RowsShare, Share, Step
@@ -29,6 +37,18 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 """Called with the rows done and the rows in all; raising stops the fill, and nothing stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The runs of a filled view, which nobody names yet, and where they join the live epochs."""
+
+    previous: Epoch
+    reads: tuple[Read, ...]
+    runs: tuple[NewRun, ...]
+    layouts: Mapping[ArrangementId, Layout]
+    """Those that the view keeps itself."""
+    rows: int
 
 
 @dataclass(slots=True)
@@ -44,6 +64,57 @@ class Fill:
 
     def run(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
         """Fill the view and commit it, in place of ``dropped``; the loop's lock is held."""
+        filled = self.filled()
+        created = NewObject(
+            self.view.id,
+            self.view.name,
+            self.view.kind,
+            self.view.to_json(),
+            self.view.inputs,
+            tuple(NewArrangement(id_, a.to_json()) for id_, a in filled.layouts.items()),
+        )
+        return self.loop.ledger.commit(
+            EpochCommit(
+                filled.previous,
+                uuid4().hex,
+                filled.reads,
+                filled.runs,
+                (created,),
+                dropped,
+                counters={"filled": self.view.name, "changes": filled.rows},
+                clock=self._clock,
+            )
+        )
+
+    def again(self) -> Epoch:
+        """Fill the view anew in place of what is stored of it; both locks are held.
+
+        The view is one that no epoch maintains. What it held before is given up: there may be
+        epochs that it had no part in.
+        """
+        filled, ledger = self.filled(), self.loop.ledger
+        stored = ledger.spines(list(filled.layouts))
+        gone = tuple(
+            Merge(id_, tuple(run.name for run in runs), None)
+            for id_, runs in stored.items()
+            if runs
+        )
+        epoch = ledger.commit(
+            EpochCommit(
+                filled.previous,
+                uuid4().hex,
+                filled.reads,
+                filled.runs,
+                merges=gone,
+                counters={"filled": self.view.name, "changes": filled.rows},
+                clock=self._clock,
+            )
+        )
+        ledger.advance_since(dict.fromkeys(filled.layouts, epoch))
+        return epoch
+
+    def filled(self) -> Filled:
+        """Write what the view holds as of the last epoch, and of streams nobody else reads."""
         loop, needs = self.loop, self.loop.runner.plan_fill(self.view.id)
         previous = loop.ledger.last_epoch()
         # The other views stay as they are, so no row of theirs may be due.
@@ -65,27 +136,8 @@ class Fill:
             self.progress(min(done, total), total)
         if pending:
             self._step(needs, {}, files, contents, pending)
-        created = NewObject(
-            self.view.id,
-            self.view.name,
-            self.view.kind,
-            self.view.to_json(),
-            self.view.inputs,
-            tuple(NewArrangement(id_, a.to_json()) for id_, a in self._own(needs).items()),
-        )
         runs = tuple(new_run(id_, f, RunKind.MERGED) for id_ in files for f in files[id_])
-        return loop.ledger.commit(
-            EpochCommit(
-                previous,
-                uuid4().hex,
-                reads,
-                runs,
-                (created,),
-                dropped,
-                counters={"filled": self.view.name, "changes": total},
-                clock=self._clock,
-            )
-        )
+        return Filled(previous, reads, runs, self._own(needs), total)
 
     def _fixed_point(self, needs: StepPlan) -> tuple[dict[RelationId, Offset], tuple[Read, ...]]:
         """Return up to where each stream is read, and what nobody has read before."""

@@ -1,7 +1,8 @@
 """Statements carried out on an open database."""
 
+from headrace.session.functions import Functions
 from headrace.session.instance import Instance
 from headrace.session.results import Freshness, Progress, Result
 from headrace.session.session import Session, Subscription
 
-__all__ = ["Freshness", "Instance", "Progress", "Result", "Session", "Subscription"]
+__all__ = ["Freshness", "Functions", "Instance", "Progress", "Result", "Session", "Subscription"]

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.session.functions import Functions
 from headrace.session.instance import HIDDEN, SCHEMAS, SYSTEM_SCHEMA, Instance
 from headrace.session.options import (
     broker_note,
@@ -27,6 +28,7 @@ from headrace.sql import (
     CreateTableAs,
     CreateView,
     Drop,
+    DropFunction,
     DropSchema,
     Name,
     ObjectKind,
@@ -38,7 +40,7 @@ Report = Callable[[Progress], None]
 Creation: TypeAlias = (
     CreateStream | CreateTable | CreateMaterializedView | CreateTableAs | CreateView
 )
-Definition: TypeAlias = Creation | Drop | CreateSchema | DropSchema
+Definition: TypeAlias = Creation | Drop | DropFunction | CreateSchema | DropSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Definitions:
                 return self.create_plain(statement)
             case Drop():
                 return self.drop(statement)
+            case DropFunction():
+                return Functions(self.instance).drop(statement)
             case CreateSchema():
                 return self.create_schema(statement)
             case DropSchema():
@@ -122,6 +126,7 @@ class Definitions:
             analysed.names,
             analysed.through,
             masked(statement.span.source),
+            tuple(sorted(analysed.calls)),
         )
         self.instance.create(view, replaced)
         return f"created {view.kind} {view.name}"
@@ -177,6 +182,7 @@ class Definitions:
             created_sql,
             digest(circuit),
             analysed.through,
+            tuple(sorted(analysed.calls)),
         )
 
     def create_schema(self, statement: CreateSchema) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import Catalog, PlainView, Relation, Stream, Table, View, relation_of_json
 from headrace.circuit import kept, rows_of, shared
@@ -12,24 +12,27 @@ from headrace.circuit.explain import digest
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
+from headrace.runtime.epoch import WAITING
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill import Progress as FillProgress
 from headrace.runtime.shares import log_share, snapshot
+from headrace.session.functions import Functions
 from headrace.sources.log import write_segment
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.zset import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
 
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
+    from headrace.functions import Function
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.pump import Pump
     from headrace.runtime.step import Share
-    from headrace.zset import Layout
 
 SYSTEM_SCHEMA = "information_schema"
 """The schema of what can be asked about the database itself."""
@@ -52,6 +55,8 @@ class Instance:
     loop: EpochLoop
     pump: Pump
     layouts: dict[ArrangementId, Layout] = field(default_factory=dict)
+    unplanned: set[RelationId] = field(default_factory=set)
+    """The views that have no circuit, since they lack a function."""
     appending: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -66,22 +71,52 @@ class Instance:
 
     # -- opening ---------------------------------------------------------------------------
 
-    def restore(self) -> None:
-        """Make what the ledger knows known to Spark; drop what was ephemeral."""
+    def restore(self, functions: Iterable[Function] = ()) -> None:
+        """Make what the ledger knows known to Spark; drop what was ephemeral.
+
+        Views that lack a function wait for it; those that have waited for one given now resume.
+        """
         records = self.ledger.objects()
         stored = {record.id: dict(record.layout) for record in self.ledger.arrangements()}
         catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
         for relation in catalog:
             if not isinstance(relation, View | PlainView):
                 self._announce(relation)
+        own = Functions(self)
+        own.restore(catalog, functions)
+        lacking = own.lacking(catalog)
         for view in catalog.defined_in_order():
+            if view.id in lacking:
+                self._announce_waiting(view, stored)
+                continue
             self._announce(view)
             if isinstance(view, View):
                 self._check_stored(view, stored)
         self.loop.catalog = catalog
+        own.wait(lacking)
         hidden = [v.id for v in catalog.views_in_order() if v.name.startswith(HIDDEN)]
         if hidden:
             self.drop(hidden)
+        own.resume()
+
+    def _announce_waiting(
+        self, view: View | PlainView, stored: Mapping[ArrangementId, Any]
+    ) -> None:
+        """Make a view known whose query cannot be planned: its rows as they are stored."""
+        self.engine.declare(view, planned=False)
+        self.queries.declare(view, canonical=False)
+        if isinstance(view, View):
+            self.layouts[rows_of(view.id)] = Layout.of_json(stored[rows_of(view.id)])
+        self.unplanned.add(view.id)
+
+    def plan_again(self, view: View | PlainView) -> None:
+        """Plan a view as what it names is now; those over it are planned again after it."""
+        self.engine.forget(view)
+        self._announce(view)
+        self.unplanned.discard(view.id)
+        if isinstance(view, View):
+            records = self.ledger.arrangements()
+            self._check_stored(view, {record.id: dict(record.layout) for record in records})
 
     def _check_stored(self, view: View, stored: Mapping[ArrangementId, object]) -> None:
         """Refuse a view whose state was kept by another circuit than the one planned now."""
@@ -141,6 +176,8 @@ class Instance:
     ) -> Epoch:
         """Create a view and fill it from what is stored, in place of ``dropped``."""
         with self.loop.lock:
+            for id_ in view.depends_on:
+                self.require_running(self.catalog.by_id[id_])
             catalog = self.catalog.without(dropped).with_(view)
             self.settle(self.ledger.log_ends())
             self.engine.declare(view)
@@ -151,7 +188,8 @@ class Instance:
             except BaseException:
                 self.engine.forget(view)
                 for id_ in dropped:
-                    self.engine.declare(self.catalog.by_id[id_])
+                    former = self.catalog.by_id[id_]
+                    self.engine.declare(former, planned=id_ not in self.unplanned)
                 raise
             self._withdraw([self.catalog.by_id[id_] for id_ in dropped])
             self.engine.declare(view)
@@ -238,7 +276,16 @@ class Instance:
         """Refuse to read a view that stopped, saying why it did."""
         if relation.id not in self.loop.stopped():
             return
-        causes = {entry.view: entry.detail for entry in self.ledger.dirty()}
+        dirty = self.ledger.dirty()
+        waits = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
+        if waits:
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'view "{relation.name}" waits for a function',
+                detail=waits[0],
+                hint="Register it: headrace.connect(..., functions=[...]), or db.register.",
+            )
+        causes = {entry.view: entry.detail for entry in dirty}
         below = [v for v in self.catalog.views_in_order() if v.id in causes]
         reason = causes.get(relation.id) or next(
             (f"It is over view {v.name!r}, which stopped." for v in below), ""

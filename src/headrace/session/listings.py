@@ -12,6 +12,7 @@ from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.circuit import Circuit, rows_of
 from headrace.circuit.explain import explain, summary
 from headrace.errors import Code, HeadraceError
+from headrace.session.functions import Functions, users
 from headrace.session.instance import HIDDEN, Instance
 from headrace.session.results import Progress, Result
 from headrace.sql import (
@@ -67,6 +68,8 @@ class Listings:
                 return self._epochs()
             case Listing.FRESHNESS:
                 return self._freshness()
+            case Listing.FUNCTIONS:
+                return self._functions()
 
     def describe(self, statement: Describe) -> Result:
         """List a relation's columns; with EXTENDED also what is kept of it."""
@@ -212,6 +215,23 @@ class Listings:
             state = "stopped" if view.id in instance.loop.stopped() else "running"
             rows.append((view.name, instance.ledger.last_epoch(), committed, behind, state))
         return self.answer(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
+
+    def _functions(self) -> Result:
+        own, catalog = Functions(self.instance), self.instance.catalog
+        rows = [
+            (
+                record.name,
+                record.signature,
+                record.kind.value,
+                record.deterministic,
+                record.digest,
+                "registered" if name in own.registered else "missing",
+                ", ".join(v.name for v in users(catalog, name) if not v.name.startswith(HIDDEN)),
+            )
+            for name, record in sorted(own.records.items())
+        ]
+        names = ("name", "signature", "kind", "deterministic", "digest", "state", "views")
+        return self.answer(names, rows)
 
     def _details(self, relation: Relation) -> list[tuple[str, str]]:
         ledger = self.instance.ledger

@@ -28,6 +28,7 @@ from headrace.sql import (
     Delete,
     Describe,
     Drop,
+    DropFunction,
     DropSchema,
     Explain,
     Flush,
@@ -154,6 +155,7 @@ class Session:
                 | CreateView()
                 | CreateSchema()
                 | Drop()
+                | DropFunction()
                 | DropSchema()
             ):
                 return self._done(self._definitions.run(statement))

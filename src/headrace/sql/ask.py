@@ -11,6 +11,7 @@ from headrace.sql.refusals import refuse_setting
 from headrace.sql.statements import (
     Describe,
     Drop,
+    DropFunction,
     DropSchema,
     Flush,
     Listing,
@@ -30,15 +31,16 @@ _KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA")
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 
-def take_drop(cursor: Cursor) -> Drop | DropSchema:
+def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema:
     """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
     first = cursor.token
     cursor.expect("DROP")
-    if cursor.accept("SCHEMA"):
-        if_exists = cursor.accept("IF", "EXISTS")
-        name = cursor.name("the schema's name")
-        cascade = _cascade(cursor)
-        return DropSchema(name, cursor.span(first), if_exists, cascade)
+    for word, dropped in (("SCHEMA", DropSchema), ("FUNCTION", DropFunction)):
+        if cursor.accept(word):
+            if_exists = cursor.accept("IF", "EXISTS")
+            name = cursor.name(f"the {word.lower()}'s name")
+            cascade = _cascade(cursor)
+            return dropped(name, cursor.span(first), if_exists, cascade)
     for kind in ObjectKind:
         if cursor.accept(*kind.value.upper().split()):
             break

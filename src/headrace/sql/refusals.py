@@ -35,7 +35,7 @@ class Refusal:
         return HeadraceError(self.code, f"{self.thing} is not supported", hint=self.hint, span=span)
 
 
-_FUNCTIONS = "Use Spark's built-in functions, or a user fold declared in Python."
+_FUNCTIONS = "Register a Python function instead: db.register, or headrace.connect(functions=...)."
 _SOURCES = "Use CREATE STREAM or CREATE TABLE, WITH (connector = ...)."
 _SINKS = "Use CREATE TABLE name (...) WITH (connector = ...), then INSERT INTO it from a view."
 _SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
@@ -112,7 +112,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("DROP CATALOG", _SCHEMAS),
     _refused("DROP CONNECTOR", "Drop the stream or table that the connector feeds."),
     _refused("DROP DATABASE", _SCHEMAS),
-    _refused("DROP FUNCTION", _FUNCTIONS),
     _refused("DROP INDEX", _INDEXES),
     _refused("DROP ROLE", _ACCOUNTS),
     _refused("DROP SINK", "Drop the table that stands for the sink."),
@@ -163,7 +162,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("SHOW CONNECTORS", _SHOW_LIST),
     _refused("SHOW CREATE", "Use DESCRIBE EXTENDED name.", "SHOW CREATE TABLE"),
     _refused("SHOW DATABASES", _SHOW_LIST),
-    _refused("SHOW FUNCTIONS", "Spark's own documentation lists its functions."),
     _refused("SHOW INDEXES", "Use EXPLAIN VIEW name, which shows its arrangements."),
     _refused("SHOW PARTITIONS", "Use DESCRIBE EXTENDED name."),
     _refused("SHOW QUERIES", "Use SHOW VIEWS: each view is a query that runs always."),

@@ -213,6 +213,16 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class DropFunction:
+    """``DROP FUNCTION``; with ``cascade`` also the views that call it, and those over them."""
+
+    name: Name
+    span: Span
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Insert:
     """``INSERT INTO``; ``columns`` is empty where all are meant, ``query`` may be ``VALUES``."""
 
@@ -290,6 +300,7 @@ class Listing(StrEnum):
     DIRTY = "dirty"
     EPOCHS = "epochs"
     FRESHNESS = "freshness"
+    FUNCTIONS = "functions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +384,7 @@ Statement: TypeAlias = (
     | CreateSchema
     | Drop
     | DropSchema
+    | DropFunction
     | Insert
     | Update
     | Delete

@@ -1,0 +1,187 @@
+"""Calling a user's function in Spark's workers: what goes wrong there is told by its name.
+
+Spark gets one of these callables. Each carries the function pickled by itself, so that a function
+that a worker cannot load is an error of that function, like any other.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.types import DataType, StructType
+
+from headrace.errors import Code, HeadraceError
+from headrace.functions.function import Function, Kind
+from headrace.functions.results import UnfitError, fitted
+from headrace.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function by name, its pickled code, and the type of its results."""
+
+    name: str
+    code: bytes
+    type: DataType
+
+    def run(self, arguments: tuple[Any, ...], shown: str) -> Any:
+        """Call it; what it raises becomes ``invalid``, with the place and the arguments shown."""
+        try:
+            return _loaded(self.code)(*arguments)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise self.failed(f"{said}{_place(error)}{shown}") from error
+
+    def failed(self, why: str) -> HeadraceError:
+        """Return the error of a call, on one line."""
+        return HeadraceError(
+            Code.INVALID,
+            f'function "{self.name}" failed',
+            detail=" ".join(why.split()),
+            hint="Correct the data, or have the function return None for what it cannot take.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowCall:
+    """Called with the values of one row."""
+
+    call: Call
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return the result for one row."""
+        listed = ", ".join(_short(repr(each)) for each in arguments)
+        value = self.call.run(arguments, f", called with ({listed})")
+        try:
+            return fitted(value, self.call.type)
+        except UnfitError as error:
+            raise self.call.failed(f"It returned what it must not: {error}.") from error
+
+
+def callable_of(function: Function, type_: DataType) -> Callable[..., Any]:
+    """Return what Spark is given to call, for the function's kind.
+
+    Raises:
+        HeadraceError: ``invalid`` where the function cannot be sent to Spark's workers.
+    """
+    call = Call(function.key, _pickled(function), type_)
+    match function.kind:
+        case Kind.PYTHON:
+            return RowCall(call)
+        case Kind.PANDAS:
+            return _of_series(call)
+        case Kind.ARROW:
+            return _of_arrays(call)
+
+
+def _of_series(call: Call) -> Callable[..., Any]:
+    frames = isinstance(call.type, StructType)
+
+    def called(*arguments):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN202
+        value = call.run(arguments, "")
+        wanted = pd.DataFrame if frames else pd.Series
+        if not isinstance(value, wanted):
+            raise call.failed(
+                f"It returned a {type(value).__name__}, not a pandas {wanted.__name__}."
+            )
+        _check_length(call, len(value), arguments)
+        if not frames:
+            _arrow(call, lambda: pa.Array.from_pandas(value, type=to_arrow(call.type)))
+        return value
+
+    # Spark reads from these what it is to call the function with.
+    called.__annotations__ = {
+        "arguments": pd.Series,
+        "return": pd.DataFrame if frames else pd.Series,
+    }
+    return called
+
+
+def _of_arrays(call: Call) -> Callable[..., Any]:
+    wanted = to_arrow(call.type)
+
+    def called(*arguments):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN202
+        value = call.run(arguments, "")
+        if isinstance(value, pa.ChunkedArray):
+            value = value.combine_chunks()
+        if not isinstance(value, pa.Array):
+            raise call.failed(f"It returned a {type(value).__name__}, not a pyarrow Array.")
+        _check_length(call, len(value), arguments)
+        return _arrow(call, lambda: value if value.type == wanted else value.cast(wanted))
+
+    called.__annotations__ = {"arguments": pa.Array, "return": pa.Array}
+    return called
+
+
+def _check_length(call: Call, rows: int, arguments: tuple[Any, ...]) -> None:
+    if rows != len(arguments[0]):
+        raise call.failed(f"It returned {rows} values for {len(arguments[0])} rows.")
+
+
+def _arrow(call: Call, convert: Callable[[], pa.Array]) -> pa.Array:
+    """Have Arrow convert a result strictly: Spark itself would truncate what does not fit."""
+    try:
+        return convert()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        wanted = call.type.simpleString().upper()
+        raise call.failed(f"It returned what is no value of {wanted}: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def _loaded(code: bytes) -> Callable[..., Any]:
+    loaded: Callable[..., Any] = cloudpickle.loads(code)
+    return loaded
+
+
+def _pickled(function: Function) -> bytes:
+    """Pickle a function: by value unless it is of an installed package, which workers have too."""
+    module = sys.modules.get(getattr(function.body, "__module__", None) or "")
+    by_value = module is not None and not _is_installed(module)
+    try:
+        if by_value and module is not None:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            code: bytes = cloudpickle.dumps(function.body)
+        finally:
+            if by_value and module is not None:
+                cloudpickle.unregister_pickle_by_value(module)
+    except Exception as error:
+        raise HeadraceError(
+            Code.INVALID,
+            f'function "{function.name}" cannot be sent to Spark\'s workers',
+            detail=f"{type(error).__name__}: {error}",
+            hint="It must not hold what cannot be pickled, such as locks, files or connections.",
+        ) from error
+    return code
+
+
+def _is_installed(module: Any) -> bool:
+    path = getattr(module, "__file__", None)
+    if path is None:
+        return bool(module.__name__ != "__main__")
+    folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    return any(folder is not None and Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _place(error: Exception) -> str:
+    """Return the line that raised, unless that is in this module."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+    return f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,0 +1,242 @@
+"""A Python function as users declare it, and as the catalog remembers it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pyspark.sql.types import DataType
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.functions.digest import digest
+
+Body = Callable[..., Any]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Kind(StrEnum):
+    """What a function is called with."""
+
+    PYTHON = "python"
+    """The values of one row; it returns a value."""
+    PANDAS = "pandas"
+    """A pandas Series per argument (of a struct, a DataFrame); it returns one as long."""
+    ARROW = "arrow"
+    """An Arrow array per argument; it returns one as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRecord:
+    """What is remembered of a function: everything but its code.
+
+    ``digest`` identifies the code, as far as the version of Python in ``python`` can tell.
+    """
+
+    name: str
+    """In lower case."""
+    returns: str
+    """A type in Spark's spelling; so are the arguments', which are None if not declared."""
+    arguments: tuple[str, ...] | None
+    kind: Kind
+    deterministic: bool
+    digest: str
+    python: str
+
+    @property
+    def signature(self) -> str:
+        """The name, the arguments and the result, for people."""
+        arguments = "..." if self.arguments is None else ", ".join(self.arguments)
+        return f"{self.name}({arguments}) RETURNS {self.returns}"
+
+    def differences(self, other: FunctionRecord) -> tuple[str, ...]:
+        """Return in what two functions of one name differ, in words."""
+        parts = {
+            "its result": self.returns != other.returns,
+            "its arguments": self.arguments != other.arguments,
+            "its kind": self.kind is not other.kind,
+            "whether it is deterministic": self.deterministic is not other.deterministic,
+            "its code": self.digest != other.digest and self.python == other.python,
+            f"its code, perhaps: it was registered by Python {self.python}"
+            f" and this is {other.python}": self.python != other.python,
+        }
+        return tuple(part for part, differs in parts.items() if differs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {
+            "name": self.name,
+            "returns": self.returns,
+            "arguments": None if self.arguments is None else list(self.arguments),
+            "kind": self.kind.value,
+            "deterministic": self.deterministic,
+            "digest": self.digest,
+            "python": self.python,
+        }
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> FunctionRecord:
+        """Return the record that :meth:`to_json` wrote."""
+        arguments = value["arguments"]
+        return cls(
+            value["name"],
+            value["returns"],
+            None if arguments is None else tuple(arguments),
+            Kind(value["kind"]),
+            value["deterministic"],
+            value["digest"],
+            value["python"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Python function that queries can call by name.
+
+    ``returns`` and ``arguments`` are types of Spark SQL. Where arguments are declared, a call with
+    other types is refused. ``deterministic`` is a promise: equal arguments give equal results,
+    on every machine and for ever. Only such a function may stand in a view.
+    Calling the value calls the Python function.
+
+    Raises:
+        HeadraceError: ``invalid`` where it cannot be a function of SQL.
+    """
+
+    name: str
+    body: Body = field(repr=False)
+    returns: str
+    arguments: tuple[str, ...] | None = None
+    kind: Kind = Kind.PYTHON
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be called from SQL."""
+        if not _NAME.fullmatch(self.name):
+            raise HeadraceError(
+                Code.INVALID,
+                f'"{self.name}" is no name for a function',
+                hint="Give it a name of letters, digits and underscores.",
+            )
+        if inspect.isgeneratorfunction(self.body) or inspect.iscoroutinefunction(self.body):
+            raise self._refused("is a generator or a coroutine", "Write it to return its result.")
+        least, most = self.arity
+        if self.kind is not Kind.PYTHON and most == 0:
+            raise self._refused(
+                f"takes no arguments, so its kind cannot be {self.kind}", 'Use kind="python".'
+            )
+        given = self.arguments
+        if given is not None and not least <= len(given) <= (
+            most if most is not None else len(given)
+        ):
+            raise self._refused(
+                f"does not take {len(given)} arguments",
+                f"Declare the types of as many as it takes: {self.takes}.",
+            )
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the Python function, here and now."""
+        return self.body(*arguments)
+
+    @property
+    def key(self) -> str:
+        """The name as the catalog knows it: in lower case."""
+        return self.name.lower()
+
+    @property
+    def arity(self) -> tuple[int, int | None]:
+        """The least and the most arguments that it takes; None where there is no most."""
+        try:
+            parameters = inspect.signature(self.body).parameters.values()
+        except (TypeError, ValueError):  # some functions written in C do not say
+            return 0, None
+        needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+        if needed:
+            raise self._refused(
+                f'needs the keyword argument "{needed[0]}"', "Calls from SQL are by position."
+            )
+        positional = [p for p in parameters if p.kind in _POSITIONAL]
+        least = sum(p.default is p.empty for p in positional)
+        endless = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        return least, None if endless else len(positional)
+
+    @property
+    def takes(self) -> str:
+        """How many arguments it takes, in words."""
+        least, most = self.arity
+        if most is None:
+            return f"{least} or more"
+        return str(least) if least == most else f"{least} to {most}"
+
+    def record(self, returns: DataType, arguments: tuple[DataType, ...] | None) -> FunctionRecord:
+        """Return what the catalog remembers, its types being what Spark reads them as."""
+        return FunctionRecord(
+            self.key,
+            returns.simpleString(),
+            None if arguments is None else tuple(a.simpleString() for a in arguments),
+            self.kind,
+            self.deterministic,
+            digest(self.body),
+            f"{sys.version_info.major}.{sys.version_info.minor}",
+        )
+
+    def _refused(self, why: str, hint: str) -> HeadraceError:
+        return HeadraceError(Code.INVALID, f'function "{self.name}" {why}', hint=hint)
+
+
+def function(
+    name: str | None = None,
+    body: Body | None = None,
+    *,
+    returns: str | DataType,
+    arguments: Sequence[str | DataType] | None = None,
+    kind: str = Kind.PYTHON,
+    deterministic: bool = False,
+) -> Any:
+    """Make a Python function callable from SQL, once it is registered; also a decorator.
+
+    >>> @function(returns="INT", deterministic=True)
+    ... def doubled(x):
+    ...     return None if x is None else 2 * x
+    >>> doubled.name, doubled(4)
+    ('doubled', 8)
+
+    Returns the :class:`Function`, or without a ``body`` what makes one of the body.
+    """
+    if kind not in list(Kind):
+        close = nearest(str(kind), list(Kind))
+        raise HeadraceError(
+            Code.INVALID,
+            f'function kind "{kind}" does not exist',
+            hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(Kind)}.",
+        )
+
+    if not returns:
+        raise HeadraceError(
+            Code.INVALID,
+            "a function is declared without the type that it returns",
+            hint='Give a type of Spark SQL, such as returns="DECIMAL(18,4)".',
+        )
+
+    def of(given: Body) -> Function:
+        if not callable(given):
+            raise HeadraceError(Code.INVALID, f"{given!r} cannot be called")
+        return Function(
+            name or str(getattr(given, "__name__", "?")),
+            given,
+            _text(returns),
+            None if arguments is None else tuple(_text(each) for each in arguments),
+            Kind(kind),
+            deterministic,
+        )
+
+    return of if body is None else of(body)
+
+
+def _text(type_: str | DataType) -> str:
+    return type_.simpleString() if isinstance(type_, DataType) else type_

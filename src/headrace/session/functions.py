@@ -1,0 +1,269 @@
+"""Python functions of one instance: registered by the process, remembered by the catalog.
+
+What is remembered is a record; code is never stored, so none is ever run from a data directory.
+A view that calls a function which this process has not registered *waits*, and so do the views
+over it: they are marked dirty and take no part in epochs. Registering the function resumes them;
+where there were epochs meanwhile, by filling them anew.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.catalog import View
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.functions import Function, FunctionRecord
+from headrace.ledger import Dirty, EpochCommit
+from headrace.runtime.epoch import STOPPED, WAITING
+from headrace.runtime.fill import Fill
+from headrace.types import Epoch, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from headrace.catalog import Catalog, PlainView
+    from headrace.catalyst.python import Registered
+    from headrace.session.instance import Instance
+    from headrace.sql import DropFunction
+
+_RECORDS = "functions"
+_SINCE = "waiting since"
+"""By view: the last epoch that it had a part in."""
+
+_NEVER = Epoch(-1)
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Report to nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """Registers and drops functions of one instance, and resumes the views that waited."""
+
+    instance: Instance
+
+    # -- the catalog -----------------------------------------------------------------------
+
+    @property
+    def records(self) -> dict[str, FunctionRecord]:
+        """What the catalog remembers, by name."""
+        return self.instance.engine.remembered
+
+    @property
+    def registered(self) -> Mapping[str, Registered]:
+        """What this process can call, by name."""
+        return self.instance.engine.planner.functions
+
+    def restore(self, catalog: Catalog, given: Iterable[Function]) -> None:
+        """Remember what the ledger does, and register what is given; views come later."""
+        stored = self.instance.ledger.get(_RECORDS) or {}
+        for name, record in stored.items():
+            self.records[name] = FunctionRecord.of_json(record)
+        for function in given:
+            prepared = self._prepared(function)
+            self._refuse_other(prepared.record, users(catalog, prepared.record.name))
+            self._accept(prepared)
+
+    def register(self, function: Function, *, replace: bool) -> FunctionRecord:
+        """Register a function, and resume the views that waited for it.
+
+        With ``replace``, views that call another function of its name are filled anew.
+        """
+        instance = self.instance
+        with instance.loop.lock:
+            prepared = self._prepared(function)
+            record = prepared.record
+            calling = users(instance.catalog, record.name)
+            if not replace or not self._replaceable(record):
+                self._refuse_other(record, calling)
+            changed = record != self.records.get(record.name, record)
+            if changed and calling:
+                why = f'Function "{record.name}" was replaced.'
+                self.wait({v.id: why for v in above(instance.catalog, calling)}, changed=True)
+            self._accept(prepared)
+            self.resume()
+            return record
+
+    def drop(self, statement: DropFunction) -> str:
+        """Forget a function; with CASCADE, drop the views that call it as well."""
+        instance, name, span = self.instance, statement.name.dotted, statement.name.span
+        key = name.lower()
+        if key not in self.records:
+            if statement.if_exists:
+                return f'function "{name}" does not exist'
+            close = nearest(key, self.records)
+            hint = f'Did you mean "{close}"?' if close else "SHOW FUNCTIONS lists what exists."
+            raise HeadraceError(
+                Code.INVALID, f'function "{name}" does not exist', hint=hint, span=span
+            )
+        with instance.loop.lock:
+            calling = users(instance.catalog, key)
+            gone = above(instance.catalog, calling)
+            if calling and not statement.cascade:
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f'function "{key}" is used by {_listed(calling)}',
+                    hint=f"Use DROP FUNCTION {key} CASCADE to drop these views too.",
+                    span=span,
+                )
+            if gone:
+                instance.drop([view.id for view in gone])
+            registered = instance.engine.unregister(key)
+            if registered is not None:
+                instance.queries.forget_function(registered)
+            del self.records[key]
+            self._write()
+        also = f" and {len(gone)} views that need it" if gone else ""
+        return f"dropped function {key}{also}"
+
+    def _prepared(self, function: object) -> Registered:
+        if not isinstance(function, Function):
+            raise HeadraceError(
+                Code.INVALID,
+                f"{function!r} is not a function that can be registered",
+                hint='Make it one: headrace.function("name", body, returns="INT").',
+            )
+        return self.instance.engine.prepared(function)
+
+    def _accept(self, prepared: Registered) -> None:
+        self.instance.engine.register(prepared)
+        self.instance.queries.declare_function(prepared)
+        record = prepared.record
+        if self.records.get(record.name) != record:
+            self.records[record.name] = record
+            self._write()
+
+    def _write(self) -> None:
+        records = {name: record.to_json() for name, record in sorted(self.records.items())}
+        self.instance.ledger.set(_RECORDS, records)
+
+    def _replaceable(self, record: FunctionRecord) -> bool:
+        known = self.records.get(record.name, record)
+        same = (record.returns, record.arguments) == (known.returns, known.arguments)
+        return same and record.deterministic
+
+    def _refuse_other(self, record: FunctionRecord, calling: tuple[View | PlainView, ...]) -> None:
+        known = self.records.get(record.name)
+        if known is None or known == record or not calling:
+            return
+        differs = known.differences(record)
+        only_code = self._replaceable(record)
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'function "{record.name}" differs from the one called by {_listed(calling)}',
+            detail=f"Different: {'; '.join(differs)}.",
+            hint="Register it with replace=True, which fills these views anew; or drop them, and"
+            " create them afterwards."
+            if only_code
+            else "Drop these views first, and create them afterwards.",
+        )
+
+    # -- views that wait -------------------------------------------------------------------
+
+    def lacking(self, catalog: Catalog) -> dict[RelationId, str]:
+        """Return the views that lack a function, and those over them, each with the reason."""
+        found: dict[RelationId, str] = {}
+        for view in catalog.defined_in_order():
+            missing = [name for name in view.functions if name not in self.registered]
+            below = [catalog.by_id[id_].name for id_ in view.inputs if id_ in found]
+            if missing:
+                names = ", ".join(f'"{name}"' for name in missing)
+                some, are = ("function", "is") if len(missing) == 1 else ("functions", "are")
+                found[view.id] = f"It calls {some} {names}, which {are} not registered."
+            elif below:
+                found[view.id] = f'It is over view "{below[0]}", which waits for a function.'
+        return found
+
+    def wait(self, why: Mapping[RelationId, str], *, changed: bool = False) -> None:
+        """Have views take no part in epochs from now on.
+
+        Where what they compute has ``changed``, what is stored of them is of no use.
+        """
+        instance, ledger = self.instance, self.instance.ledger
+        live = {view.id for view in instance.catalog.views_in_order()}
+        why = {id_: reason for id_, reason in why.items() if id_ in live}
+        marked = {entry.view for entry in ledger.dirty() if entry.cause == WAITING}
+        behind = instance.loop.stopped()
+        since = {id_: epoch for id_, epoch in self._since().items() if id_ in marked}
+        for id_ in why:
+            if changed or id_ not in marked:
+                since[id_] = _NEVER if changed or id_ in behind else ledger.last_epoch()
+        if since != self._since():
+            ledger.set(_SINCE, {str(id_): epoch for id_, epoch in since.items()})
+        for id_, reason in why.items():
+            ledger.mark_dirty(Dirty(id_, WAITING, time.time(), reason))
+            if changed:
+                ledger.clear_dirty(id_, STOPPED)
+
+    def resume(self, progress: Callable[[int, int], None] = _silent) -> None:
+        """Have every view that waits for nothing any more take part in epochs again."""
+        instance = self.instance
+        with instance.loop.lock:
+            lacking = self.lacking(instance.catalog)
+            for view in instance.catalog.defined_in_order():
+                if view.id in lacking:
+                    continue
+                if isinstance(view, View):
+                    if view.id in self._marked(WAITING):
+                        self._resume(view, progress)
+                elif view.id in instance.unplanned:
+                    instance.plan_again(view)
+
+    def _resume(self, view: View, progress: Callable[[int, int], None]) -> None:
+        instance, ledger = self.instance, self.instance.ledger
+        instance.plan_again(view)
+        if self._failed(view):
+            pass  # it is, or is over, a view that stopped: nothing but CREATE OR REPLACE helps
+        elif self._since().get(view.id) == ledger.last_epoch():
+            ledger.commit(EpochCommit(ledger.last_epoch(), uuid4().hex))
+        else:
+            self._fill_again(view, progress)
+        ledger.clear_dirty(view.id, WAITING)
+        with instance.loop.published:
+            instance.loop.published.notify_all()
+
+    def _fill_again(self, view: View, progress: Callable[[int, int], None]) -> None:
+        instance = self.instance
+        instance.settle()
+        try:
+            with instance.pump.compaction.busy:
+                Fill(instance.loop, view, instance.layouts, progress).again()
+        except HeadraceError as error:
+            if error.code is not Code.INVALID:
+                raise
+            instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
+
+    def _failed(self, view: View) -> bool:
+        catalog = self.instance.catalog
+        failed = tuple(catalog.by_id[id_] for id_ in self._marked(STOPPED))
+        return any(view.id == f.id or view in catalog.dependants(f.id) for f in failed)
+
+    def _marked(self, cause: str) -> frozenset[RelationId]:
+        live = self.instance.catalog.by_id
+        dirty = self.instance.ledger.dirty()
+        return frozenset(e.view for e in dirty if e.cause == cause and e.view in live)
+
+    def _since(self) -> dict[RelationId, Epoch]:
+        stored = self.instance.ledger.get(_SINCE) or {}
+        return {RelationId(int(id_)): Epoch(epoch) for id_, epoch in stored.items()}
+
+
+def users(catalog: Catalog, name: str) -> tuple[View | PlainView, ...]:
+    """Return the views that call a function, each after those that it is over."""
+    return tuple(view for view in catalog.defined_in_order() if name in view.functions)
+
+
+def above(catalog: Catalog, views: tuple[View | PlainView, ...]) -> tuple[View | PlainView, ...]:
+    """Return views and all that are over them, each after those that it is over."""
+    found = {v.id for view in views for v in (view, *catalog.dependants(view.id))}
+    return tuple(view for view in catalog.defined_in_order() if view.id in found)
+
+
+def _listed(views: tuple[View | PlainView, ...]) -> str:
+    some = "view" if len(views) == 1 else "views"
+    names = ", ".join(f'"{view.name}"' for view in views)
+    return f"{some} {names}"
