@@ -77,9 +77,12 @@ def test_the_examples_of_the_sql_reference_run(db, name, least):
     text = (ROOT / "docs/sql" / name).read_text()
     shown = 0
     result = None
-    for kind, block in re.findall(r"```(sql|text)\n(.*?)```", text, re.DOTALL):
+    for kind, block in re.findall(r"```(sql|text|python)\n(.*?)```", text, re.DOTALL):
         if kind == "sql":
             result = db.sql(block)
+            continue
+        if kind == "python":
+            exec(compile(block, "README.md", "exec"), {"db": db})  # noqa: S102
             continue
         shown += 1
         assert sorted(map(line, result.fetchall())) == block.strip().split("\n")

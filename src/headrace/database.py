@@ -216,7 +216,7 @@ class Database:
 
     def register(
         self,
-        name: str | Function | None = None,
+        name: str | Callable[..., Any] | Function | None = None,
         body: Callable[..., Any] | None = None,
         *,
         returns: str | DataType = "",

@@ -146,7 +146,7 @@ def test_a_digest_tells_code_from_code():
         _other(1),
         lambda x: x + 1,
         lambda x: x + 2,
-        lambda x, y=1: x + 2,
+        lambda x, y=1: x + y,
         lambda x: x in {"a", "b"},
         lambda x: x in {"a", "c"},
         _helper,
@@ -207,7 +207,7 @@ def _many(x):
         (lambda: function("f", lambda: 1, returns="INT", kind="pandas"), "takes no arguments"),
         (lambda: function("f", lambda *, x: x, returns="INT"), 'keyword argument "x"'),
         (
-            lambda: function("f", lambda x, y=1: x, returns="INT", arguments=["INT"] * 3),
+            lambda: function("f", lambda x, y=1: x + y, returns="INT", arguments=["INT"] * 3),
             "1 to 2",
         ),
         (lambda: function("f", lambda x: x, returns=""), "without the type that it returns"),
@@ -229,7 +229,7 @@ def test_a_function_that_cannot_be_sent_is_refused():
 
 def test_an_exception_names_the_function_the_place_and_the_arguments():
     def failing(x, y):
-        raise ValueError("no\nway")
+        raise ValueError("no\nway", x, y) if y is None else ValueError("no\nway")
 
     called = callable_of(function("failing", failing, returns="INT"), IntegerType())
     with pytest.raises(HeadraceError) as failed:

@@ -190,7 +190,7 @@ class Function:
 
 
 def function(
-    name: str | None = None,
+    name: str | Body | None = None,
     body: Body | None = None,
     *,
     returns: str | DataType,
@@ -206,6 +206,7 @@ def function(
     >>> doubled.name, doubled(4)
     ('doubled', 8)
 
+    The name may be left out: that of the Python function is taken then.
     Returns the :class:`Function`, or without a ``body`` what makes one of the body.
     """
     if kind not in list(Kind):
@@ -215,6 +216,10 @@ def function(
             f'function kind "{kind}" does not exist',
             hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(Kind)}.",
         )
+
+    if callable(name):
+        name, body = None, name
+    called = name
 
     if not returns:
         raise HeadraceError(
@@ -227,7 +232,7 @@ def function(
         if not callable(given):
             raise HeadraceError(Code.INVALID, f"{given!r} cannot be called")
         return Function(
-            name or str(getattr(given, "__name__", "?")),
+            called or str(getattr(given, "__name__", "?")),
             given,
             _text(returns),
             None if arguments is None else tuple(_text(each) for each in arguments),

@@ -226,7 +226,9 @@ class Listings:
                 record.deterministic,
                 record.digest,
                 "registered" if name in own.registered else "missing",
-                ", ".join(v.name for v in users(catalog, name) if not v.name.startswith(HIDDEN)),
+                ", ".join(
+                    sorted(v.name for v in users(catalog, name) if not v.name.startswith(HIDDEN))
+                ),
             )
             for name, record in sorted(own.records.items())
         ]
