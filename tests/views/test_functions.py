@@ -29,7 +29,7 @@ VIEWS = {
     "filtered": "SELECT id, gross FROM items WHERE total(tags) > 2 AND clean(city) = 'oslo'",
     "cased": "SELECT id, CASE WHEN id > 9 THEN total(tags) WHEN id > 4 THEN plus(id) ELSE id END AS n FROM items",
     "grouped": "SELECT clean(city) AS city, sum(net(gross, rate)) AS net, count(*) AS n FROM items GROUP BY clean(city)",
-    "having": "SELECT city, max(plus(id)) AS most FROM items GROUP BY city HAVING plus(count(*)) > 2",
+    "busy": "SELECT city, max(plus(id)) AS most FROM items GROUP BY city HAVING plus(count(*)) > 2",
     "distinct_": "SELECT count(DISTINCT clean(city)) AS cities, count(DISTINCT plus(id)) AS ids FROM items",
     "joined": "SELECT i.id, v.score FROM items i JOIN visits v ON clean(i.city) = clean(v.city)",
     "outer_": "SELECT i.id, v.score FROM items i LEFT JOIN visits v ON plus(i.id) = v.score AND i.id > 2",
