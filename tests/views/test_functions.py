@@ -206,9 +206,11 @@ def test_views_wait_for_a_function_and_miss_nothing(oracle):
     assert states["plus"] == ("registered", "above, other")
 
     run.db = waits
+    gone = run._matching("items", run.models["items"].names, "id % 3 = 1")
+    waits.sql("DELETE FROM items WHERE id % 3 = 1")
+    run.models["items"].write([(-1, row) for row in gone], ordered=False)
     market.visits(3)
     market.items(4)
-    run.delete("items", "id % 3 = 1")
     waits.flush()
     assert {view: verdict for view, _, _, verdict in waits.sql("VERIFY").fetchall()} == {
         "grouped": "stopped",
@@ -352,7 +354,9 @@ def test_what_cannot_be_called_is_refused_with_the_reason(db):
     assert db.sql("SELECT ADDED(k, 2), rolled(k) FROM t").fetchall() == [(3, 1)]
     db.sql("CREATE MATERIALIZED VIEW v AS SELECT added(k, 1) AS n FROM t")
     explained = [line for (line,) in db.sql("EXPLAIN VIEW v").fetchall()]
-    assert any("Python added(k, 1): called for each row that changes" in line for line in explained)
+    assert any(
+        "Python added(t.k, 1): called for each row that changes" in line for line in explained
+    )
     for statement, said in {
         "CREATE MATERIALIZED VIEW w AS SELECT rolled(k) AS n FROM t": "not declared deterministic",
         "SELECT added(k) FROM t": 'function "added" takes 2 arguments, not 1',

@@ -201,28 +201,26 @@ class Functions:
 
     def resume(self, progress: Callable[[int, int], None] = _silent) -> None:
         """Have every view that waits for nothing any more take part in epochs again."""
-        instance = self.instance
-        with instance.loop.lock:
-            lacking = self.lacking(instance.catalog)
-            for view in instance.catalog.defined_in_order():
-                if view.id in lacking:
-                    continue
-                if isinstance(view, View):
-                    if view.id in self._marked(WAITING):
-                        self._resume(view, progress)
-                elif view.id in instance.unplanned:
-                    instance.plan_again(view)
-
-    def _resume(self, view: View, progress: Callable[[int, int], None]) -> None:
         instance, ledger = self.instance, self.instance.ledger
-        instance.plan_again(view)
-        if self._failed(view):
-            pass  # it is, or is over, a view that stopped: nothing but CREATE OR REPLACE helps
-        elif self._since().get(view.id) == ledger.last_epoch():
-            ledger.commit(EpochCommit(ledger.last_epoch(), uuid4().hex))
-        else:
-            self._fill_again(view, progress)
-        ledger.clear_dirty(view.id, WAITING)
+        with instance.loop.lock:
+            lacking, marked = self.lacking(instance.catalog), self._marked(WAITING)
+            ready = [
+                view
+                for view in instance.catalog.defined_in_order()
+                if view.id not in lacking and (view.id in marked or view.id in instance.unplanned)
+            ]
+            for view in ready:
+                instance.plan_again(view)
+            views = [view for view in ready if isinstance(view, View)]
+            since, last = self._since(), ledger.last_epoch()
+            current = [view for view in views if since.get(view.id) == last]
+            if current:  # what was known of the last epoch was known without them
+                ledger.commit(EpochCommit(last, uuid4().hex))
+            for view in [*current, *(view for view in views if view not in current)]:
+                # One that stopped, or is over one, gets no further by being filled.
+                if view not in current and not self._failed(view):
+                    self._fill_again(view, progress)
+                ledger.clear_dirty(view.id, WAITING)
         with instance.loop.published:
             instance.loop.published.notify_all()
 
