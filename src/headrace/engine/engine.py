@@ -149,7 +149,7 @@ class Engine:
         match self._relations[id_]:
             case Table() as table:
                 return Stored(table_layout(table), unique)
-            case View():
+            case View() if id_ in self._circuits:
                 return Stored(self._circuits[id_].output.operator.layout, unique)
             case _:
                 return None

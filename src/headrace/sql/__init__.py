@@ -4,14 +4,12 @@ The query inside a statement stays Spark SQL text, as written. What only splits 
 here too, for the shell.
 """
 
+from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
 from headrace.sql.keywords import KEYWORDS, quote
 from headrace.sql.lexer import Source, split
 from headrace.sql.parser import parse, parse_statement
 from headrace.sql.rewritten import Rewritten
 from headrace.sql.statements import (
-    AsOf,
-    AsOfEpoch,
-    AsOfTimestamp,
     Assignment,
     ColumnDefinition,
     Copy,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
+from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
 from headrace.sql.lexer import Kind, Token, string_value
 from headrace.sql.refusals import refuse_in_query
-from headrace.sql.statements import AsOf, AsOfEpoch, AsOfTimestamp, Fragment, Query
+from headrace.sql.statements import Fragment, Query
 from headrace.types import Epoch
 
 if TYPE_CHECKING:

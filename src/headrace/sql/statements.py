@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from headrace.errors import Span
-    from headrace.types import Epoch
+    from headrace.sql.as_of import AsOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +54,6 @@ class Option:
     key: str
     value: str = field(repr=False)
     span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class AsOfEpoch:
-    """``AS OF EPOCH n``: the contents at a committed epoch."""
-
-    epoch: Epoch
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class AsOfTimestamp:
-    """``AS OF TIMESTAMP '...'``: the contents at the last epoch committed by then."""
-
-    timestamp: str
-    span: Span
-
-
-AsOf: TypeAlias = AsOfEpoch | AsOfTimestamp
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,29 @@
+"""``AS OF`` at the end of a query: which of the past contents are meant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from headrace.errors import Span
+    from headrace.types import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfEpoch:
+    """``AS OF EPOCH n``: the contents at a committed epoch."""
+
+    epoch: Epoch
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfTimestamp:
+    """``AS OF TIMESTAMP '...'``: the contents at the last epoch committed by then."""
+
+    timestamp: str
+    span: Span
+
+
+AsOf: TypeAlias = AsOfEpoch | AsOfTimestamp
