@@ -69,6 +69,22 @@ def test_two_columns_of_one_name_are_not_lost_in_json(command: Command) -> None:
     assert "appears twice" in command.err
 
 
+def test_vertical_has_a_line_per_value(command: Command) -> None:
+    assert command.sql("CREATE x; SELECT 1", "--format", "vertical") == 0
+    assert command.out == (
+        "create is done\n"
+        "-[ row 1 ]-------\nuser  | ann\ntotal | 30\n"
+        "-[ row 2 ]-------\nuser  | NULL\ntotal | 4\n"
+    )
+
+
+def test_markdown_is_a_table_with_messages_beside_it(command: Command) -> None:
+    command.database.answer = pa.table({"a|b": ["x|y\nz", None], "n": [1, 22]})
+    assert command.sql("CREATE x; SELECT 1", "--format", "markdown") == 0
+    assert command.out == ("| a\\|b | n |\n| --- | --: |\n| x\\|y<br>z | 1 |\n| NULL | 22 |\n")
+    assert command.err == "create is done\n"
+
+
 # -- scripts -------------------------------------------------------------------------------------
 
 
@@ -93,6 +109,26 @@ def test_what_is_piped_in_is_a_script(command: Command) -> None:
     assert command.database.ran == ["SELECT ';'", "CREATE x"]
     assert command("sql", stdin=b"BAD") == 1
     assert "<stdin>:1:1" in command.err
+
+
+def test_a_script_may_go_on_after_errors_and_still_exits_with_1(command: Command) -> None:
+    text = "BAD one; SELECT 1;\n\\nothing\n  BAD two;\nCREATE x"
+    assert command.sql(text, "--on-error", "continue", "--format", "csv") == 1
+    assert command.database.ran == ["BAD one", "SELECT 1", "BAD two", "CREATE x"]
+    assert command.err.count("it is bad") == 2
+    assert "   3 |   BAD two;\n         ^^^^^^^\n" in command.err
+    assert 'command "\\nothing" does not exist' in command.err
+    assert command.sql("SELECT 1; CREATE x", "--on-error", "continue") == 0
+
+
+def test_commands_of_the_shell_run_in_scripts(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "out.csv"
+    text = f"\\dt\n\\format csv\n\\o {file}\nSELECT 1;\n\\o\n\\echo it's done\n\\q\nBAD"
+    assert command.sql(text) == 0
+    assert command.out == " name | kind | columns\n------+------+---------\nit's done\n"
+    assert file.read_bytes() == b"user,total\r\nann,30\r\n,4\r\n"
+    assert command.sql(r"SELECT 1 \d") == 1
+    assert r"the statement before \d does not end" in command.err
 
 
 def test_files_and_statements_run_in_the_order_given(command: Command, tmp_path: Path) -> None:
