@@ -88,6 +88,8 @@ def test_tab_completes_what_is_typed(terminal: Terminal) -> None:
 def test_commands_describe_and_switch(terminal: Terminal) -> None:
     terminal.enter(r"\d")
     terminal.see("name", "kind", "columns", "readings", "stream", "totals", "view", "user string")
+    terminal.enter(r"\dt")
+    terminal.see(r"There are no tables; \h CREATE shows how to make one.")
     terminal.enter(r"\d totals;")
     terminal.see("describe is done")
     terminal.enter(r"\timing off")
@@ -163,7 +165,7 @@ def test_a_live_table_shows_the_rows_as_they_are_now(terminal: Terminal) -> None
     shown = terminal.screen.text()
     assert re.search(r"user \| +total\n-+\+-+\n ann +\| +1000000\n NULL \| +4\n NULL", shown), shown
     terminal.type(CTRL_C)
-    terminal.see("stopped")
+    terminal.see("stopped\n")
 
 
 def test_long_results_go_through_the_pager(terminal: Terminal) -> None:

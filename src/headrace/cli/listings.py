@@ -91,6 +91,11 @@ def _list(pattern: str, interpreter: Interpreter, kind: str = "") -> None:
         ]
 
     rows = interpreter.statements.thread.call(found, let_finish)
+    printer = interpreter.statements.printer
+    if not rows and printer.on_terminal and printer.display.chosen.for_people:
+        what = f"{kind or 'relation'}s" + (f' like "{pattern}"' if pattern else "")
+        printer.note(rf"There are no {what}; \h CREATE shows how to make one.")
+        return
     _show(interpreter, ("name", "kind", "columns"), rows)
 
 

@@ -114,4 +114,8 @@ class Statements:
                 table.apply(changes)
 
     def _changes(self, subscription: Subscription) -> list[Change]:
-        return self.thread.call(lambda: subscription.poll(_POLL_SECONDS), let_finish) or []
+        try:
+            return self.thread.call(lambda: subscription.poll(_POLL_SECONDS), let_finish) or []
+        except Interrupted as interrupted:
+            # Following has no end of its own: it is stopped, and never too late.
+            raise KeyboardInterrupt from interrupted

@@ -45,7 +45,8 @@ class Columns:
     _widths: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make each column as wide as its name."""
+        """Make each column as wide as its name, which is one line."""
+        self.names = [_flat(name) for name in self.names]
         self._widths = [cell_len(name) for name in self.names]
 
     def fit(self, cells: Iterable[Sequence[str | None]]) -> None:
@@ -108,6 +109,10 @@ class Columns:
             self.cut = True
 
 
+def _flat(name: str) -> str:
+    return name.replace("\n", " ")
+
+
 def _width(cell: str | None, look: Look) -> int:
     text = look.null if cell is None else cell
     return max(map(cell_len, text.split("\n"))) if "\n" in text else cell_len(text)
@@ -136,7 +141,7 @@ def aligned(table: pa.Table, look: Look) -> tuple[list[str], bool]:
 
 def vertical(names: Sequence[str], cells: Iterable[Cells], look: Look, first: int = 1) -> list[str]:
     """Return a line per value, under a line per row that numbers it from ``first`` on."""
-    shown = [cell_text(name) for name in names]
+    shown = [_flat(cell_text(name)) for name in names]
     wide = max(map(cell_len, shown), default=0)
     lines = []
     for number, row in enumerate(cells, first):
