@@ -119,6 +119,7 @@ class Database:
         self._using = threading.RLock()
         if settings.continuous:
             self._pump.start()
+        self._session.begin_sinks()
 
     def _partitions(self) -> int:
         """Return the number of slices; stored runs keep to the one they were written with."""
@@ -212,7 +213,7 @@ class Database:
     def flush(self) -> Epoch:
         """Wait until everything that was written is readable; return the epoch."""
         self._require_open()
-        return self.instance.settle()
+        return self.instance.settle_all()
 
     def register(
         self,
@@ -302,6 +303,7 @@ class Database:
         self._open = False
         with self.instance.loop.published:
             self.instance.loop.published.notify_all()
+        self.instance.deliveries.close()
         self._pump.close()
         self._ledger.close()
         self._lock.release()

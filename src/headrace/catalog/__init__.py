@@ -2,8 +2,11 @@
 
 from headrace.catalog.catalog import Catalog
 from headrace.catalog.objects import (
+    Declaration,
+    Defined,
     PlainView,
     Relation,
+    Sink,
     Stream,
     Table,
     View,
@@ -13,8 +16,11 @@ from headrace.catalog.objects import (
 
 __all__ = [
     "Catalog",
+    "Declaration",
+    "Defined",
     "PlainView",
     "Relation",
+    "Sink",
     "Stream",
     "Table",
     "View",

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headrace.catalog.objects import PlainView, Relation, View
+from headrace.catalog.objects import Defined, PlainView, Relation, Sink, View
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _STATEMENT_KINDS = {
     "table": "TABLE",
     "view": "MATERIALIZED VIEW",
     "plain view": "VIEW",
+    "sink": "SINK",
 }
 
 
@@ -97,7 +98,7 @@ class Catalog:
         other = self.find(relation.name)
         if other is not None and other.id != relation.id:
             raise _taken(other, relation, span)
-        if isinstance(relation, View | PlainView):
+        if isinstance(relation, View | PlainView | Sink):
             beyond = {relation.id, *(view.id for view in self.dependants(relation.id))}
             circle = next((id_ for id_ in relation.inputs if id_ in beyond), None)
             if circle is not None:
@@ -132,14 +133,14 @@ class Catalog:
                     )
         return Catalog.of(left)
 
-    def dependants(self, id_: RelationId) -> tuple[View | PlainView, ...]:
-        """Return the views, plain ones too, that depend on a relation, however indirectly.
+    def dependants(self, id_: RelationId) -> tuple[Defined, ...]:
+        """Return the views and sinks that depend on a relation, however indirectly.
 
         Each stands after all those that it depends on.
         """
         touched = {id_}
-        found: list[View | PlainView] = []
-        for view in self.defined_in_order():
+        found: list[Defined] = []
+        for view in self._in_order:
             if view.id != id_ and not touched.isdisjoint(view.inputs):
                 touched.add(view.id)
                 found.append(view)
@@ -159,9 +160,13 @@ class Catalog:
 
     @cached_property
     def _defined_in_order(self) -> tuple[View | PlainView, ...]:
+        return tuple(each for each in self._in_order if not isinstance(each, Sink))
+
+    @cached_property
+    def _in_order(self) -> tuple[Defined, ...]:
         graph = {relation.id: _dependencies(relation) for relation in self.relations}
         sorter = TopologicalSorter(graph)
-        ordered: list[View | PlainView] = []
+        ordered: list[Defined] = []
         try:
             sorter.prepare()
         except CycleError as error:
@@ -174,7 +179,7 @@ class Catalog:
                     raise HeadraceError(
                         Code.CORRUPT, f"a view depends on relation {id_}, which does not exist"
                     )
-                if isinstance(relation, View | PlainView):
+                if isinstance(relation, View | PlainView | Sink):
                     ordered.append(relation)
             sorter.done(*ready)
         return tuple(ordered)
@@ -201,7 +206,7 @@ class Catalog:
 
 
 def _dependencies(relation: Relation) -> tuple[RelationId, ...]:
-    return relation.inputs if isinstance(relation, View | PlainView) else ()
+    return relation.inputs if isinstance(relation, View | PlainView | Sink) else ()
 
 
 def _taken(other: Relation, relation: Relation, span: Span | None) -> HeadraceError:

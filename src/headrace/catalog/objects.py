@@ -10,6 +10,60 @@ from headrace.types import RelationId, Schema
 
 
 @dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a statement said of a stream or table, beyond its columns and key."""
+
+    created_sql: str = ""
+    """The whole statement, for people."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Options by key, in lower case; without secrets."""
+    watermark: tuple[str, str] | None = None
+    """A column, and the expression that bounds the event time after it."""
+    computed: tuple[tuple[str, str], ...] = ()
+    """Columns that are computed as a row is written, each with its expression."""
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Columns that tell where a row came from, each with what it tells."""
+
+    @property
+    def derived(self) -> frozenset[str]:
+        """The columns that do not arrive with a row."""
+        return frozenset(name for name, _ in (*self.computed, *self.metadata))
+
+    def option(self, *keys: str) -> str | None:
+        """Return the value of the first of these options that is given, or None."""
+        given = dict(self.options)
+        return next((given[key] for key in keys if key in given), None)
+
+    @property
+    def connector(self) -> str | None:
+        """What the relation would be connected to, if a broker were configured."""
+        named = self.option("connector", "type")
+        return named or ("kafka" if self.option("topic", "kafka_topic") else None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {
+            "created_sql": self.created_sql,
+            "options": [list(pair) for pair in self.options],
+            "watermark": None if self.watermark is None else list(self.watermark),
+            "computed": [list(pair) for pair in self.computed],
+            "metadata": [list(pair) for pair in self.metadata],
+        }
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Declaration:
+        """Return the declaration that :meth:`to_json` wrote; of an older one, what it has."""
+        watermark = value.get("watermark")
+        return cls(
+            value.get("created_sql", ""),
+            tuple((key, given) for key, given in value.get("options", ())),
+            None if watermark is None else (watermark[0], watermark[1]),
+            tuple((name, text) for name, text in value.get("computed", ())),
+            tuple((name, told) for name, told in value.get("metadata", ())),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """A relation to which rows are only added, each with a place in its log."""
 
@@ -19,15 +73,16 @@ class Stream:
     name: str
     """Parts joined by dots, in lower case."""
     schema: Schema
+    declaration: Declaration = Declaration()
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
-        return {**_common(self)}
+        return {**_common(self), "declaration": self.declaration.to_json()}
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Stream:
         """Return the stream that :meth:`to_json` wrote."""
-        return cls(*_common_of_json(value))
+        return cls(*_common_of_json(value), Declaration.of_json(value.get("declaration", {})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +102,7 @@ class Table:
     """
     effective_from: str | None = None
     """The column with the time from which a row holds; None unless the table is versioned."""
+    declaration: Declaration = Declaration()
 
     @property
     def versioned_key(self) -> tuple[str, ...]:
@@ -56,7 +112,12 @@ class Table:
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
         versioned = {} if self.effective_from is None else {"effective_from": self.effective_from}
-        return {**_common(self), "primary_key": list(self.primary_key), **versioned}
+        return {
+            **_common(self),
+            "primary_key": list(self.primary_key),
+            **versioned,
+            "declaration": self.declaration.to_json(),
+        }
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Table:
@@ -65,6 +126,7 @@ class Table:
             *_common_of_json(value),
             primary_key=tuple(value["primary_key"]),
             effective_from=value.get("effective_from"),
+            declaration=Declaration.of_json(value.get("declaration", {})),
         )
 
 
@@ -176,13 +238,68 @@ class PlainView:
         )
 
 
-Relation: TypeAlias = Stream | Table | View | PlainView
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """What consumes a view's changelog, epoch by epoch, and is no relation to read from."""
+
+    kind: ClassVar[str] = "sink"
+
+    id: RelationId
+    name: str
+    """Parts joined by dots, in lower case."""
+    schema: Schema
+    """The columns that it is given."""
+    source: RelationId
+    """The view or table whose changes it consumes."""
+    target: RelationId | None = None
+    """The stream or table that it writes to; None where it writes elsewhere."""
+    columns: tuple[str, ...] = ()
+    """The columns of the target that it fills, in the order of the schema."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Options by key, in lower case; without secrets."""
+    created_sql: str = ""
+    """The whole statement, for people."""
+
+    @property
+    def inputs(self) -> tuple[RelationId, ...]:
+        """Everything that cannot be dropped before the sink."""
+        return (self.source,) if self.target is None else (self.source, self.target)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {
+            **_common(self),
+            "source": self.source,
+            "target": self.target,
+            "columns": list(self.columns),
+            "options": [list(pair) for pair in self.options],
+            "created_sql": self.created_sql,
+        }
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Sink:
+        """Return the sink that :meth:`to_json` wrote."""
+        target = value["target"]
+        return cls(
+            *_common_of_json(value),
+            source=RelationId(value["source"]),
+            target=None if target is None else RelationId(target),
+            columns=tuple(value["columns"]),
+            options=tuple((key, given) for key, given in value["options"]),
+            created_sql=value["created_sql"],
+        )
+
+
+Defined: TypeAlias = View | PlainView | Sink
+"""What exists over other relations."""
+
+Relation: TypeAlias = Stream | Table | Defined
 
 
 def key_of(relation: Relation) -> tuple[str, ...]:
     """Return the columns by which a relation's rows are unique; empty where none are known."""
     match relation:
-        case Stream() | PlainView():
+        case Stream() | PlainView() | Sink():
             return ()
         case Table():
             return relation.primary_key
@@ -206,6 +323,8 @@ def relation_of_json(value: dict[str, Any]) -> Relation:
                 return View.of_json(value)
             case PlainView.kind:
                 return PlainView.of_json(value)
+            case Sink.kind:
+                return Sink.of_json(value)
             case kind:
                 raise HeadraceError(Code.CORRUPT, f'relation kind "{kind}" does not exist')
     except (KeyError, TypeError) as error:

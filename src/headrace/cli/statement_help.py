@@ -99,7 +99,7 @@ STATEMENTS: dict[str, Synopsis] = {
     "SHOW": Synopsis(
         "list what there is",
         f"SHOW {' | '.join(listing.value.upper() for listing in Listing)}\n"
-        "SHOW PROPERTIES\nSHOW REJECTS [FOR name]",
+        "SHOW PROPERTIES\nSHOW REJECTS [FOR name]\nSHOW CREATE name",
         "SHOW FRESHNESS;",
     ),
     "DESCRIBE": Synopsis(
@@ -109,7 +109,8 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "EXPLAIN": Synopsis(
         "say what a query would keep, and what a change would cost",
-        "EXPLAIN SELECT ...\nEXPLAIN VIEW name",
+        "EXPLAIN [MAINTENANCE | CIRCUIT | LINEAGE] SELECT ...\n"
+        "EXPLAIN [MAINTENANCE | CIRCUIT | LINEAGE] VIEW name",
         "EXPLAIN SELECT customer, count(*) FROM orders GROUP BY customer;",
     ),
     "VERIFY": Synopsis(
@@ -118,6 +119,24 @@ STATEMENTS: dict[str, Synopsis] = {
         "VERIFY totals;",
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
+    "REFRESH": Synopsis(
+        "wait until all that has arrived is readable, sinks included",
+        "REFRESH [name]",
+        "REFRESH totals;",
+    ),
+    "CREATE SINK": Synopsis(
+        "feed a view's changes into a table or files, for as long as the sink is there",
+        "CREATE SINK [IF NOT EXISTS] name INTO table FROM view\n"
+        "CREATE SINK [IF NOT EXISTS] name FROM view"
+        " WITH (connector = 'file' | 'print' | 'blackhole', ...)",
+        "CREATE SINK archive FROM totals WITH (connector = 'file', path = 'totals');",
+    ),
+    "DROP SINK": Synopsis("end a sink", "DROP SINK [IF EXISTS] name", "DROP SINK archive;"),
+    "TERMINATE": Synopsis(
+        "end a job that an INSERT INTO table SELECT ... began",
+        "TERMINATE name",
+        "TERMINATE insert_into_totals_sink;",
+    ),
     "SET": Synopsis(
         "set a property of the session",
         "SET 'key' = 'value'",

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View
+from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import Scala
@@ -100,6 +100,8 @@ class Queries:
             for session in (self._snapshots, self._canonical):
                 self._declare_text(session, relation)
             return
+        if isinstance(relation, Sink):
+            return
         names = relation.schema.names
         leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
         contents = self._frame(self._snapshots, ContentsTask(leaf, names), relation.schema.spark)
@@ -108,6 +110,26 @@ class Queries:
         stored.createOrReplaceTempView(quote(_stored(relation)))
         if canonical:
             self._declare_canonical(relation)
+
+    def computed(self, rows: pa.Table, expressions: list[str]) -> pa.Table:
+        """Return the values of expressions, each with its alias, for rows in their order.
+
+        Raises:
+            HeadraceError: ``invalid`` where one fails on a row.
+        """
+        place = "__place"
+        numbered = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
+        try:
+            frame = self._snapshots.createDataFrame(numbered).selectExpr(place, *expressions)
+            return frame.toArrow().sort_by(place)
+        except (PySparkException, Py4JError) as error:
+            raise step_failure(error) from error
+
+    def provide(self, relation: Stream, rows: pa.Table) -> None:
+        """Make a relation that nothing is stored of known to queries, with these rows."""
+        self._relations[relation.name] = relation
+        frame = self._snapshots.createDataFrame(rows, relation.schema.spark)
+        frame.createOrReplaceTempView(quote(relation.name))
 
     def forget(self, relation: Relation) -> None:
         """Make a relation unknown."""

@@ -226,6 +226,11 @@ class Ledger:
         with self._store.reading() as connection:
             return log.load_of(connection, relation, source)
 
+    def producer_at(self, relation: RelationId, producer: str) -> int | None:
+        """Return the last number that a producer gave an append; None if there was none."""
+        with self._store.reading() as connection:
+            return log.producer_at(connection, relation, producer)
+
     def rejects(self, relation: RelationId, limit: int = 100) -> tuple[RejectRecord, ...]:
         """Return the newest refused rows of a relation, newest first."""
         with self._store.reading() as connection:

@@ -175,6 +175,14 @@ def _advance_producer(
     return True
 
 
+def producer_at(connection: sa.Connection, relation: RelationId, producer: str) -> int | None:
+    """Return the last number of a producer; None if it never appended."""
+    table = schema.producers.c
+    query = sa.select(table.sequence).where(table.relation == relation, table.producer == producer)
+    found: int | None = connection.execute(query).scalar()
+    return found
+
+
 def _advance_load(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
     known = load_of(connection, relation, load.source)
     values = {"progress": dict(load.progress), "finished": load.finished}

@@ -107,6 +107,8 @@ class EpochLoop:
     clock: Callable[[], int] = machine_clock
     lock: StatementLock = field(default_factory=StatementLock)
     published: threading.Condition = field(default_factory=threading.Condition)
+    held: dict[RelationId, Epoch] = field(default_factory=dict)
+    """The epochs from which on sinks have yet to read, by sink: they stay readable."""
     _pins: list[Epoch] = field(default_factory=list)
     _timetable: Timetable = field(init=False)
 
@@ -353,7 +355,7 @@ class EpochLoop:
     def oldest_pin(self) -> Epoch | None:
         """Return the oldest epoch that somebody is reading."""
         with self.published:
-            return min(self._pins, default=None)
+            return min([*self._pins, *self.held.values()], default=None)
 
     def pending(self) -> int:
         """Return how many changes have arrived that no epoch has read yet."""

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
 
     from headrace.runtime.step import Report, Share, Step
-    from headrace.types import ArrangementId, RelationId
-    from headrace.zset import Layout
+    from headrace.types import ArrangementId, Epoch, RelationId
+    from headrace.zset import Layout, ZSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,34 @@ class StepRunner(Protocol):
 
     def run_fill(self, step: Step, view: RelationId) -> tuple[Report, ...]:
         """Run one part of filling a view."""
+        ...
+
+
+class Changelog(Protocol):
+    """A view's or table's contents and changes, by epoch."""
+
+    def whole(self, epoch: Epoch) -> pa.Table:
+        """Return all rows at an epoch, each as often as it is there."""
+        ...
+
+    def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
+        """Yield the consolidated change of each epoch in ``(after, upto]`` that has one."""
+        ...
+
+
+class SinkWriter(Protocol):
+    """Takes a view's changelog to where it is wanted."""
+
+    @property
+    def guarantee(self) -> str:
+        """How often a change can take effect, in words."""
+        ...
+
+    def write(self, epoch: Epoch, changes: pa.Table) -> None:
+        """Make the changes of one epoch last: rows, each with its ``__weight``.
+
+        Epochs come in order. After a crash, the last one may come again, and is the same.
+        """
         ...
 
 

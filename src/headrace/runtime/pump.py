@@ -50,6 +50,11 @@ class Pump:
             self._threads.append(thread)
         self.wake()
 
+    @property
+    def running(self) -> bool:
+        """Whether epochs are made in the background."""
+        return bool(self._threads)
+
     def wake(self) -> None:
         """Tell the pump that something has arrived."""
         self._arrived.set()

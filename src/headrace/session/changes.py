@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View
+from headrace.catalog import Relation, Sink, Stream, Table
+from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.ledger import LoadProgress, ProducerPosition
+from headrace.serving import Contents
+from headrace.session.captured import Captured, image_of, is_captured, refuse_choices
 from headrace.session.literals import plain_values
 from headrace.session.results import Progress
 from headrace.sources.blocks import Progress as FileProgress
+from headrace.sources.envelopes import read_envelopes
 from headrace.sources.files import FileOptions, identity, read_file
 from headrace.sql import Assignment, Copy, Delete, Insert, Name, Truncate, Update, quote
 from headrace.types import Column, Offset, Schema
@@ -41,12 +45,12 @@ class Changes:
     def insert(self, statement: Insert) -> Written:
         """Append the rows of a query; by primary key, a row replaces the one that is there."""
         relation = self.target(statement.target)
-        columns = _chosen(relation, statement.columns, statement.span)
+        columns = chosen(relation, statement.columns, statement.span)
         span = statement.query.span
         rows = plain_values(statement.query.text, columns)
         if rows is None:
             rows = self._evaluated(span, columns)
-        return self.append(relation, _completed(relation.schema, rows), span)
+        return self.append(relation, completed(relation.schema, rows), span)
 
     def append(
         self,
@@ -56,7 +60,7 @@ class Changes:
         producer: ProducerPosition | None = None,
     ) -> Written:
         """Append rows of just the relation's columns, as insertions."""
-        _require_present(relation, rows, span)
+        require_present(relation, rows, span)
         if isinstance(relation, Table):
             rows = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, np.int64)))
         with self.instance.appending:
@@ -68,14 +72,14 @@ class Changes:
         table = self._table(statement.target)
         names = table.schema.names
         for assignment in statement.assignments:
-            _require_column(table, assignment.column, assignment.span)
+            chosen(table, (assignment.column,), assignment.span)
         text = self._update_text(table, statement.assignments)
         with _CaughtUp(self.instance):
             found = self._matching(table, text, statement.where, statement.span)
             old = found.select(range(len(names)))
             new = found.select(range(len(names), 2 * len(names))).rename_columns(list(names))
             new = new.cast(table.schema.arrow)
-            _require_present(table, new, statement.span)
+            require_present(table, new, statement.span)
             if not table.primary_key:
                 changes = [_weighted(old, -1), _weighted(new, 1)]
             else:
@@ -107,16 +111,19 @@ class Changes:
         """
         relation = self.target(statement.target)
         path = Path(statement.path)
+        if isinstance(relation, Table) and is_captured(relation):
+            with _CaughtUp(self.instance):
+                return self._copy_captured(statement, relation, path)
         pairs = [(option.key, option.value) for option in statement.options]
         try:
             options = FileOptions.of(path, pairs)
-            chosen = _chosen(relation, statement.columns, statement.span)
+            columns = chosen(relation, statement.columns, statement.span)
             source, resumed = self._load(relation, path)
             note = f", resumed at byte {resumed.position:,}" if resumed else ""
             done, rejected, end = 0, 0, Offset(0)
-            chunks = read_file(path, Schema(chosen), options, resumed)
+            chunks = read_file(path, Schema(columns), options, resumed)
             for chunk in chunks:
-                rows = _completed(relation.schema, chunk.table)
+                rows = completed(relation.schema, chunk.table)
                 if isinstance(relation, Table):
                     rows = _weighted(rows, 1)
                 done += rows.num_rows
@@ -140,6 +147,40 @@ class Changes:
             raise error.at(statement.path_span) from error
         return done, rejected, end, note
 
+    def _copy_captured(
+        self, statement: Copy, table: Table, path: Path
+    ) -> tuple[int, int, Offset, str]:
+        """Append what the envelopes of a file do to a table's rows."""
+        refuse_choices(statement)
+        done, rejected = 0, 0
+        try:
+            source, resumed = self._load(table, path)
+            captured = Captured(table, str(path), self._rows_to_take_back(table))
+            for part in read_envelopes(path, image_of(table), resumed):
+                rows, refused = captured.changes(part.found)
+                done += len(part.found) - len(refused)
+                rejected += len(refused) + len(part.rejects)
+                load = LoadProgress(source, part.progress.to_json())
+                self.instance.append(table, rows, load=load, rejects=(*part.rejects, *refused))
+                self.progress(
+                    Progress(
+                        f"copying {path.name}", part.bytes_done, part.bytes_total, "bytes", rejected
+                    )
+                )
+            finished = LoadProgress(source, {}, finished=True)
+            end = self.instance.append(table, rows_of_none(table), load=finished)
+        except HeadraceError as error:
+            raise error.at(statement.path_span) from error
+        return done, rejected, end, f", resumed at byte {resumed.position:,}" if resumed else ""
+
+    def _rows_to_take_back(self, table: Table) -> pa.Table | None:
+        """Return the rows of a table without a key: one of them must equal what is taken back."""
+        if table.primary_key:
+            return None
+        id_, instance = rows_of(table.id), self.instance
+        contents = Contents(instance.ledger, instance.directory, id_, instance.layouts[id_])
+        return contents.whole(instance.ledger.last_epoch())
+
     # -- targets ---------------------------------------------------------------------------
 
     def target(self, name: Name) -> Stream | Table:
@@ -149,10 +190,11 @@ class Changes:
 
     def target_of(self, relation: Relation, span: Span | None = None) -> Stream | Table:
         """Return the relation, which must be one that can be written to."""
-        if isinstance(relation, View | PlainView):
+        if not isinstance(relation, Stream | Table):
+            kind = "sink" if isinstance(relation, Sink) else "view"
             raise HeadraceError(
                 Code.INVALID,
-                f'view "{relation.name}" cannot be written to',
+                f'{kind} "{relation.name}" cannot be written to',
                 hint="Write to the streams and tables that it is over.",
                 span=span,
             )
@@ -205,6 +247,7 @@ class Changes:
         aliases = ", ".join(f"`c{i}`" for i in range(len(columns)))
         text = f"SELECT {casts} FROM ({span.source}\n) AS `__given`({aliases})"
         epoch = self.instance.settle()
+        self.instance.gather(analysed.names)
         try:
             return self.instance.queries.select(text, self.instance.shares(analysed.reads, epoch))
         except HeadraceError as error:
@@ -230,6 +273,7 @@ class Changes:
             with engine.planning:
                 analysed = engine.planner.analyse(whole)
             epoch = self.instance.ledger.last_epoch()
+            self.instance.gather(analysed.names)
             shares = self.instance.shares((*analysed.reads, table.id), epoch)
             return self.instance.queries.select(text, shares)
         except HeadraceError as error:
@@ -272,12 +316,21 @@ def _weighted(rows: pa.Table, weight: int) -> pa.Table:
     return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, np.int64)))
 
 
-def _chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tuple[Column, ...]:
+def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tuple[Column, ...]:
+    """Return the columns of these names; all without any."""
+    derived = relation.declaration.derived
     if not names:
-        return relation.schema.columns
+        return tuple(c for c in relation.schema.columns if c.name not in derived)
     by_name = {column.name.lower(): column for column in relation.schema.columns}
     for name in names:
         _require_column(relation, name, span)
+        if by_name[name.lower()].name in derived:
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}" does not arrive with a row, so it cannot be written',
+                hint="Leave it out: it is computed, or tells where the row came from.",
+                span=_found_text(name, span),
+            )
     return tuple(by_name[name.lower()] for name in names)
 
 
@@ -294,7 +347,7 @@ def _require_column(relation: Stream | Table, name: str, span: Span) -> None:
     )
 
 
-def _completed(schema: Schema, rows: pa.Table) -> pa.Table:
+def completed(schema: Schema, rows: pa.Table) -> pa.Table:
     """Return the rows with the columns of the schema, in its order; those not given are NULL."""
     arrays = [
         rows[field.name].cast(field.type)
@@ -305,7 +358,8 @@ def _completed(schema: Schema, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 
-def _require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
+def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
+    """Refuse NULL where a column must have a value."""
     for column in relation.schema.columns:
         found = rows[column.name]
         if column.nullable or found.null_count == 0:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View
+from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View
 from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.session.captured import is_captured
+from headrace.session.derived import computed_column, require_known_rows
 from headrace.session.functions import Functions
-from headrace.session.instance import HIDDEN, SCHEMAS, SYSTEM_SCHEMA, Instance
+from headrace.session.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
 from headrace.session.options import (
     broker_note,
     check_relation_options,
     check_view_options,
     refresh_note,
+    stored_options,
 )
 from headrace.session.results import Progress
+from headrace.session.system import refuse_system
 from headrace.session.versioned import effective_column, refuse_versions
 from headrace.sql import (
     ColumnDefinition,
     CreateMaterializedView,
     CreateSchema,
+    CreateSink,
     CreateStream,
     CreateTable,
     CreateTableAs,
@@ -36,10 +41,14 @@ from headrace.sql import (
 )
 from headrace.types import Column, RelationId, Schema, require_key
 
+if TYPE_CHECKING:
+    from headrace.session.instance import Instance
+
 Report = Callable[[Progress], None]
 Creation: TypeAlias = (
     CreateStream | CreateTable | CreateMaterializedView | CreateTableAs | CreateView
 )
+Placed: TypeAlias = Creation | CreateSink
 Definition: TypeAlias = Creation | Drop | DropFunction | CreateSchema | DropSchema
 
 
@@ -70,7 +79,7 @@ class Definitions:
 
     def create(self, statement: CreateStream | CreateTable) -> str:
         """Create an empty stream or table."""
-        replaced = self._replaced(statement.name, statement)
+        replaced = self.place_of(statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
         check_relation_options(statement.options)
@@ -85,16 +94,18 @@ class Definitions:
             key = _spelled(schema, statement.primary_key)
             if effective is not None:
                 key = (*key, effective)
-            relation = Table(id_, name, schema, key, effective)
+            relation = Table(id_, name, schema, key, effective, _declaration(statement))
         else:
-            relation = Stream(id_, name, schema)
+            relation = Stream(id_, name, schema, _declaration(statement))
+        if isinstance(relation, Table) and is_captured(relation):
+            require_known_rows(relation, statement.name.span)
         self.instance.create(relation, replaced)
         where = broker_note(statement.options)
         return f"created {relation.kind} {name}{where}"
 
     def create_view(self, statement: CreateMaterializedView | CreateTableAs) -> str:
         """Create a view and fill it from what its inputs hold."""
-        replaced = self._replaced(statement.name, statement)
+        replaced = self.place_of(statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
         refuse_versions(statement.options)
@@ -110,12 +121,13 @@ class Definitions:
 
     def create_plain(self, statement: CreateView) -> str:
         """Name a query; nothing is kept of it."""
-        replaced = self._replaced(statement.name, statement)
+        replaced = self.place_of(statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
         engine, span = self.instance.engine, statement.query.span
         with engine.planning:
             analysed = engine.planner.analyse(span)
+        refuse_system(analysed.names, span)
         names = statement.columns or analysed.schema.names
         _check_names(names, len(analysed.schema.names), span)
         view = PlainView(
@@ -131,9 +143,9 @@ class Definitions:
         self.instance.create(view, replaced)
         return f"created {view.kind} {view.name}"
 
-    def create_hidden(self, query: Query) -> View:
-        """Create a view that goes with its reader."""
-        view = self.view("", query, (), query.text)
+    def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
+        """Create a view that goes with its reader, or with the sink that it is made for."""
+        view = self.view("", query, columns, query.text)
         self._fill(view, ())
         return view
 
@@ -159,6 +171,7 @@ class Definitions:
         span = query.span
         with engine.planning:
             analysed = engine.planner.analyse(span)
+            refuse_system(analysed.names, span)
             names = columns or analysed.schema.names
             _check_names(names, len(analysed.schema.names), span)
             schema = analysed.schema.renamed(tuple(names))
@@ -254,7 +267,7 @@ class Definitions:
         also = f" and {len(visible)} over it" if visible else ""
         return f"dropped {relation.kind} {relation.name}{also}"
 
-    def _replaced(self, name: Name, statement: Creation) -> tuple[RelationId, ...] | None:
+    def place_of(self, name: Name, statement: Placed) -> tuple[RelationId, ...] | None:
         """Return what the new relation takes the place of; None where it need not be created."""
         existing = self.instance.catalog.find(name.dotted)
         if name.dotted.startswith(HIDDEN):
@@ -282,7 +295,18 @@ class Definitions:
 
     def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
         folded = {name.lower() for name in key}
-        return Schema(tuple(self._column(d, keyed=d.name.lower() in folded) for d in definitions))
+        arriving = {
+            d.name: self._column(d, keyed=d.name.lower() in folded)
+            for d in definitions
+            if d.computed is None
+        }
+        known = Schema(
+            tuple(c for d in definitions if d.metadata is None and (c := arriving.get(d.name)))
+        )
+        engine = self.instance.engine
+        return Schema(
+            tuple(arriving.get(d.name) or computed_column(engine, d, known) for d in definitions)
+        )
 
     def _column(self, definition: ColumnDefinition, *, keyed: bool) -> Column:
         engine, span = self.instance.engine, definition.type.span
@@ -334,6 +358,7 @@ _WORDS = {
     Table: "TABLE",
     View: "MATERIALIZED VIEW",
     PlainView: "VIEW",
+    Sink: "SINK",
 }
 
 
@@ -344,6 +369,8 @@ def _check_kind(relation: Relation, statement: Drop) -> None:
         ObjectKind.TABLE: (Table, View),
         ObjectKind.VIEW: (View, PlainView),
         ObjectKind.MATERIALIZED_VIEW: (View,),
+        ObjectKind.SINK: (Sink,),
+        ObjectKind.JOB: (Sink,),
     }
     if not isinstance(relation, kinds[statement.kind]):
         raise HeadraceError(
@@ -352,3 +379,14 @@ def _check_kind(relation: Relation, statement: Drop) -> None:
             hint=f"Use DROP {_WORDS[type(relation)]} {relation.name}.",
             span=statement.name.span,
         )
+
+
+def _declaration(statement: CreateStream | CreateTable) -> Declaration:
+    mark = statement.watermark
+    return Declaration(
+        masked(statement.span.source),
+        stored_options(statement.options),
+        None if mark is None else (mark.column, mark.expression.text),
+        tuple((c.name, c.computed.text) for c in statement.columns if c.computed is not None),
+        tuple((c.name, c.metadata) for c in statement.columns if c.metadata is not None),
+    )

@@ -6,17 +6,30 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalog import Catalog, PlainView, Relation, Stream, Table, View, relation_of_json
+from headrace.catalog import (
+    Catalog,
+    PlainView,
+    Relation,
+    Sink,
+    Stream,
+    Table,
+    View,
+    relation_of_json,
+)
 from headrace.circuit import kept, rows_of, shared
 from headrace.circuit.explain import digest
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
+from headrace.runtime.deliveries import Deliveries
 from headrace.runtime.epoch import WAITING
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill import Progress as FillProgress
 from headrace.runtime.shares import log_share, snapshot
+from headrace.session.derived import with_derived
 from headrace.session.functions import Functions
+from headrace.session.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
+from headrace.session.system import is_system, system_relations, system_rows
 from headrace.sources.log import write_segment
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 from headrace.zset import Layout
@@ -34,15 +47,6 @@ if TYPE_CHECKING:
     from headrace.runtime.pump import Pump
     from headrace.runtime.step import Share
 
-SYSTEM_SCHEMA = "information_schema"
-"""The schema of what can be asked about the database itself."""
-
-SCHEMAS = "schemas"
-"""The setting of the ledger that lists schemas that were created."""
-
-HIDDEN = "__"
-"""How the names of ephemeral views begin."""
-
 
 @dataclass(slots=True)
 class Instance:
@@ -57,6 +61,7 @@ class Instance:
     layouts: dict[ArrangementId, Layout] = field(default_factory=dict)
     unplanned: set[RelationId] = field(default_factory=set)
     """The views that have no circuit, since they lack a function."""
+    deliveries: Deliveries = field(default_factory=Deliveries)
     appending: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -79,8 +84,10 @@ class Instance:
         records = self.ledger.objects()
         stored = {record.id: dict(record.layout) for record in self.ledger.arrangements()}
         catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
+        for told in system_relations():
+            self.engine.declare(told)
         for relation in catalog:
-            if not isinstance(relation, View | PlainView):
+            if isinstance(relation, Stream | Table):
                 self._announce(relation)
         own = Functions(self)
         own.restore(catalog, functions)
@@ -94,7 +101,12 @@ class Instance:
                 self._check_stored(view, stored)
         self.loop.catalog = catalog
         own.wait(lacking)
-        hidden = [v.id for v in catalog.views_in_order() if v.name.startswith(HIDDEN)]
+        fed = {relation.source for relation in catalog if isinstance(relation, Sink)}
+        hidden = [
+            view.id
+            for view in catalog.views_in_order()
+            if view.name.startswith(HIDDEN) and view.id not in fed
+        ]
         if hidden:
             self.drop(hidden)
         own.resume()
@@ -147,7 +159,7 @@ class Instance:
     # -- the catalog -----------------------------------------------------------------------
 
     def create(
-        self, relation: Stream | Table | PlainView, dropped: tuple[RelationId, ...] = ()
+        self, relation: Stream | Table | PlainView | Sink, dropped: tuple[RelationId, ...] = ()
     ) -> Epoch:
         """Create what has no contents yet, in place of ``dropped``, in an epoch of its own."""
         with self.loop.lock:
@@ -157,7 +169,7 @@ class Instance:
             if isinstance(relation, Table):
                 layout = table_layout(relation)
                 kept = (NewArrangement(rows_of(relation.id), layout.to_json()),)
-            inputs = relation.inputs if isinstance(relation, PlainView) else ()
+            inputs = relation.inputs if isinstance(relation, PlainView | Sink) else ()
             created = NewObject(
                 relation.id, relation.name, relation.kind, relation.to_json(), inputs, kept
             )
@@ -167,7 +179,8 @@ class Instance:
                 )
             )
             self._withdraw(gone)
-            self._announce(relation)
+            if not isinstance(relation, Sink):
+                self._announce(relation)
             self.loop.catalog = catalog
             return epoch
 
@@ -201,7 +214,16 @@ class Instance:
         return epoch
 
     def drop(self, ids: list[RelationId]) -> Epoch:
-        """Drop relations together; none that stays may depend on them."""
+        """Drop relations together; none that stays may depend on them.
+
+        A view that was made for a sink goes with it.
+        """
+        sinks = [r for r in map(self.catalog.by_id.get, ids) if isinstance(r, Sink)]
+        for sink in sinks:
+            self.deliveries.forget(sink.id)
+            source = self.catalog.by_id[sink.source]
+            if source.name.startswith(HIDDEN) and source.id not in ids:
+                ids = [*ids, source.id]
         with self.loop.lock:
             catalog = self.catalog.without(ids)
             gone = [self.catalog.by_id[id_] for id_ in ids]
@@ -226,6 +248,17 @@ class Instance:
 
     def append(self, relation: Stream | Table, rows: pa.Table, **recorded: object) -> Offset:
         """Append changes durably and wake the pump; return the log's end after them."""
+        if relation.declaration.derived:
+            with self.appending:
+                first = self.ledger.log_end(relation.id)
+                return self._append(
+                    relation, with_derived(self.queries, relation, rows, first), recorded
+                )
+        return self._append(relation, rows, recorded)
+
+    def _append(
+        self, relation: Stream | Table, rows: pa.Table, recorded: Mapping[str, object]
+    ) -> Offset:
         segment = write_segment(self.directory / "log", rows) if rows.num_rows else None
         try:
             end = self.ledger.append(relation.id, segment, **recorded).end  # type: ignore[arg-type]
@@ -253,6 +286,13 @@ class Instance:
             if epoch is not None:
                 self.pump.made(epoch)
 
+    def settle_all(self) -> Epoch:
+        """Make epochs and deliver to sinks until nothing is left to do, sinks that fail aside."""
+        epoch = self.settle()
+        while self.deliveries.advance() or self.loop.pending():
+            epoch = self.settle()
+        return epoch
+
     # -- reading ---------------------------------------------------------------------------
 
     def shares(self, ids: tuple[RelationId, ...], epoch: Epoch) -> dict[RelationId, Share]:
@@ -260,13 +300,30 @@ class Instance:
 
         A stream that no view reads has no part in epochs: all of its log is returned.
         """
-        relations = [self.catalog.by_id[id_] for id_ in sorted(set(ids))]
+        relations = [self.catalog.by_id[id_] for id_ in sorted(set(ids)) if not is_system(id_)]
         live, done = self.loop.maintained(), self.ledger.positions()
         ends = {
             id_: done.get(id_, Offset(0)) if id_ in live else end
             for id_, end in self.ledger.log_ends().items()
         }
         return snapshot(self.ledger, relations, self.layouts, epoch, ends)
+
+    def gather(self, names: tuple[RelationId, ...]) -> None:
+        """Make what the information schema tells now readable, if it is among the names."""
+        asked = [r for r in system_relations() if r.id in names]
+        if not asked:
+            return
+        with self.loop.lock:
+            for relation in asked:
+                self.queries.provide(relation, system_rows(self, relation))
+
+    def bases(self, view: View | PlainView) -> set[RelationId]:
+        """Return the streams and tables that a view is over, however indirectly."""
+        found: set[RelationId] = set()
+        for id_ in view.depends_on:
+            relation = self.catalog.by_id[id_]
+            found |= self.bases(relation) if isinstance(relation, View | PlainView) else {id_}
+        return found
 
     def log_share(self, id_: RelationId, end: Offset) -> Share:
         """Return a relation's log up to an offset."""

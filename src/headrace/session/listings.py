@@ -8,22 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
+from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import Circuit, rows_of
 from headrace.circuit.explain import explain, summary
 from headrace.errors import Code, HeadraceError
 from headrace.session.functions import Functions, users
-from headrace.session.instance import HIDDEN, Instance
+from headrace.session.jobs import JOB_COLUMNS, jobs
+from headrace.session.naming import HIDDEN
 from headrace.session.results import Progress, Result
+from headrace.session.system import is_system
 from headrace.sql import (
-    CreateMaterializedView,
-    CreateTableAs,
     Describe,
     Explain,
+    Explainable,
+    Explained,
     Listing,
     Name,
     Query,
     Show,
+    ShowCreate,
 )
 from headrace.types import Offset, RelationId
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.session.definitions import Definitions
+    from headrace.session.instance import Instance
     from headrace.session.reading import Reading
 
 _MOST_DIFFERENCES = 20
@@ -45,6 +49,28 @@ class Listings:
     reading: Reading
     definitions: Definitions
 
+    def tell(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
+        """Answer a question about what there is."""
+        match statement:
+            case Show():
+                return self.show(statement)
+            case ShowCreate():
+                return self.show_create(statement)
+            case Describe():
+                return self.describe(statement)
+            case Explain():
+                return self.explain(statement)
+
+    def show_create(self, statement: ShowCreate) -> Result:
+        """Show the statement that made a relation or sink, secrets masked."""
+        relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
+        made = (
+            relation.declaration.created_sql
+            if isinstance(relation, Stream | Table)
+            else relation.created_sql
+        )
+        return self.answer(("name", "statement"), [(relation.name, made or None)])
+
     def show(self, statement: Show) -> Result:
         """List what a SHOW asks for."""
         match statement.listing:
@@ -54,8 +80,10 @@ class Listings:
                 return self._relations(lambda r: isinstance(r, Stream | Table))
             case Listing.SCHEMAS:
                 return self.answer(("name",), [(name,) for name in self.instance.schemas()])
+            case Listing.SINKS | Listing.JOBS:
+                return self.answer(JOB_COLUMNS, jobs(self.instance))
             case Listing.TABLES:
-                return self._relations(lambda _: True)
+                return self._relations(lambda r: not isinstance(r, Sink))
             case Listing.VIEWS:
                 return self._relations(lambda r: isinstance(r, View | PlainView))
             case Listing.MATERIALIZED_VIEWS:
@@ -76,11 +104,17 @@ class Listings:
         relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
         key = key_of(relation)
         effective = relation.effective_from if isinstance(relation, Table) else None
+        derived: dict[str, str] = {}
+        if isinstance(relation, Stream | Table):
+            said = relation.declaration
+            derived |= {name: f"computed: {text}" for name, text in said.computed}
+            derived |= {name: f"metadata: {told}" for name, told in said.metadata}
         rows: list[tuple[str, str, str]] = []
         for column in relation.schema.columns:
             note = "" if column.nullable else "not null"
             note = "key" if column.name in key else note
             note = "effective from" if column.name == effective else note
+            note = derived.get(column.name, note)
             rows.append((column.name, column.sql, note))
         if statement.extended:
             rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
@@ -88,13 +122,21 @@ class Listings:
 
     def explain(self, statement: Explain) -> Result:
         """Show every rung: Spark's plan, the circuit, what it keeps and what a change costs."""
-        lines = self._explained(statement.target)
+        if statement.shown is Explained.LINEAGE:
+            lines = self._lineage(statement.target)
+        else:
+            lines = self._explained(statement.target, statement.shown)
         return self.answer(("plan",), [(line,) for line in lines])
 
     def verify(self, name: Name | None, progress: Callable[[Progress], None]) -> Result:
         """Compare views with their queries over canonical history, by plain Spark batch."""
         instance = self.instance
-        views = [v for v in instance.catalog.views_in_order() if not v.name.startswith(HIDDEN)]
+        fed = {r.source: r.name for r in instance.catalog if isinstance(r, Sink)}
+        views = [
+            view
+            for view in instance.catalog.views_in_order()
+            if view.id in fed or not view.name.startswith(HIDDEN)
+        ]
         if name is not None:
             relation = instance.catalog.resolve(name.dotted, name.span)
             if isinstance(relation, PlainView):
@@ -110,19 +152,20 @@ class Listings:
             instance.settle()
             for done, view in enumerate(views):
                 progress(Progress(f"verifying {view.name}", done, len(views), "rows"))
-                rows.append(self._verified(view))
+                named = f"query of {fed[view.id]}" if view.name.startswith(HIDDEN) else view.name
+                rows.append((named, *self._verified(view)))
         return self.answer(("view", "rows", "differences", "verdict"), rows)
 
     # -- pieces ----------------------------------------------------------------------------
 
-    def _verified(self, view: View) -> tuple[str, int, int, str]:
+    def _verified(self, view: View) -> tuple[int, int, str]:
         instance = self.instance
         epoch = instance.ledger.last_epoch()
         if view.id in instance.loop.stopped():
-            return view.name, 0, 0, "stopped"
+            return 0, 0, "stopped"
         shares = instance.shares((view.id,), epoch)
         done = instance.ledger.positions()
-        for id_ in self._bases(view):
+        for id_ in self.instance.bases(view):
             shares[id_] = instance.log_share(id_, done.get(id_, Offset(0)))
         differences = instance.queries.differences(
             view, shares, _MOST_DIFFERENCES, instance.ledger.clock(epoch)
@@ -130,14 +173,7 @@ class Listings:
         found = differences.num_rows
         rows = instance.queries.stored_rows(view, shares)
         verdict = "equal to batch" if not found else f"differs: {differences.to_pylist()[0]}"
-        return view.name, rows, found, verdict
-
-    def _bases(self, view: View) -> set[RelationId]:
-        found: set[RelationId] = set()
-        for id_ in view.depends_on:
-            relation = self.instance.catalog.by_id[id_]
-            found |= self._bases(relation) if isinstance(relation, View) else {id_}
-        return found
+        return rows, found, verdict
 
     def _relations(self, wanted: Callable[[Relation], bool]) -> Result:
         stopped = self.instance.loop.stopped()
@@ -210,7 +246,7 @@ class Listings:
         for view in instance.catalog.views_in_order():
             if view.name.startswith(HIDDEN):
                 continue
-            bases = self._bases(view)
+            bases = self.instance.bases(view)
             behind = sum(ends.get(id_, 0) - done.get(id_, 0) for id_ in bases)
             state = "stopped" if view.id in instance.loop.stopped() else "running"
             rows.append((view.name, instance.ledger.last_epoch(), committed, behind, state))
@@ -240,7 +276,12 @@ class Listings:
         found = [("kind", relation.kind)]
         if isinstance(relation, View | PlainView):
             found += [("query", relation.query), ("created by", relation.created_sql)]
-        else:
+        elif isinstance(relation, Stream | Table):
+            said = relation.declaration
+            found.append(("created by", said.created_sql))
+            found += [(f"option {key}", value) for key, value in said.options]
+            if said.watermark is not None:
+                found.append(("watermark", f"{said.watermark[0]} AS {said.watermark[1]}"))
             found.append(("changes in the log", f"{ledger.log_end(relation.id):,}"))
             found.append(("rejected rows", f"{ledger.reject_count(relation.id):,}"))
         if isinstance(relation, Table) and relation.effective_from is not None:
@@ -254,9 +295,36 @@ class Listings:
             found.append(("readable since epoch", str(ledger.since(rows_of(relation.id)))))
         return found
 
-    def _explained(
-        self, target: Query | CreateMaterializedView | CreateTableAs | Name
-    ) -> list[str]:
+    def _lineage(self, target: Explainable) -> list[str]:
+        """Return what a view or query reads, down to logs and how far they have been read."""
+        instance = self.instance
+        if isinstance(target, Name):
+            relation = instance.catalog.resolve(target.dotted, target.span)
+            return self._read_by(relation, "")
+        query = target if isinstance(target, Query) else target.query
+        with instance.engine.planning:
+            analysed = instance.engine.planner.analyse(query.span)
+        reads = [id_ for id_ in (*analysed.names, *analysed.through) if not is_system(id_)]
+        inputs = [self._read_by(instance.catalog.by_id[id_], "  ") for id_ in reads]
+        return ["the query", *(line for lines in inputs for line in lines)]
+
+    def _read_by(self, relation: Relation, indent: str) -> list[str]:
+        ledger = self.instance.ledger
+        if isinstance(relation, Stream | Table):
+            done, end = ledger.position(relation.id), ledger.log_end(relation.id)
+            read = f"changes [0, {done:,}) of {end:,} are read"
+            return [f"{indent}{relation.kind} {relation.name}: {read}"]
+        at = "" if isinstance(relation, PlainView) else f": epoch {ledger.last_epoch()}"
+        below = [
+            self._read_by(self.instance.catalog.by_id[id_], f"{indent}  ")
+            for id_ in relation.inputs
+        ]
+        return [
+            f"{indent}{relation.kind} {relation.name}{at}",
+            *(x for lines in below for x in lines),
+        ]
+
+    def _explained(self, target: Explainable, shown: Explained) -> list[str]:
         engine, catalog = self.instance.engine, self.instance.catalog
         if isinstance(target, Name):
             relation = catalog.resolve(target.dotted, target.span)
@@ -272,15 +340,19 @@ class Listings:
         with engine.planning:
             analysed = engine.planner.analyse(span)
             lines = ["-- Spark's optimised plan", *analysed.text.rstrip().split("\n"), ""]
+            if any(is_system(id_) for id_ in analysed.names):
+                return [*lines, "-- read when it is asked: no view can be over it"]
             try:
                 circuit = self._circuit(existing, analysed, span)
             except HeadraceError as error:
                 if not isinstance(target, Query):
                     raise
                 return [*lines, "-- not maintainable as a view", *str(error).split("\n")]
+        if shown is not Explained.EVERYTHING:
+            lines = []
         sizes = self._sizes(existing)
         lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, sizes)]
-        return [*lines, "", summary(circuit)]
+        return lines if shown is Explained.CIRCUIT else [*lines, "", summary(circuit)]
 
     def _circuit(self, existing: View | None, analysed: Any, span: Any) -> Circuit:
         engine = self.instance.engine

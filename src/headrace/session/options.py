@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, masked, nearest
 from headrace.session.versioned import EFFECTIVE_FROM
 
 if TYPE_CHECKING:
@@ -64,6 +64,14 @@ _OF_VIEWS = (
     "max_staleness",
     *_EXTERNAL,
 )
+
+
+def stored_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the options as the catalog keeps them: by key, the values of secrets masked."""
+    return tuple(
+        (option.key.lower(), masked(f"{option.key} = '{option.value}'").split("'", 1)[1][:-1])
+        for option in options
+    )
 
 
 def value_of(options: tuple[Option, ...], *keys: str) -> str | None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalog import PlainView, Relation, Stream, View
+from headrace.catalog import Relation, Stream, Table, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.serving import Contents
 from headrace.session.literals import plain_value
 from headrace.session.results import Freshness, Result
+from headrace.session.system import is_system
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
 from headrace.sql.lexer import Kind, Token, identifier_value, tokens
 
@@ -63,7 +64,10 @@ class Reading:
         instance = self.instance
         with instance.engine.planning:
             analysed = instance.engine.planner.analyse(query.span)
+        instance.gather(analysed.names)
         for id_ in analysed.reads:
+            if is_system(id_):
+                continue
             relation = instance.catalog.by_id[id_]
             instance.require_running(relation)
             if epoch != last and isinstance(relation, Stream):
@@ -83,7 +87,7 @@ class Reading:
         """Answer without Spark where that is plainly the same; else None."""
         simple = simple_select(query.text)
         relation = None if simple is None else self.instance.catalog.find(simple.relation)
-        if simple is None or relation is None or isinstance(relation, Stream | PlainView):
+        if simple is None or not isinstance(relation, Table | View):
             return None
         names = {name.lower(): name for name in relation.schema.names}
         if not all(column in names for column in (*simple.columns, *simple.equal)):

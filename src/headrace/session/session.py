@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import pyarrow as pa
 
-from headrace.catalog import Table, View, key_of
+from headrace.catalog import Sink, Table, View, key_of
 from headrace.errors import Code, HeadraceError
 from headrace.serving import Change, Follower
-from headrace.session.changes import Changes
+from headrace.session.changes import Changes, chosen
 from headrace.session.definitions import Definitions
 from headrace.session.listings import Listings
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE, Properties
-from headrace.session.reading import Reading, simple_select
+from headrace.session.reading import Reading, simple_select, whole_span
 from headrace.session.results import Progress, Result
+from headrace.session.sinks import Sinks
 from headrace.sql import (
     AsOfEpoch,
     Copy,
     CreateMaterializedView,
     CreateSchema,
+    CreateSink,
     CreateStream,
     CreateTable,
     CreateTableAs,
@@ -35,9 +37,11 @@ from headrace.sql import (
     Insert,
     Name,
     Query,
+    Refresh,
     ResetOption,
     SetOption,
     Show,
+    ShowCreate,
     ShowOption,
     Statement,
     Subscribe,
@@ -159,13 +163,17 @@ class Session:
                 | DropSchema()
             ):
                 return self._done(self._definitions.run(statement))
+            case CreateSink():
+                return self._done(self._sinks.create(statement))
             case Insert() | Update() | Delete() | Truncate():
                 return self._change(statement)
             case Copy():
                 return self._copy(statement)
             case Flush():
-                epoch = self.instance.settle()
+                epoch = self.instance.settle_all()
                 return Result(None, epoch, f"epoch {epoch} is committed")
+            case Refresh():
+                return self._refresh(statement)
             case Query():
                 if statement.emit_changes or self._is_streaming(statement):
                     return self.subscribe(statement)
@@ -173,12 +181,8 @@ class Session:
                 return self._reading.select(statement)
             case Subscribe():
                 return self._subscribe(statement)
-            case Show():
-                return self._listings.show(statement)
-            case Describe():
-                return self._listings.describe(statement)
-            case Explain():
-                return self._listings.explain(statement)
+            case Show() | ShowCreate() | Describe() | Explain():
+                return self._listings.tell(statement)
             case Verify():
                 return self._listings.verify(statement.name, self.report)
             case SetOption() | ResetOption() | ShowOption():
@@ -186,10 +190,17 @@ class Session:
             case _:
                 assert_never(statement)
 
+    def begin_sinks(self) -> None:
+        """Go on delivering to the sinks that the catalog knows."""
+        for relation in self.instance.catalog:
+            if isinstance(relation, Sink):
+                self._sinks.begin(relation)
+
     def insert(self, name: str, rows: pa.Table, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return how many."""
         relation = self.instance.catalog.resolve(name)
         target = self._changes.target_of(relation)
+        chosen(target, tuple(rows.schema.names), whole_span(name))
         taken, end = self._changes.append(target, _fitted(target.schema, rows), None, producer)
         self._wrote(relation.id, end)
         return taken
@@ -213,8 +224,6 @@ class Session:
             span = target.span
             self.instance.catalog.resolve(target.dotted, span)
             text = f"SELECT * FROM {target.dotted}"
-            from headrace.session.reading import whole_span  # noqa: PLC0415
-
             target = Query(text, whole_span(text))
         after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
         return self.subscribe(target, after)
@@ -230,6 +239,9 @@ class Session:
     def _change(self, statement: Insert | Update | Delete | Truncate) -> Result:
         changes = self._changes
         match statement:
+            case Insert() if self._is_job(statement):
+                target = self._changes.target(statement.target)
+                return self._done(self._sinks.job(statement, target))
             case Insert():
                 (count, end), verb = changes.insert(statement), "inserted"
             case Update():
@@ -240,6 +252,24 @@ class Session:
                 (count, end), verb = changes.truncate(statement), "deleted"
         self._wrote(self.instance.catalog.resolve(statement.target.dotted).id, end)
         return self._done(f"{count:,} {'row' if count == 1 else 'rows'} {verb}")
+
+    def _refresh(self, statement: Refresh) -> Result:
+        if statement.name is not None:
+            relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
+            self.instance.require_running(relation)
+        epoch = self.instance.settle_all()
+        return Result(None, epoch, f"all that has arrived is readable in epoch {epoch}")
+
+    def _is_job(self, statement: Insert) -> bool:
+        """Say whether an INSERT goes on: of a query over relations, into what has a connector."""
+        target = self._changes.target(statement.target)
+        if target.declaration.connector is None:
+            return False
+        text = statement.query.text.lstrip("( \n\t")
+        if text[:6].upper() == "VALUES":
+            return False
+        with self.instance.engine.planning:
+            return bool(self.instance.engine.planner.analyse(statement.query.span).names)
 
     def _copy(self, statement: Copy) -> Result:
         done, rejected, end, note = self._changes.copy(statement)
@@ -268,6 +298,8 @@ class Session:
         live = self.instance.catalog.by_id
         self.awaited = {id_: end for id_, end in self.awaited.items() if id_ in live}
         self.instance.settle(self.awaited)
+        if not self.instance.pump.running:
+            self.instance.settle_all()
 
     def _done(self, message: str) -> Result:
         return Result(None, self.instance.ledger.last_epoch(), message)
@@ -275,6 +307,10 @@ class Session:
     @property
     def _definitions(self) -> Definitions:
         return Definitions(self.instance, self.report)
+
+    @property
+    def _sinks(self) -> Sinks:
+        return Sinks(self.instance, self._definitions)
 
     @property
     def _changes(self) -> Changes:

@@ -101,7 +101,7 @@ class JsonDecoder:
             raw = data[span.start : span.end]
             name: str | None = None
             try:
-                parsed = _object_of(raw)
+                parsed = object_of(raw)
                 values: list[Any] = []
                 for column, convert in self._converters:
                     name = column.name
@@ -133,7 +133,8 @@ def require_lines(path: str, beginning: bytes) -> None:
         )
 
 
-def _object_of(raw: bytes) -> dict[str, Any]:
+def object_of(raw: bytes) -> dict[str, Any]:
+    """Return the object on a line, or say why it is none."""
     try:
         parsed = parse_json(raw.decode())
     except UnicodeDecodeError as error:

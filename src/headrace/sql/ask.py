@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_assignment, take_key
+from headrace.sql.parts import ObjectKind
 from headrace.sql.refusals import refuse_setting
 from headrace.sql.statements import (
     Describe,
@@ -15,10 +16,11 @@ from headrace.sql.statements import (
     DropSchema,
     Flush,
     Listing,
-    ObjectKind,
+    Refresh,
     ResetOption,
     SetOption,
     Show,
+    ShowCreate,
     ShowOption,
     Subscribe,
     Verify,
@@ -52,6 +54,16 @@ def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema:
     return Drop(kind, name, cursor.span(first), if_exists, cascade)
 
 
+def take_terminate(cursor: Cursor) -> Drop:
+    """Take ``TERMINATE [JOB | QUERY] name``, or Flink's ``STOP JOB``: DROP JOB in other words."""
+    first = cursor.advance()
+    if cursor.peek(1).kind is not Kind.END:
+        cursor.accept("JOB") or cursor.accept("QUERY")
+    name = cursor.name("a job's name")
+    cursor.expect_end()
+    return Drop(ObjectKind.JOB, name, cursor.span(first))
+
+
 def _cascade(cursor: Cursor) -> bool:
     cascade = cursor.accept("CASCADE")
     if not cascade:
@@ -60,9 +72,15 @@ def _cascade(cursor: Cursor) -> bool:
     return cascade
 
 
-def take_show(cursor: Cursor) -> Show | ShowOption:
-    """Take ``SHOW listing`` or ``SHOW property``, or ``LIST listing`` as ksqlDB has it."""
+def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
+    """Take ``SHOW listing | property | CREATE name``, or ``LIST listing`` as ksqlDB has it."""
     first = cursor.advance()
+    if cursor.accept("CREATE"):
+        if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
+            _accept_kind(cursor)
+        name = cursor.name("the name of a relation or sink")
+        cursor.expect_end()
+        return ShowCreate(name, cursor.span(first))
     if cursor.accept("ALL") or cursor.accept("PROPERTIES"):
         cursor.expect_end()
         return ShowOption(cursor.span(first))
@@ -137,6 +155,23 @@ def take_flush(cursor: Cursor) -> Flush:
     cursor.expect("FLUSH")
     cursor.expect_end()
     return Flush(cursor.span(first))
+
+
+def take_refresh(cursor: Cursor) -> Refresh:
+    """Take ``REFRESH [MATERIALIZED VIEW | TABLE | ...] [name]``."""
+    first = cursor.advance()
+    if cursor.at_end():
+        return Refresh(cursor.span(first))
+    if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
+        _accept_kind(cursor)
+    name = cursor.name("a relation's name")
+    cursor.expect_end()
+    return Refresh(cursor.span(first), name)
+
+
+def _accept_kind(cursor: Cursor) -> None:
+    """Go past the kind of what is named, which the name alone tells as well."""
+    any(cursor.accept(*kind.value.upper().split()) for kind in ObjectKind)
 
 
 def take_subscribe(cursor: Cursor) -> Subscribe:

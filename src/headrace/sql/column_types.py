@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.sql.keywords import quote
 from headrace.sql.lexer import Kind
-from headrace.sql.statements import Fragment
+from headrace.sql.parts import Fragment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

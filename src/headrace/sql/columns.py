@@ -9,22 +9,22 @@ from headrace.errors import Code, HeadraceError, nearest
 from headrace.sql.column_types import take_type
 from headrace.sql.fragments import take_expression
 from headrace.sql.lexer import Kind, Token
-from headrace.sql.statements import ColumnDefinition, ObjectKind, Watermark
+from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, Watermark
 
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.cursor import Cursor
 
-_VIEW_INSTEAD = "Declare the columns that arrive, and compute others in a view."
+_VIEW_INSTEAD = "Write name AS expression, or compute the column in a view."
+METADATA: tuple[str, ...] = ("topic", "partition", "offset", "timestamp", "headers")
+"""What METADATA columns can tell."""
 _UNSUPPORTED: dict[str, str] = {
-    "AS": _VIEW_INSTEAD,
     "GENERATED": _VIEW_INSTEAD,
     "DEFAULT": "Give the value in each INSERT, or use coalesce in a view.",
     "CHECK": "Filter in a view; events that do not fit the columns' types are kept as rejects.",
     "REFERENCES": "Join the two relations in a view.",
     "FOREIGN": "Join the two relations in a view.",
     "UNIQUE": "Use PRIMARY KEY.",
-    "METADATA": "Declare a column of the payload instead.",
     "HEADERS": "Declare a column of the payload instead.",
     "HEADER": "Declare a column of the payload instead.",
     "COLLATE": "Compare with lower(...) or collate(...) in a view.",
@@ -63,6 +63,15 @@ class Columns:
         for name, span in self.named:
             self._known(name, span)
         self.primary_key = tuple(self.definitions[n.lower()].name for n in self.primary_key)
+        for name in self.primary_key:
+            definition = self.definitions[name.lower()]
+            if definition.computed is not None or definition.metadata is not None:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'column "{name}" of the PRIMARY KEY does not arrive with a row',
+                    hint="Use columns of the row itself.",
+                    span=definition.span,
+                )
         if self.watermark is not None:
             self._known(self.watermark.column, self.watermark.span)
 
@@ -140,10 +149,11 @@ class Columns:
         first = cursor.token
         name, _ = cursor.identifier("a column's name")
         cursor.refuse_twice("column", name, list(self.definitions), first)
-        if cursor.at("AS"):
-            raise self._unsupported("computed column", _VIEW_INSTEAD)
+        if cursor.accept("AS"):
+            self.definitions[name.lower()] = self._computed(name, first)
+            return
         kind = take_type(cursor)
-        not_null, comment = False, None
+        not_null, comment, metadata = False, None, None
         while not (cursor.at_end() or cursor.token.text in {",", ")"}):
             word = cursor.token
             if cursor.accept("NOT", "NULL"):
@@ -158,16 +168,53 @@ class Columns:
                 self._set_message_key(name, word)
             elif cursor.accept("COMMENT"):
                 comment = cursor.string("a comment between quotes")
+            elif cursor.accept("METADATA"):
+                metadata = self._metadata(name, word)
             else:
                 self._refuse_clause()
                 raise cursor.expected(*self._after_type(), '","', '")"')
         self.definitions[name.lower()] = ColumnDefinition(
-            name, kind, cursor.span(first), not_null, comment
+            name, kind, cursor.span(first), not_null, comment, None, metadata
         )
+
+    def _computed(self, name: str, first: Token) -> ColumnDefinition:
+        """Take the expression of ``name AS expression [COMMENT '...']``."""
+        cursor = self.cursor
+        expression = take_expression(cursor, ",", ")", "COMMENT")
+        if expression.text.replace(" ", "").upper() == "PROCTIME()":
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "PROCTIME() is not supported",
+                hint="Rows have no time of processing here: compare a time of theirs with now(), or"
+                " store it in a column.",
+                span=expression.span,
+            )
+        comment = None
+        if cursor.accept("COMMENT"):
+            comment = cursor.string("a comment between quotes")
+        nothing = Fragment("", expression.span)
+        return ColumnDefinition(name, nothing, cursor.span(first), False, comment, expression)  # noqa: FBT003
+
+    def _metadata(self, name: str, word: Token) -> str:
+        """Take what follows METADATA: ``[FROM 'key'] [VIRTUAL]``."""
+        cursor, key, place = self.cursor, name.lower(), word
+        if cursor.accept("FROM"):
+            place = cursor.token
+            key = cursor.string("what to tell, between quotes").lower()
+        if key not in METADATA:
+            near = nearest(key, METADATA)
+            raise HeadraceError(
+                Code.INVALID,
+                f'metadata "{key}" does not exist',
+                hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(METADATA)}.",
+                span=cursor.span(place, place),
+            )
+        cursor.accept("VIRTUAL")
+        return key
 
     def _after_type(self) -> tuple[str, ...]:
         key = ("KEY",) if self.kind is ObjectKind.STREAM else ()
-        return ("NOT NULL", "PRIMARY KEY", *key, "COMMENT")
+        return ("NOT NULL", "PRIMARY KEY", *key, "COMMENT", "METADATA")
 
     def _set_message_key(self, name: str, token: Token) -> None:
         if self.kind is not ObjectKind.STREAM:

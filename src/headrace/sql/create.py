@@ -8,16 +8,15 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql.columns import Columns
 from headrace.sql.fragments import take_query
 from headrace.sql.options import take_options
+from headrace.sql.parts import Name, ObjectKind, Query
 from headrace.sql.statements import (
     CreateMaterializedView,
     CreateSchema,
+    CreateSink,
     CreateStream,
     CreateTable,
     CreateTableAs,
     CreateView,
-    Name,
-    ObjectKind,
-    Query,
 )
 
 if TYPE_CHECKING:
@@ -48,8 +47,18 @@ def take_create(cursor: Cursor) -> Statement:
     first = cursor.token
     cursor.expect("CREATE")
     or_replace = cursor.accept("OR", "REPLACE")
-    if not or_replace and cursor.accept("SCHEMA"):
+    if or_replace and cursor.at_any("SCHEMA", "SINK"):
+        word = cursor.token.word
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"OR REPLACE {word} is not supported",
+            hint=f"DROP {word} first, then CREATE it.",
+            span=cursor.span(cursor.token, cursor.token),
+        )
+    if cursor.accept("SCHEMA"):
         return _schema(cursor, first)
+    if cursor.accept("SINK"):
+        return _sink(cursor, first)
     kind = _kind(cursor)
     at_if = cursor.token
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
@@ -73,6 +82,25 @@ def _schema(cursor: Cursor, first: Token) -> CreateSchema:
     return CreateSchema(name, cursor.span(first), if_not_exists)
 
 
+def _sink(cursor: Cursor, first: Token) -> CreateSink:
+    """Take ``name [INTO table] FROM view [WITH (...)]`` or ``name ... [WITH (...)] AS query``."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("the sink's name")
+    into = cursor.name("a table's name") if cursor.accept("INTO") else None
+    source: Query | Name | None = None
+    if cursor.accept("FROM"):
+        source = cursor.name("a view's name")
+    options = take_options(cursor)
+    if source is None:
+        if not cursor.at("AS"):
+            into_ = () if into else ("INTO",)
+            raise cursor.expected(*into_, "FROM", *(() if options else ("WITH",)), "AS")
+        source = _defining_query(cursor, ())
+    else:
+        cursor.expect_end(*(() if options else ("WITH",)))
+    return CreateSink(name, source, cursor.span(first), into, options, if_not_exists=if_not_exists)
+
+
 def _kind(cursor: Cursor) -> ObjectKind:
     if cursor.accept("MATERIALIZED"):
         cursor.expect("VIEW")
@@ -82,7 +110,9 @@ def _kind(cursor: Cursor) -> ObjectKind:
             return kind
     if cursor.accept("SOURCE"):
         return ObjectKind.STREAM
-    raise cursor.expected_word("STREAM", "TABLE", "SOURCE", "VIEW", "MATERIALIZED VIEW", "SCHEMA")
+    raise cursor.expected_word(
+        "STREAM", "TABLE", "SOURCE", "VIEW", "MATERIALIZED VIEW", "SCHEMA", "SINK"
+    )
 
 
 def _view(

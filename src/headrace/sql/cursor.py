@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.sql.keywords import NOT_NAMES
 from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value, tokens
-from headrace.sql.statements import Name
+from headrace.sql.parts import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
 from headrace.sql.lexer import Kind, Token, string_value
+from headrace.sql.parts import Fragment, Query
 from headrace.sql.refusals import refuse_in_query
-from headrace.sql.statements import Fragment, Query
 from headrace.types import Epoch
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.lexer import Kind, string_value
-from headrace.sql.statements import Option
+from headrace.sql.parts import Option
 
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor

@@ -9,10 +9,12 @@ from headrace.sql.ask import (
     take_describe,
     take_drop,
     take_flush,
+    take_refresh,
     take_reset,
     take_set,
     take_show,
     take_subscribe,
+    take_terminate,
     take_verify,
 )
 from headrace.sql.change import take_copy, take_delete, take_insert, take_truncate, take_update
@@ -22,11 +24,7 @@ from headrace.sql.fragments import at_query, take_query
 from headrace.sql.keywords import STATEMENTS
 from headrace.sql.lexer import Source, split
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
-from headrace.sql.statements import (
-    CreateMaterializedView,
-    CreateTableAs,
-    Explain,
-)
+from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Explain, Explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,9 +67,14 @@ def _take_statement(cursor: Cursor) -> Statement:
 
 
 def _take_explain(cursor: Cursor) -> Explain:
-    """Take ``EXPLAIN query``, ``EXPLAIN CREATE MATERIALIZED VIEW ...`` or ``EXPLAIN VIEW name``."""
+    """Take ``EXPLAIN [what]`` of a query, ``CREATE MATERIALIZED VIEW ...`` or ``VIEW name``."""
     first = cursor.token
     cursor.expect("EXPLAIN")
+    shown = Explained.EVERYTHING
+    for kind in Explained:
+        if kind and cursor.accept(kind.value.upper()):
+            shown = kind
+            break
     target: Explainable
     if cursor.accept("VIEW") or cursor.accept("MATERIALIZED", "VIEW"):
         target = cursor.name("a view's name")
@@ -83,7 +86,7 @@ def _take_explain(cursor: Cursor) -> Explain:
         target = created
     else:
         raise cursor.expected("a query", "VIEW", "CREATE MATERIALIZED VIEW")
-    return Explain(target, cursor.span(first))
+    return Explain(target, cursor.span(first), shown)
 
 
 def _explained_create(cursor: Cursor) -> CreateMaterializedView | CreateTableAs:
@@ -122,10 +125,12 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "FLUSH": take_flush,
     "INSERT": take_insert,
     "LIST": take_show,
+    "REFRESH": take_refresh,
     "RESET": take_reset,
     "SET": take_set,
     "SHOW": take_show,
     "SUBSCRIBE": take_subscribe,
+    "TERMINATE": take_terminate,
     "TRUNCATE": take_truncate,
     "UNSET": take_reset,
     "UPDATE": take_update,

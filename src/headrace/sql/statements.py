@@ -11,89 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.sql.parts import Name, Query
+
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.as_of import AsOf
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """The possibly qualified name of a relation, such as ``gold.orders``."""
-
-    parts: tuple[str, ...]
-    span: Span
-
-    @property
-    def dotted(self) -> str:
-        """The parts joined by dots, in lower case: the name that the catalog knows."""
-        return ".".join(self.parts).lower()
-
-    def __str__(self) -> str:
-        return ".".join(self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A stretch of Spark SQL: an expression as written, or a type in Spark's spelling.
-
-    An expression has balanced brackets and no comment at its end: it may stand in parentheses.
-    """
-
-    text: str
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One ``key = value`` of ``WITH (...)``.
-
-    An unquoted key is in lower case. The value is text, whatever its form was: ``2`` and ``'2'``
-    are equal, and so are ``TRUE`` and ``'true'``. It is left out of ``repr``: it may be a secret.
-    """
-
-    key: str
-    value: str = field(repr=False)
-    span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query as Spark reads it, without the endings that are Headrace's own."""
-
-    text: str
-    span: Span
-    emit_changes: bool = False
-    as_of: AsOf | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnDefinition:
-    """One column of a stream or table; ``type`` is in Spark's spelling, its span as written."""
-
-    name: str
-    type: Fragment
-    span: Span
-    not_null: bool = False
-    comment: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """``WATERMARK FOR column AS expression``: the bound on event time that a row implies."""
-
-    column: str
-    expression: Fragment
-    span: Span
-
-
-class ObjectKind(StrEnum):
-    """The kinds of relations that statements name; the value is how a message calls it."""
-
-    STREAM = "stream"
-    SOURCE = "source"
-    TABLE = "table"
-    VIEW = "view"
-    MATERIALIZED_VIEW = "materialized view"
+    from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, Option, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +82,19 @@ class CreateView:
     query: Query
     span: Span
     columns: tuple[str, ...] = ()
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSink:
+    """``CREATE SINK``: feed a view's or query's changelog into a table, or elsewhere."""
+
+    name: Name
+    source: Query | Name
+    span: Span
+    into: Name | None = None
+    options: tuple[Option, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
 
@@ -277,6 +213,8 @@ class Listing(StrEnum):
     TABLES = "tables"
     VIEWS = "views"
     MATERIALIZED_VIEWS = "materialized views"
+    SINKS = "sinks"
+    JOBS = "jobs"
     REJECTS = "rejects"
     DIRTY = "dirty"
     EPOCHS = "epochs"
@@ -294,6 +232,22 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowCreate:
+    """``SHOW CREATE``: the statement that made a relation or sink."""
+
+    name: Name
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """``REFRESH``: wait until all that has arrived is readable, in one relation or in all."""
+
+    span: Span
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Describe:
     """``DESCRIBE``: the columns of a relation; ``extended``, all that is known about it."""
 
@@ -305,12 +259,22 @@ class Describe:
 Explainable: TypeAlias = Query | CreateMaterializedView | CreateTableAs | Name
 
 
+class Explained(StrEnum):
+    """What ``EXPLAIN`` shows; the value is how a statement says it."""
+
+    EVERYTHING = ""
+    MAINTENANCE = "maintenance"
+    CIRCUIT = "circuit"
+    LINEAGE = "lineage"
+
+
 @dataclass(frozen=True, slots=True)
 class Explain:
     """``EXPLAIN`` of a query, of a view about to be created, or of the existing view so named."""
 
     target: Explainable
     span: Span
+    shown: Explained = Explained.EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +327,7 @@ Statement: TypeAlias = (
     | CreateMaterializedView
     | CreateView
     | CreateSchema
+    | CreateSink
     | Drop
     | DropSchema
     | DropFunction
@@ -372,7 +337,9 @@ Statement: TypeAlias = (
     | Truncate
     | Copy
     | Flush
+    | Refresh
     | Show
+    | ShowCreate
     | Describe
     | Explain
     | SetOption

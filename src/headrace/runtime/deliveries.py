@@ -1,0 +1,176 @@
+"""Delivering views' changelogs to sinks: each in its own time, by whole epochs, from where it was.
+
+A delivery begins with the contents at the epoch that made the sink, and goes on with the change of
+every epoch after it. Its position is kept in the ledger after each epoch that was written; a writer
+that is given an epoch again, after a crash between the two, is given the same changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import ProducerPosition
+from headrace.types import Epoch
+from headrace.zset import HASH, WEIGHT
+
+if TYPE_CHECKING:
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.ports import Changelog, SinkWriter
+    from headrace.types import RelationId
+
+_POSITION = "delivered"
+_RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 60.0
+_QUIET_EPOCHS = 32
+"""After how many epochs without a change the position is kept nevertheless."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Delivers to one sink. ``at`` is the last epoch that is there for good; None before the first.
+
+    ``begins`` is the epoch with whose contents it begins; ``error`` what the last try failed with.
+    """
+
+    loop: EpochLoop
+    sink: RelationId
+    begins: Epoch
+    changelog: Changelog
+    writer: SinkWriter
+    at: Epoch | None = None
+    error: HeadraceError | None = None
+    _kept: Epoch | None = None
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        """Go on where the ledger says, and have nothing given up that is still to be read."""
+        found = self.loop.ledger.producer_at(self.sink, _POSITION)
+        self.at = self._kept = None if found is None else Epoch(found)
+        self.loop.held[self.sink] = self.begins if self.at is None else self.at
+
+    def advance(self) -> bool:
+        """Deliver everything up to the last epoch; say whether anything was written.
+
+        Raises:
+            HeadraceError: what the writer failed with, which ``error`` keeps until it succeeds.
+        """
+        with self._lock:
+            try:
+                written = self._deliver()
+            except (OSError, pa.ArrowException) as error:
+                self.error = HeadraceError(
+                    Code.UNAVAILABLE, "a sink cannot be written to", detail=f"{error}."
+                )
+                raise self.error from error
+            except HeadraceError as error:
+                self.error = error
+                raise
+            self.error = None
+            return written
+
+    def _deliver(self) -> bool:
+        last, written = self.loop.ledger.last_epoch(), False
+        if self.at is None:
+            rows = self.changelog.whole(self.begins)
+            ones = pa.array(np.ones(rows.num_rows, np.int64))
+            self._write(self.begins, rows.append_column(WEIGHT, ones))
+            written = True
+        at = self.begins if self.at is None else self.at
+        for epoch, changes in self.changelog.changes(at, last):
+            self._write(epoch, changes.table.drop_columns([HASH]))
+            written = True
+        self.at = last
+        if last - (self._kept or 0) >= _QUIET_EPOCHS:
+            self._keep(last)
+        self.loop.held[self.sink] = last
+        return written
+
+    def _write(self, epoch: Epoch, changes: pa.Table) -> None:
+        self.loop.fault("sink")
+        self.writer.write(epoch, changes)
+        self.loop.fault("sink written")
+        self._keep(epoch)
+        self.at = epoch
+        self.loop.held[self.sink] = epoch
+
+    def _keep(self, epoch: Epoch) -> None:
+        self.loop.ledger.append(self.sink, None, producer=ProducerPosition(_POSITION, epoch))
+        self._kept = epoch
+
+    # -- in the background -----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Deliver in the background, until closed."""
+        self._thread = threading.Thread(target=self._run, name=f"sink-{self.sink}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after what is being written."""
+        self._closed.set()
+        with self.loop.published:
+            self.loop.published.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def forget(self) -> None:
+        """Stop for good: nothing need be readable for it."""
+        self.close()
+        self.loop.held.pop(self.sink, None)
+
+    def _run(self) -> None:
+        patience = _RETRY_SECONDS
+        while not self._closed.is_set():
+            try:
+                self.advance()
+                patience = _RETRY_SECONDS
+            except HeadraceError:
+                self._closed.wait(patience)
+                patience = min(2 * patience, _LONGEST_RETRY_SECONDS)
+                continue
+            with self.loop.published:
+                self.loop.published.wait_for(self._has_work, _LONGEST_RETRY_SECONDS)
+
+    def _has_work(self) -> bool:
+        return self._closed.is_set() or (self.at or 0) < self.loop.ledger.last_epoch()
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """The deliveries of one database, by sink."""
+
+    by_sink: dict[RelationId, Delivery] = field(default_factory=dict)
+
+    def add(self, delivery: Delivery, *, background: bool) -> None:
+        """Begin a delivery."""
+        self.by_sink[delivery.sink] = delivery
+        if background:
+            delivery.start()
+
+    def advance(self) -> bool:
+        """Deliver everything now; say whether anything was written. One that fails is left out."""
+        written = False
+        for delivery in list(self.by_sink.values()):
+            try:
+                written |= delivery.advance()
+            except HeadraceError:
+                continue  # it is shown, and tried again
+        return written
+
+    def forget(self, sink: RelationId) -> None:
+        """End a delivery for good, if there is one."""
+        delivery = self.by_sink.pop(sink, None)
+        if delivery is not None:
+            delivery.forget()
+
+    def close(self) -> None:
+        """Stop all."""
+        for delivery in self.by_sink.values():
+            delivery.close()

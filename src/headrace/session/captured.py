@@ -1,0 +1,154 @@
+"""Tables of ``format = 'debezium-json'``: what their envelopes do to their rows.
+
+With a primary key, the last change of a key wins, whatever it was before. Without one, the row that
+an envelope takes back is the one that equals its ``before``; if there is none, the envelope is
+kept as a reject. A column ``op`` has the operation that a row was last written by, and is no part
+of what makes two rows equal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.types import Schema
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.catalog import Table
+    from headrace.ledger import Reject
+    from headrace.sources.envelopes import Envelope
+    from headrace.sql import Copy
+
+FORMAT = "debezium-json"
+_OP = "op"
+
+
+def is_captured(table: Table) -> bool:
+    """Say whether a table's rows come as envelopes."""
+    form = table.declaration.option("format", "value_format", "value.format")
+    return form is not None and form.lower() == FORMAT
+
+
+def image_of(table: Table) -> Schema:
+    """Return the columns that the images of an envelope have."""
+    derived = table.declaration.derived
+    return Schema(
+        tuple(c for c in table.schema.columns if c.name.lower() != _OP and c.name not in derived)
+    )
+
+
+def refuse_choices(statement: Copy) -> None:
+    """Raise where a COPY of envelopes says how to read its file: there is one way."""
+    for option in statement.options:
+        if (option.key.lower(), option.value.lower()) in {("format", "json"), ("format", FORMAT)}:
+            continue
+        raise HeadraceError(
+            Code.INVALID,
+            f'option "{option.key}" is not for a table of format {FORMAT}',
+            hint="Its files are envelopes, one JSON object per line.",
+            span=option.span,
+        )
+    if statement.columns:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"columns of a table of format {FORMAT} cannot be chosen",
+            hint="Leave the list out: envelopes have the table's columns.",
+            span=statement.span,
+        )
+
+
+@dataclass(slots=True)
+class Captured:
+    """Turns envelopes into changes of one table; ``path`` is where they come from.
+
+    ``rows`` are those of the table without a primary key: they say what can be taken back.
+    """
+
+    table: Table
+    path: str
+    rows: pa.Table | None = None
+    _ops: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list), init=False)
+
+    def __post_init__(self) -> None:
+        """Know how often each row is there, and by which operation."""
+        if self.table.primary_key or self.rows is None:
+            return
+        for row in self.rows.to_pylist():
+            self._ops[self._identity(row)].append(row.get(self._op) if self._op else None)
+
+    @property
+    def _op(self) -> str | None:
+        return next((n for n in self.table.schema.names if n.lower() == _OP), None)
+
+    def changes(self, envelopes: Iterable[Envelope]) -> tuple[pa.Table, list[Reject]]:
+        """Return the changes, as rows with weights in order, and the envelopes refused."""
+        rows: list[dict[str, Any]] = []
+        rejects: list[Reject] = []
+        for envelope in envelopes:
+            column = self._missing(envelope)
+            if column is not None:
+                rejects.append(envelope.rejected(self.path, "NULL in a NOT NULL column", column))
+                continue
+            found = self._keyed(envelope) if self.table.primary_key else self._equal(envelope)
+            if found is None:
+                reason = "no row equals the one before the change"
+                rejects.append(envelope.rejected(self.path, reason, "before"))
+                continue
+            rows += found
+        arrow = self.table.schema.arrow
+        columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in arrow]
+        nullable = pa.schema([pa.field(f.name, f.type) for f in arrow])
+        table = pa.Table.from_arrays(columns, schema=nullable)
+        weights = pa.array([row[WEIGHT] for row in rows], pa.int64())
+        return table.append_column(WEIGHT, weights), rejects
+
+    def _missing(self, envelope: Envelope) -> str | None:
+        """Return a column that must have a value and has none."""
+        key = set(self.table.primary_key)
+        for column in image_of(self.table).columns:
+            if column.nullable:
+                continue
+            row = envelope.after if envelope.op != "d" else envelope.before
+            if (envelope.op != "d" or column.name in key) and (row or {}).get(column.name) is None:
+                return column.name
+        return None
+
+    def _keyed(self, envelope: Envelope) -> list[dict[str, Any]]:
+        before, after = envelope.before, envelope.after
+        if envelope.op == "d":
+            return [self._row(before, envelope.op, -1)]
+        moved = before is not None and any(
+            before[name] is not None and after is not None and before[name] != after[name]
+            for name in self.table.primary_key
+        )
+        gone = [self._row(before, envelope.op, -1)] if moved else []
+        return [*gone, self._row(after, envelope.op, 1)]
+
+    def _equal(self, envelope: Envelope) -> list[dict[str, Any]] | None:
+        changes = []
+        if envelope.op in ("u", "d"):
+            known = self._ops.get(self._identity(envelope.before or {}))
+            if envelope.before is None or not known:
+                return None
+            changes.append(self._row(envelope.before, known.pop(), -1))
+        if envelope.op != "d":
+            row = self._row(envelope.after, envelope.op, 1)
+            self._ops[self._identity(envelope.after or {})].append(
+                envelope.op if self._op else None
+            )
+            changes.append(row)
+        return changes
+
+    def _row(self, image: dict[str, Any] | None, op: str | None, weight: int) -> dict[str, Any]:
+        named = {self._op: op} if self._op else {}
+        return {**(image or {}), **named, WEIGHT: weight}
+
+    def _identity(self, row: dict[str, Any]) -> str:
+        return repr([row.get(column.name) for column in image_of(self.table).columns])

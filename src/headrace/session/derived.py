@@ -1,0 +1,123 @@
+"""Columns that do not arrive with a row: computed ones, and METADATA of where it came from.
+
+Both are stored, as the row is written, so that what is told of a row never changes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.keywords import quote
+from headrace.sql.rewritten import Rewriting
+from headrace.types import Column, Schema
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from headrace.catalog import Stream, Table
+    from headrace.engine.engine import Engine
+    from headrace.engine.queries import Queries
+    from headrace.errors import Span
+    from headrace.sql import ColumnDefinition
+    from headrace.types import Offset
+
+
+def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Schema) -> Column:
+    """Return a computed column with its type.
+
+    Raises:
+        HeadraceError: at the place in the expression, where it is none over the columns that
+            arrive, or its value is left to chance or to the clock.
+    """
+    expression = definition.computed
+    if expression is None:
+        raise HeadraceError(Code.INTERNAL, f"column {definition.name} is not computed")
+    span = expression.span
+    nulls = ", ".join(
+        f"CAST(NULL AS {column.type.simpleString()}) AS {quote(column.name)}"
+        for column in arriving.columns
+    )
+    rewriting = Rewriting(span)
+    rewriting.replace(
+        span, ["SELECT (", (span.start, span.end), f") AS value FROM (SELECT {nulls})"]
+    )
+    rewritten = rewriting.done()
+    with rewritten.blaming_query(), engine.planning:
+        analysed = engine.planner.analyse(rewritten.span)
+        if analysed.names or analysed.clocked:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a computed column over relations or the clock is not supported",
+                hint="Compute it in a view.",
+                span=span,
+            )
+    return Column(definition.name, analysed.schema.columns[0].type, nullable=True)
+
+
+def require_known_rows(table: Table, span: Span) -> None:
+    """Raise where rows of a table have to be taken back by their values, and some are not known."""
+    if table.primary_key or not table.declaration.derived:
+        return
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f'taking rows of table "{table.name}" back by their values is not supported',
+        detail="It has no PRIMARY KEY, and columns that do not arrive with a row.",
+        hint="Declare a PRIMARY KEY, or leave computed and METADATA columns to a view.",
+        span=span,
+    )
+
+
+def with_derived(
+    queries: Queries, relation: Stream | Table, rows: pa.Table, first: Offset
+) -> pa.Table:
+    """Return changes with the values of the columns that do not arrive.
+
+    Rows that go, with a negative weight, are what they were. ``first`` is the offset that the
+    first row will have; the caller sees to it that nothing comes in between.
+    """
+    said = relation.declaration
+    if not said.derived or not rows.num_rows:
+        return rows
+    values = dict(_told(relation, rows.num_rows, first))
+    if said.computed:
+        arriving = rows.select([n for n in relation.schema.names if n not in said.derived])
+        expressions = [
+            f"CAST(({text}) AS {_type(relation, name)}) AS {quote(name)}"
+            for name, text in said.computed
+        ]
+        found = queries.computed(arriving, expressions)
+        values |= {name: found[name] for name, _ in said.computed}
+    comes = pc.greater(rows[WEIGHT], 0) if WEIGHT in rows.schema.names else None
+    for name, value in values.items():
+        place, field = rows.schema.get_field_index(name), rows.schema.field(name)
+        new = value.cast(field.type)
+        if comes is not None:
+            new = pc.if_else(comes, new, rows[name])
+        rows = rows.set_column(place, field, new)
+    return rows
+
+
+def _told(relation: Stream | Table, count: int, first: Offset) -> list[tuple[str, pa.Array]]:
+    types = {field.name: field.type for field in relation.schema.arrow}
+    now = int(time.time() * 1_000_000)
+    topic = relation.declaration.option("topic", "kafka_topic") or relation.name
+    values = {
+        "topic": lambda: pa.repeat(topic, count),
+        "partition": lambda: pa.repeat(0, count),
+        "offset": lambda: pa.array(np.arange(first, first + count, dtype=np.int64)),
+        "timestamp": lambda: pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), count),
+    }
+    return [
+        (name, values[told]() if told in values else pa.nulls(count, types[name]))
+        for name, told in relation.declaration.metadata
+    ]
+
+
+def _type(relation: Stream | Table, name: str) -> str:
+    column = next(c for c in relation.schema.columns if c.name == name)
+    return str(column.type.simpleString())

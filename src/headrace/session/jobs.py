@@ -1,0 +1,44 @@
+"""What ``SHOW SINKS`` and ``SHOW JOBS`` list: where changelogs go, how far, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalog import Sink, View
+from headrace.session.naming import HIDDEN
+
+if TYPE_CHECKING:
+    from headrace.session.instance import Instance
+
+JOB_COLUMNS = (
+    "name", "source", "target", "guarantee", "state", "epoch", "epochs_behind", "error"
+)  # fmt: skip
+
+
+def jobs(instance: Instance) -> list[tuple[Any, ...]]:
+    """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first."""
+    last = instance.ledger.last_epoch()
+    stopped = instance.loop.stopped()
+    rows = []
+    for sink in instance.catalog:
+        if not isinstance(sink, Sink):
+            continue
+        source = instance.catalog.by_id[sink.source]
+        hidden = source.name.startswith(HIDDEN) and isinstance(source, View)
+        delivery = instance.deliveries.by_sink[sink.id]
+        at, error = delivery.at, delivery.error
+        state = "failing" if error else "stopped" if source.id in stopped else "running"
+        target = None if sink.target is None else instance.catalog.by_id[sink.target].name
+        rows.append(
+            (
+                sink.name,
+                "a query" if hidden else source.name,
+                target or dict(sink.options)["connector"],
+                delivery.writer.guarantee,
+                state,
+                at,
+                last - (delivery.begins - 1 if at is None else at),
+                None if error is None else str(error),
+            )
+        )
+    return rows

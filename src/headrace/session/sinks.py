@@ -1,0 +1,311 @@
+"""``CREATE SINK``, and ``INSERT INTO table SELECT`` as a running job: changelogs fed onward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.catalog import Sink, Stream, Table, View, key_of
+from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError, Span, masked, nearest
+from headrace.ledger import ProducerPosition
+from headrace.runtime.deliveries import Delivery
+from headrace.serving import Contents
+from headrace.session.changes import chosen, completed, require_present
+from headrace.session.derived import require_known_rows
+from headrace.session.reading import simple_select, whole_span
+from headrace.sinks import Blackhole, FileFormat, FileSink, Printed
+from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
+from headrace.types import Epoch, RelationId, Schema
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.runtime.ports import SinkWriter
+    from headrace.session.definitions import Definitions
+    from headrace.session.instance import Instance
+
+_CONNECTORS = ("file", "filesystem", "print", "blackhole")
+_OPTIONS = ("connector", "path", "format")
+
+
+@dataclass(frozen=True, slots=True)
+class TableWriter:
+    """Appends to a table's or stream's log, as a producer whose numbers are epochs: exactly once.
+
+    What goes is appended before what comes, so that under a primary key the new row stays.
+    """
+
+    instance: Instance
+    sink: Sink
+    target: RelationId
+    guarantee: str = "exactly once: one transaction per epoch"
+
+    def write(self, epoch: Epoch, changes: pa.Table) -> None:
+        """Append the changes of an epoch, unless they are there."""
+        relation = self.instance.catalog.by_id[self.target]
+        if not isinstance(relation, Stream | Table):
+            raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
+        weights = changes[WEIGHT]
+        given = changes.drop_columns([WEIGHT]).rename_columns(list(self.sink.columns))
+        rows = completed(relation.schema, given)
+        require_present(relation, rows, None)
+        if isinstance(relation, Stream):
+            if (pc.min(weights).as_py() or 1) < 0:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'stream "{relation.name}" can only be added to, but rows were taken back',
+                    hint="Use a TABLE for rows that change.",
+                )
+            rows = rows.take(_repeated(weights))
+        else:
+            rows = rows.append_column(WEIGHT, weights).sort_by(WEIGHT)
+        producer = ProducerPosition(f"sink {self.sink.id}", epoch)
+        with self.instance.appending:
+            self.instance.append(relation, rows, producer=producer)
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """Creates the sinks of one instance, and what delivers to them."""
+
+    instance: Instance
+    definitions: Definitions
+
+    def create(self, statement: CreateSink) -> str:
+        """Create a sink that begins with what the view holds."""
+        name = statement.name
+        replaced = self.definitions.place_of(name, statement)
+        if replaced is None:
+            return f'"{name}" exists already'
+        created = masked(statement.span.source)
+        if statement.into is None and not statement.options:
+            raise HeadraceError(
+                Code.INVALID,
+                f'sink "{name}" has no place to write to',
+                hint="Use CREATE SINK name INTO table FROM view, or WITH (connector = ...).",
+                span=name.span,
+            )
+        options = checked_options(statement.options) if statement.into is None else ()
+        target = None if statement.into is None else self._target(statement.into)
+        sink = self._made(name.dotted, statement.source, target, (), options, created)
+        return f"created sink {sink.name}: {self.begin(sink)}"
+
+    def job(self, statement: Insert, target: Stream | Table) -> str:
+        """Keep a table filled from a query for as long as the job is not dropped."""
+        base = f"insert_into_{target.name.replace('.', '_')}"
+        names = (f"{base}_{n}" if n else base for n in range(1, 1 << 20))
+        name = (
+            base
+            if self.instance.catalog.find(base) is None
+            else next(n for n in names if self.instance.catalog.find(n) is None)
+        )
+        created = masked(statement.span.source)
+        sink = self._made(name, statement.query, target, statement.columns, (), created)
+        return f"started job {sink.name}: {self.begin(sink)}"
+
+    def begin(self, sink: Sink) -> str:
+        """Begin to deliver to a sink that the catalog knows; return what it promises."""
+        instance = self.instance
+        source = rows_of(sink.source)
+        contents = Contents(instance.ledger, instance.directory, source, instance.layouts[source])
+        created = {r.relation: r.created_epoch for r in instance.ledger.objects()}
+        writer = writer_of(instance, sink)
+        delivery = Delivery(instance.loop, sink.id, created[sink.id], contents, writer)
+        instance.deliveries.add(delivery, background=instance.pump.running)
+        return writer.guarantee
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _made(
+        self,
+        name: str,
+        source: Query | Name,
+        target: Stream | Table | None,
+        columns: tuple[str, ...],
+        options: tuple[tuple[str, str], ...],
+        created_sql: str,
+    ) -> Sink:
+        span = source.span
+        if isinstance(source, Name):
+            self.instance.catalog.resolve(source.dotted, span)
+            text = f"SELECT * FROM {'.'.join(map(quote, source.parts))}"
+            source = Query(text, whole_span(text))
+        filled: Schema | None = None
+        if target is not None:
+            filled = Schema(chosen(target, columns, span))
+        followed, made = self._followed(source, filled)
+        try:
+            if target is not None and filled is not None:
+                self._require_unique(followed, target, filled, span)
+            sink = Sink(
+                self.instance.ledger.reserve_relation(),
+                name,
+                followed.schema,
+                followed.id,
+                None if target is None else target.id,
+                filled.names if filled is not None else (),
+                options,
+                created_sql,
+            )
+            self.instance.create(sink)
+        except BaseException:
+            if made:
+                self.instance.drop([followed.id])
+            raise
+        return sink
+
+    def _followed(self, query: Query, wanted: Schema | None) -> tuple[View | Table, bool]:
+        """Return the view or table to follow, and whether it was made for this."""
+        simple = simple_select(query.text)
+        found = None if simple is None else self.instance.catalog.find(simple.relation)
+        if (
+            simple is not None
+            and not simple.equal
+            and not simple.columns
+            and isinstance(found, View | Table)
+            and (wanted is None or _types(found.schema) == _types(wanted))
+        ):
+            return found, False
+        if wanted is None:
+            return self.definitions.create_hidden(query), True
+        engine = self.instance.engine
+        with engine.planning:
+            given = engine.planner.analyse(query.span).schema
+        if len(given.columns) != len(wanted.columns):
+            raise HeadraceError(
+                Code.INVALID,
+                f"{len(wanted.columns)} columns are to be filled,"
+                f" but the query has {len(given.columns)}",
+                detail=f"Columns: {', '.join(wanted.names)}.",
+                span=query.span,
+            )
+        if _types(given) != _types(wanted):
+            query = _cast(query, given, wanted)
+        return self.definitions.create_hidden(query, wanted.names), True
+
+    def _require_unique(
+        self, followed: View | Table, target: Stream | Table, filled: Schema, span: Span
+    ) -> None:
+        """Raise unless the rows that are followed are unique by the target's primary key."""
+        if isinstance(target, Table):
+            require_known_rows(target, span)
+        if not isinstance(target, Table) or not target.primary_key:
+            return
+        places = {name: i for i, name in enumerate(followed.schema.names)}
+        key = {filled.names[places[name]] for name in key_of(followed)}
+        if key and key <= set(target.primary_key):
+            return
+        listed = ", ".join(target.primary_key)
+        known = f"({', '.join(sorted(key))})" if key else "not known"
+        raise HeadraceError(
+            Code.INVALID,
+            f'rows for table "{target.name}" are not known to be unique by its primary key',
+            detail=f"Its primary key is ({listed}); that of the query is {known}.",
+            hint=f"Group the query by what becomes ({listed}), or declare the table without a key.",
+            span=span,
+        )
+
+    def _target(self, name: Name) -> Stream | Table:
+        relation = self.instance.catalog.resolve(name.dotted, name.span)
+        if isinstance(relation, Stream | Table):
+            return relation
+        raise HeadraceError(
+            Code.INVALID,
+            f'{relation.kind} "{relation.name}" cannot be written to',
+            hint="Write into a table or stream.",
+            span=name.span,
+        )
+
+
+def writer_of(instance: Instance, sink: Sink) -> SinkWriter:
+    """Return what writes to where a sink says."""
+    if sink.target is not None:
+        return TableWriter(instance, sink, sink.target)
+    options = dict(sink.options)
+    match options["connector"]:
+        case "print":
+            return Printed()
+        case "blackhole":
+            return Blackhole()
+        case _:
+            root: Path = instance.directory / "sinks"
+            return FileSink(root / options["path"], FileFormat(options["format"]))
+
+
+def checked_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
+    """Return a sink's options, with those that have a default.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported``, at the option, for what cannot be.
+    """
+    given = {option.key.lower(): option for option in options}
+    for key, option in given.items():
+        if key not in _OPTIONS:
+            close = nearest(key, _OPTIONS)
+            hint = f'Did you mean "{close}"?' if close else f"There are: {', '.join(_OPTIONS)}."
+            raise _wrong(f'option "{option.key}" does not exist', hint, option)
+    connector = given.get("connector")
+    named = "file" if connector is None else connector.value.lower()
+    if connector is not None and named not in _CONNECTORS:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'connector "{connector.value}" is not supported in a sink',
+            hint="Use file, print or blackhole; or CREATE SINK name INTO table FROM view, with a"
+            " table of that connector: with no broker it lives in the embedded log.",
+            span=connector.span,
+        )
+    if named in ("print", "blackhole"):
+        return (("connector", named),)
+    form, path = given.get("format"), given.get("path")
+    if path is None:
+        place = connector or next(iter(given.values()), None)
+        raise HeadraceError(
+            Code.INVALID,
+            "a file sink has no path",
+            hint="Use WITH (connector = 'file', path = 'name'): a directory under sinks/.",
+            span=None if place is None else place.span,
+        )
+    parts = path.value.split("/")
+    if not all(part.strip(". ") for part in parts) or "\\" in path.value or "\0" in path.value:
+        raise _wrong(
+            f"'{path.value}' leads out of the directory for sinks",
+            "Use a relative path without dots, such as 'orders/daily'.",
+            path,
+        )
+    if form is not None and form.value.lower() not in list(FileFormat):
+        raise _wrong(f"'{form.value}' is no format of a file sink", "Use json or csv.", form)
+    chosen_form = "json" if form is None else form.value.lower()
+    return (("connector", "file"), ("path", path.value), ("format", chosen_form))
+
+
+def _wrong(primary: str, hint: str, option: Option) -> HeadraceError:
+    return HeadraceError(Code.INVALID, primary, hint=hint, span=option.span)
+
+
+def _types(schema: Schema) -> list[str]:
+    return [column.type.simpleString() for column in schema.columns]
+
+
+def _cast(query: Query, given: Schema, wanted: Schema) -> Query:
+    """Return the query with its columns cast to the types wanted, where they differ."""
+    pairs = zip(given.columns, wanted.columns, strict=True)
+    casts = ", ".join(
+        f"`c{i}` AS {quote(to.name)}"
+        if column.type == to.type
+        else f"CAST(`c{i}` AS {to.type.simpleString()}) AS {quote(to.name)}"
+        for i, (column, to) in enumerate(pairs)
+    )
+    aliases = ", ".join(f"`c{i}`" for i in range(len(given.columns)))
+    text = f"SELECT {casts} FROM ({query.text}\n) AS `__given`({aliases})"
+    return Query(text, whole_span(text))
+
+
+def _repeated(weights: pa.ChunkedArray) -> pa.Array:
+    return pa.array(
+        [i for i, weight in enumerate(weights.to_pylist()) for _ in range(weight)], pa.int64()
+    )

@@ -1,0 +1,265 @@
+"""``information_schema``: what is known about the database, as relations that SELECT reads.
+
+Their rows are gathered when a query names them, all at one epoch. They cannot be written to, and no
+view is over them: they change with no event.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, TimestampType
+
+from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
+from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
+from headrace.session.jobs import JOB_COLUMNS, jobs
+from headrace.session.naming import HIDDEN, SYSTEM_SCHEMA
+from headrace.types import Column, Offset, RelationId, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.errors import Span
+    from headrace.session.instance import Instance
+    from headrace.types import DataType
+
+_MOST_EPOCHS = 1000
+_TEXT, _WHOLE, _FLAG, _TIME, _REAL = (
+    StringType(),
+    LongType(),
+    BooleanType(),
+    TimestampType(),
+    DoubleType(),
+)
+_TYPES = {
+    Stream: "STREAM",
+    Table: "BASE TABLE",
+    View: "MATERIALIZED VIEW",
+    PlainView: "VIEW",
+    Sink: "SINK",
+}
+_COUNTED = ("changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written")
+
+
+def refuse_system(names: Iterable[RelationId], span: Span) -> None:
+    """Raise where a view would be over what is known about the database."""
+    if any(is_system(id_) for id_ in names):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"a view over {SYSTEM_SCHEMA} is not supported",
+            detail="What it tells changes with no event.",
+            hint="Read it with SELECT.",
+            span=span,
+        )
+
+
+def is_system(id_: RelationId) -> bool:
+    """Say whether an id is that of a relation of the information schema."""
+    return id_ < 0
+
+
+def system_relations() -> tuple[Stream, ...]:
+    """Return the relations of the information schema, as queries see them."""
+    return tuple(
+        Stream(
+            RelationId(-number),
+            f"{SYSTEM_SCHEMA}.{name}",
+            Schema(tuple(Column(column, type_) for column, type_ in columns)),
+        )
+        for number, (name, (columns, _)) in enumerate(_RELATIONS.items(), 1)
+    )
+
+
+def system_rows(instance: Instance, relation: Stream) -> pa.Table:
+    """Return the rows of one of them; the caller holds the loop's lock."""
+    _, gather = _RELATIONS[relation.name.partition(".")[2]]
+    rows = gather(instance)
+    arrays = [
+        pa.array([row[i] for row in rows], field.type)
+        for i, field in enumerate(relation.schema.arrow)
+    ]
+    return pa.Table.from_arrays(arrays, schema=relation.schema.arrow)
+
+
+# -- what is gathered --------------------------------------------------------------------------
+
+
+def _listed(instance: Instance) -> list[Relation]:
+    return [r for r in instance.catalog if not r.name.startswith(HIDDEN)]
+
+
+def _place(relation: Relation) -> tuple[str, str]:
+    schema, _, name = relation.name.rpartition(".")
+    return schema or "default", name
+
+
+def _schemata(instance: Instance) -> list[tuple[Any, ...]]:
+    return [(name,) for name in ("default", *instance.schemas())]
+
+
+def _tables(instance: Instance) -> list[tuple[Any, ...]]:
+    stopped = instance.loop.stopped()
+    return [
+        (
+            *_place(relation),
+            _TYPES[type(relation)],
+            ", ".join(key_of(relation)) or None,
+            "stopped" if relation.id in stopped else "running",
+        )
+        for relation in _listed(instance)
+        if not isinstance(relation, Sink)
+    ]
+
+
+def _streams(instance: Instance) -> list[tuple[Any, ...]]:
+    return [
+        (*_place(r), r.declaration.connector, instance.ledger.log_end(r.id))
+        for r in _listed(instance)
+        if isinstance(r, Stream)
+    ]
+
+
+def _views(instance: Instance) -> list[tuple[Any, ...]]:
+    return [
+        (*_place(r), r.query, isinstance(r, View))
+        for r in _listed(instance)
+        if isinstance(r, View | PlainView)
+    ]
+
+
+def _columns(instance: Instance) -> list[tuple[Any, ...]]:
+    return [
+        (*_place(r), c.name, position, c.sql, c.nullable, c.name in key_of(r))
+        for r in _listed(instance)
+        if not isinstance(r, Sink)
+        for position, c in enumerate(r.schema.columns, 1)
+    ]
+
+
+def _epochs(instance: Instance) -> list[tuple[Any, ...]]:
+    return [
+        (
+            e.epoch,
+            _time(e.committed_at),
+            *(e.counters.get(name) for name in _COUNTED),
+            e.counters.get("seconds"),
+        )
+        for e in instance.ledger.epochs(_MOST_EPOCHS)
+    ]
+
+
+def _freshness(instance: Instance) -> list[tuple[Any, ...]]:
+    ledger, stopped = instance.ledger, instance.loop.stopped()
+    ends, done = ledger.log_ends(), ledger.positions()
+    last = ledger.epochs(1)
+    committed = _time(last[0].committed_at) if last else None
+    return [
+        (
+            *_place(view),
+            ledger.last_epoch(),
+            committed,
+            sum(ends.get(id_, 0) - done.get(id_, Offset(0)) for id_ in instance.bases(view)),
+            "stopped" if view.id in stopped else "running",
+        )
+        for view in instance.catalog.views_in_order()
+        if not view.name.startswith(HIDDEN)
+    ]
+
+
+def _dependencies(instance: Instance) -> list[tuple[Any, ...]]:
+    by_id = instance.catalog.by_id
+    return [
+        (r.name, _TYPES[type(r)], by_id[id_].name, _TYPES[type(by_id[id_])])
+        for r in instance.catalog
+        if isinstance(r, View | PlainView | Sink)
+        for id_ in r.inputs
+    ]
+
+
+def _arrangements(instance: Instance) -> list[tuple[Any, ...]]:
+    by_id, ledger = instance.catalog.by_id, instance.ledger
+    records = [record for record in ledger.arrangements() if record.owner in by_id]
+    spines = ledger.spines([record.id for record in records])
+    return [
+        (
+            record.id,
+            by_id[record.owner].name,
+            record.id == rows_of(record.owner),
+            sum(run.rows for run in spines[record.id]),
+            sum(run.bytes for run in spines[record.id]),
+            len(spines[record.id]),
+            record.since,
+        )
+        for record in records
+    ]
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+Columns = tuple[tuple[str, "DataType"], ...]
+_PLACE: Columns = (("table_schema", _TEXT), ("table_name", _TEXT))
+_JOBS: Columns = tuple(
+    (name, _WHOLE if name.startswith("epoch") else _TEXT) for name in JOB_COLUMNS
+)
+_RELATIONS: dict[str, tuple[Columns, Callable[[Instance], list[tuple[Any, ...]]]]] = {
+    "schemata": ((("schema_name", _TEXT),), _schemata),
+    "tables": (
+        (*_PLACE, ("table_type", _TEXT), ("primary_key", _TEXT), ("state", _TEXT)),
+        _tables,
+    ),
+    "streams": ((*_PLACE, ("connector", _TEXT), ("log_end", _WHOLE)), _streams),
+    "views": ((*_PLACE, ("view_definition", _TEXT), ("is_materialized", _FLAG)), _views),
+    "columns": (
+        (
+            *_PLACE,
+            ("column_name", _TEXT),
+            ("ordinal_position", _WHOLE),
+            ("data_type", _TEXT),
+            ("is_nullable", _FLAG),
+            ("is_key", _FLAG),
+        ),
+        _columns,
+    ),
+    "sinks": (_JOBS, jobs),
+    "jobs": (_JOBS, jobs),
+    "epochs": (
+        (
+            ("epoch", _WHOLE),
+            ("committed_at", _TIME),
+            *((name, _WHOLE) for name in _COUNTED),
+            ("seconds", _REAL),
+        ),
+        _epochs,
+    ),
+    "freshness": (
+        (
+            *_PLACE,
+            ("epoch", _WHOLE),
+            ("committed_at", _TIME),
+            ("changes_behind", _WHOLE),
+            ("state", _TEXT),
+        ),
+        _freshness,
+    ),
+    "dependencies": (
+        (("name", _TEXT), ("type", _TEXT), ("depends_on", _TEXT), ("depends_on_type", _TEXT)),
+        _dependencies,
+    ),
+    "arrangements": (
+        (
+            ("id", _TEXT),
+            ("owner", _TEXT),
+            ("is_contents", _FLAG),
+            ("rows", _WHOLE),
+            ("bytes", _WHOLE),
+            ("runs", _WHOLE),
+            ("since_epoch", _WHOLE),
+        ),
+        _arrangements,
+    ),
+}

@@ -1,0 +1,59 @@
+"""A directory with one file per epoch: the changes of a view, as lines of JSON or as CSV.
+
+A file is written beside its place, synced, and renamed: it is there whole or not at all, and
+writing an epoch again replaces it by the same. So the directory holds each change once.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import pyarrow.csv as pa_csv
+
+from headrace.sinks.lines import json_line
+from headrace.spine import sync_directory
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from headrace.types import Epoch
+
+
+class FileFormat(StrEnum):
+    """What the files hold."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """Writes ``<epoch>.jsonl`` or ``<epoch>.csv``, what went before what came."""
+
+    directory: Path
+    format: FileFormat
+    guarantee: str = "exactly once: one file per epoch"
+
+    def write(self, epoch: Epoch, changes: pa.Table) -> None:
+        """Write the file of an epoch; one that is there is replaced."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        ending = "jsonl" if self.format is FileFormat.JSON else "csv"
+        place = self.directory / f"{epoch:020d}.{ending}"
+        draft = place.with_suffix(".draft")
+        ordered = changes.sort_by(WEIGHT)
+        with draft.open("wb") as file:
+            if self.format is FileFormat.CSV:
+                pa_csv.write_csv(ordered, file)
+            else:
+                for row in ordered.to_pylist():
+                    file.write(f"{json_line(epoch, row)}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+        sync_directory(self.directory)

@@ -1,0 +1,56 @@
+"""SHOW CREATE, DESCRIBE EXTENDED, EXPLAIN of a part, REFRESH."""
+
+from __future__ import annotations
+
+import pytest
+
+import headrace
+from headrace import HeadraceError
+
+pytestmark = pytest.mark.spark
+
+
+def lines(db, text):
+    return [line for (line,) in db.sql(text)]
+
+
+def test_what_was_declared_is_told_again_after_a_restart(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    made = {
+        "t": "CREATE TABLE t (k INT, at TIMESTAMP, PRIMARY KEY (k) NOT ENFORCED,"
+        " WATERMARK FOR at AS at - INTERVAL '5' SECOND)"
+        " WITH (connector = 'jdbc', 'password' = 'hunter2')",
+        "p": "CREATE VIEW p AS SELECT k + 1 AS k FROM t",
+        "m": "CREATE MATERIALIZED VIEW m AS SELECT sum(k) AS k FROM p",
+        "s": "CREATE SINK s FROM m WITH (connector = 'blackhole')",
+    }
+    with headrace.connect(tmp_path / "again", **where) as db:
+        for statement in made.values():
+            db.sql(statement)
+        db.sql("INSERT INTO t VALUES (1, NULL), (2, NULL)")
+    with headrace.connect(tmp_path / "again", **where) as db:
+        for name, statement in made.items():
+            expected = statement.replace("hunter2", "*******")
+            assert db.sql(f"SHOW CREATE {name}").fetchall() == [(name, expected)]
+        assert db.sql("SHOW CREATE TABLE t").fetchall()[0][0] == "t"
+        told = {name: value for name, value, _ in db.sql("DESCRIBE EXTENDED t")}
+        assert told["# watermark"] == "at AS at - INTERVAL '5' SECOND"
+        assert told["# option connector"] == "jdbc"
+        assert "hunter2" not in str(told)
+
+        assert lines(db, "EXPLAIN LINEAGE VIEW m") == [
+            f"view m: epoch {db.instance.ledger.last_epoch()}",
+            "  table t: changes [0, 0) of 2 are read",
+            "  plain view p",
+            "    table t: changes [0, 0) of 2 are read",
+        ]
+        assert "all that has arrived is readable" in db.sql("REFRESH MATERIALIZED VIEW m").message
+        assert lines(db, "EXPLAIN LINEAGE SELECT k FROM p")[-1] == (
+            "    table t: changes [0, 2) of 2 are read"
+        )
+        circuit = lines(db, "EXPLAIN CIRCUIT VIEW m")
+        assert circuit[0] == "-- Circuit"
+        assert lines(db, "EXPLAIN MAINTENANCE VIEW m")[: len(circuit)] == circuit
+        assert "REFRESH" not in db.sql("REFRESH").message
+        with pytest.raises(HeadraceError):
+            db.sql("REFRESH nothing")

@@ -1,0 +1,90 @@
+"""Debezium's envelopes: with and without a key, in order, and what is refused of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headrace import Code, HeadraceError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def capture(db, tmp_path):
+    count = iter(range(100))
+
+    def copy(table, *envelopes):
+        path = tmp_path / f"{next(count)}.json"
+        path.write_text("\n".join(e if isinstance(e, str) else json.dumps(e) for e in envelopes))
+        return db.sql(f"COPY {table} FROM '{path}' WITH (format = json)").message
+
+    return copy
+
+
+def rows(db, text):
+    return sorted(db.sql(text).fetchall(), key=str)
+
+
+def test_by_primary_key_the_last_change_wins_whatever_was_before(db, capture):
+    db.sql("CREATE TABLE t (k INT, v STRING, PRIMARY KEY (k)) WITH (format = 'debezium-json')")
+    db.sql("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n, max(v) AS v FROM t")
+    capture("t", {"op": "c", "after": {"k": 1, "v": "a"}}, {"op": "c", "after": {"k": 2, "v": "b"}})
+    capture("t", {"op": "u", "before": None, "after": {"k": 1, "v": "z"}})
+    assert rows(db, "SELECT * FROM t") == [(1, "z"), (2, "b")]
+    capture(
+        "t",
+        {"op": "u", "before": {"k": 2, "v": "b"}, "after": {"k": 3, "v": "b"}},
+        {"op": "d", "before": {"k": 1}, "after": None},
+        {"op": "d", "before": {"k": 77}, "after": None},
+        {"op": "u", "before": {"k": 5}, "after": {"k": None, "v": "x"}},
+        {"op": "d", "before": {"v": "b"}},
+    )
+    assert rows(db, "SELECT * FROM t") == [(3, "b")]
+    assert rows(db, "SELECT * FROM n") == [(1, "b")]
+    assert [(line, column) for _, _, line, column, *_ in rows(db, "SHOW REJECTS FOR t")] == [
+        (4, "k"),
+        (5, "k"),
+    ]
+    assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+
+
+def test_without_a_key_equal_rows_are_counted_and_one_is_taken_back(db, capture):
+    db.sql("CREATE TABLE t (v INT, op STRING) WITH (value_format = 'debezium-json')")
+    db.sql("CREATE MATERIALIZED VIEW n AS SELECT v, count(*) AS n FROM t GROUP BY v")
+    capture(
+        "t", *[{"op": op, "after": {"v": 1}} for op in "crr"], {"op": "c", "after": {"v": None}}
+    )
+    assert rows(db, "SELECT * FROM n") == [(1, 3), (None, 1)]
+    message = capture(
+        "t",
+        {"op": "d", "before": {"v": 1}},
+        {"op": "u", "before": {"v": 1}, "after": {"v": 2}},
+        {"op": "u", "before": {"v": 2}, "after": {"v": 3}},
+        {"op": "d", "before": {"v": None}},
+        {"op": "d", "before": {"v": None}},
+        {"op": "c", "after": {"v": "no number"}},
+        {"op": "t"},
+    )
+    assert message == "4 rows copied, 3 rejected: see SHOW REJECTS"
+    assert rows(db, "SELECT * FROM n") == [(1, 1), (3, 1)]
+    assert rows(db, "SELECT op FROM t WHERE v = 3") == [("u",)]
+    assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+
+
+def test_how_envelopes_are_read_cannot_be_chosen(db, tmp_path):
+    db.sql("CREATE TABLE t (k INT, PRIMARY KEY (k)) WITH (format = 'debezium-json')")
+    path = tmp_path / "x.json"
+    path.write_text('[{"op": "c", "after": {"k": 1}}]')
+    for statement, code in [
+        (f"COPY t FROM '{path}' WITH (format = csv)", Code.INVALID),
+        (f"COPY t (k) FROM '{path}'", Code.UNSUPPORTED),
+        (f"COPY t FROM '{path}'", Code.UNSUPPORTED),
+        (f"COPY t FROM '{tmp_path / 'none.json'}'", Code.INVALID),
+    ]:
+        with pytest.raises(HeadraceError) as caught:
+            db.sql(statement)
+        assert caught.value.code is code
+        assert caught.value.span is not None
+    assert len(db.sql("SELECT * FROM t")) == 0

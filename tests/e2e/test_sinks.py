@@ -1,0 +1,212 @@
+"""Sinks: a view's changelog in another table or in files, exactly once, whenever it stops."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+
+import headrace
+from headrace import Code, HeadraceError
+from headrace.database import Database
+from headrace.settings import Settings
+
+pytestmark = pytest.mark.spark
+
+
+def rows(db, text):
+    return sorted(db.sql(text).fetchall())
+
+
+def refused(db, text):
+    with pytest.raises(HeadraceError) as caught:
+        db.sql(text)
+    return caught.value
+
+
+@pytest.fixture
+def shop(db):
+    db.sql("""
+        CREATE TABLE orders (id INT, user STRING, amount DECIMAL(8,2), PRIMARY KEY (id));
+        INSERT INTO orders VALUES (1, 'ann', 10.00), (2, 'bob', 20.00);
+        CREATE MATERIALIZED VIEW spent AS SELECT user, sum(amount) AS spent FROM orders GROUP BY user;
+        CREATE TABLE out (user STRING, spent DECIMAL(20,2)) WITH (connector = 'kafka', topic = 'out')
+    """)
+    return db
+
+
+def files(db, name):
+    return [
+        json.loads(line)
+        for path in sorted((db.directory / "sinks" / name).iterdir())
+        for line in path.read_text().splitlines()
+    ]
+
+
+def test_an_insert_of_a_query_into_a_table_with_a_connector_goes_on(shop):
+    message = shop.sql("INSERT INTO out SELECT * FROM spent").message
+    assert message == "started job insert_into_out: exactly once: one transaction per epoch"
+    assert rows(shop, "SELECT * FROM out") == [("ann", Decimal(10)), ("bob", Decimal(20))]
+    shop.sql("INSERT INTO orders VALUES (3, 'ann', 5.50); DELETE FROM orders WHERE id = 2")
+    assert rows(shop, "SELECT * FROM out") == [("ann", Decimal("15.50"))]
+    shop.sql("CREATE MATERIALIZED VIEW over_it AS SELECT sum(spent) AS s FROM out")
+    shop.sql("INSERT INTO orders VALUES (4, 'cid', 1.00)")
+    assert rows(shop, "SELECT * FROM over_it") == [(Decimal("16.50"),)]
+    assert {verdict for *_, verdict in shop.sql("VERIFY")} == {"equal to batch"}
+    shop.sql("DROP JOB insert_into_out; INSERT INTO orders VALUES (5, 'dan', 9.00)")
+    assert len(shop.sql("SELECT * FROM out")) == 2
+
+
+def test_an_insert_of_rows_or_into_a_plain_table_is_done_once(shop):
+    shop.sql("CREATE TABLE copy (user STRING, spent DECIMAL(20,2))")
+    assert "2 rows inserted" in shop.sql("INSERT INTO copy SELECT user, spent FROM spent").message
+    assert "1 row inserted" in shop.sql("INSERT INTO out VALUES ('x', 1)").message
+    assert "1 row inserted" in shop.sql("INSERT INTO out SELECT 'y', 2").message
+    assert len(shop.sql("SHOW JOBS")) == 0
+
+
+def test_a_job_fills_the_columns_it_names_and_casts_what_differs(shop):
+    shop.sql("""
+        CREATE VIEW counted AS SELECT user, count(*) AS n FROM orders GROUP BY user;
+        CREATE TABLE mail.boxes (who STRING, note STRING, n INT, PRIMARY KEY (who)) WITH (connector = 'jdbc');
+        INSERT INTO mail.boxes (n, who) SELECT n, user FROM counted WHERE n > 0
+    """)
+    assert rows(shop, "SELECT * FROM mail.boxes") == [("ann", None, 1), ("bob", None, 1)]
+    shop.sql("INSERT INTO orders VALUES (7, 'ann', 1.00); DELETE FROM orders WHERE id = 2")
+    assert rows(shop, "SELECT * FROM mail.boxes") == [("ann", None, 2)]
+    assert rows(shop, "SHOW VIEWS") == [
+        ("counted", "plain view", "", "not kept"),
+        ("spent", "view", "user", "running"),
+    ]
+    assert refused(shop, "DROP VIEW counted").code is Code.CONFLICT
+    shop.sql("TERMINATE insert_into_mail_boxes; DROP VIEW counted")
+
+
+def test_rows_that_one_key_would_hide_are_refused(shop):
+    shop.sql("CREATE TABLE by_amount (spent DECIMAL(20,2), user STRING, PRIMARY KEY (spent))"
+             " WITH (connector = 'cassandra')")  # fmt: skip
+    error = refused(shop, "INSERT INTO by_amount SELECT spent, user FROM spent")
+    assert "not known to be unique" in error.primary
+    assert "(user)" in error.detail
+    assert len(shop.sql("SHOW JOBS")) == 0
+    assert refused(shop, "INSERT INTO out SELECT user FROM spent").code is Code.INVALID
+    assert len(shop.instance.catalog.views_in_order()) == 1
+
+
+def test_a_file_sink_has_one_file_per_epoch(shop):
+    shop.sql(
+        "CREATE SINK f FROM spent WITH (connector = 'file', path = 'spent/all', format = json)"
+    )
+    shop.sql("INSERT INTO orders VALUES (3, 'ann', 5.50); FLUSH")
+    shop.sql("DELETE FROM orders WHERE id = 2; FLUSH")
+    found = [
+        (c["op"], c["weight"], c["row"]["user"], c["row"]["spent"])
+        for c in files(shop, "spent/all")
+    ]
+    assert sorted(found[:2]) == [("+I", 1, "ann", "10.00"), ("+I", 1, "bob", "20.00")]
+    assert found[2:] == [
+        ("-D", -1, "ann", "10.00"),
+        ("+I", 1, "ann", "15.50"),
+        ("-D", -1, "bob", "20.00"),
+    ]
+
+
+def test_a_sink_that_cannot_be_is_refused(shop):
+    for statement, said in [
+        ("CREATE SINK f FROM spent", "no place"),
+        ("CREATE SINK f FROM spent WITH (connector = 'file')", "no path"),
+        ("CREATE SINK f FROM spent WITH (connector = 'file', path = '../x')", "leads out"),
+        ("CREATE SINK f FROM spent WITH (connector = 'file', path = '/etc')", "leads out"),
+        ("CREATE SINK f FROM spent WITH (connector = 'file', path = 'x', format = xml)", "format"),
+        ("CREATE SINK f FROM spent WITH (conector = 'file')", "does not exist"),
+        ("CREATE SINK f FROM spent WITH (connector = 'kafka')", "not supported"),
+        ("CREATE SINK f INTO spent FROM spent", "cannot be written to"),
+        ("CREATE SINK f INTO orders FROM spent", "columns are to be filled"),
+        ("CREATE SINK spent FROM spent WITH (connector = 'print')", "exists already"),
+    ]:
+        assert said in refused(shop, statement).primary
+    assert len(shop.sql("SHOW SINKS")) == 0
+
+
+def test_sinks_are_listed_and_hold_what_they_are_over(shop, capsys):
+    shop.sql("CREATE SINK p FROM spent WITH (connector = 'print'); FLUSH")
+    assert '"op": "+I"' in capsys.readouterr().out
+    ((name, source, target, guarantee, state, epoch, behind, error),) = shop.sql("SHOW SINKS")
+    assert (name, source, target, guarantee) == ("p", "spent", "print", "at least once")
+    assert (state, behind, error) == ("running", 0, None)
+    assert epoch == shop.instance.ledger.last_epoch()
+    assert refused(shop, "SELECT * FROM p").code is Code.INVALID
+    assert refused(shop, "DROP MATERIALIZED VIEW spent").code is Code.CONFLICT
+    assert "dropped sink p" in shop.sql("DROP SINK p").message
+    shop.sql("DROP MATERIALIZED VIEW spent")
+
+
+def test_a_sink_that_fails_delays_only_itself_and_says_why(shop):
+    shop.sql("""
+        CREATE TABLE strict (user STRING NOT NULL, spent DECIMAL(20,2)) WITH (connector = 'kafka');
+        CREATE SINK s INTO strict FROM spent;
+        CREATE SINK o INTO out FROM spent;
+        INSERT INTO orders VALUES (9, NULL, 3.00)
+    """)
+    assert len(shop.sql("SELECT * FROM out")) == 3
+    states = {name: (state, error) for name, _, _, _, state, _, _, error in shop.sql("SHOW JOBS")}
+    assert states["o"] == ("running", None)
+    assert states["s"][0] == "failing"
+    assert 'column "user" of table "strict" is NULL' in states["s"][1]
+
+
+class CrashError(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("stage", ["sink", "sink written"])
+@pytest.mark.parametrize("after", [1, 4])
+def test_a_crash_around_a_write_changes_nothing(tmp_path, spark, stage, after):
+    seen = {"left": 0}
+
+    def fault(at):
+        if at == stage and seen["left"]:
+            seen["left"] -= 1
+            if not seen["left"]:
+                raise CrashError
+
+    settings = Settings.of({"continuous": False, "partitions": 2})
+    db = Database(tmp_path / "db", settings, spark, fault=fault)
+    db.sql("""
+        CREATE TABLE t (k INT, v INT, PRIMARY KEY (k));
+        INSERT INTO t VALUES (1, 1), (2, 2);
+        CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v;
+        CREATE TABLE bag (v INT, n BIGINT) WITH (connector = 'kafka');
+        CREATE SINK b INTO bag FROM m;
+        CREATE SINK f FROM m WITH (connector = 'file', path = 'm')
+    """)
+    seen["left"] = after
+    inserts = "".join(f"INSERT INTO t VALUES ({k}, {k % 2}); FLUSH;" for k in range(3, 9))
+    with pytest.raises(CrashError):
+        db.sql(inserts)
+    db.close()
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False, partitions=2) as again:
+        again.sql("INSERT INTO t VALUES (20, 20); FLUSH")
+        expected = rows(again, "SELECT * FROM m")
+        assert rows(again, "SELECT * FROM bag") == expected
+        assert refused(again, "SELECT * FROM b").code is Code.INVALID
+        total = {}
+        for change in files(again, "m"):
+            row = (change["row"]["v"], change["row"]["n"])
+            total[row] = total.get(row, 0) + change["weight"]
+        assert sorted(row for row, weight in total.items() if weight) == expected
+        assert set(total.values()) <= {0, 1}
+        assert [state for *_, state, _, _, _ in again.sql("SHOW JOBS")] == ["running", "running"]
+
+
+def test_a_sink_goes_on_in_the_background(tmp_path, spark):
+    with headrace.connect(tmp_path / "db", spark=spark, partitions=2) as db:
+        db.sql("""
+            CREATE STREAM s (v INT);
+            CREATE TABLE o (v INT) WITH (connector = 'kafka');
+            INSERT INTO o SELECT v FROM s WHERE v > 1;
+            INSERT INTO s VALUES (1), (2), (3);
+            FLUSH
+        """)
+        assert rows(db, "SELECT * FROM o") == [(2,), (3,)]
