@@ -73,7 +73,8 @@ def test_dependants_are_counted_through_plain_views(shop):
         error = refused(shop, statement)
         assert error.code is Code.CONFLICT
         assert needed in error.primary
-    assert "3 over it" in shop.sql("DROP TABLE orders CASCADE").message
+    message = shop.sql("DROP TABLE orders CASCADE").message
+    assert message == 'dropped table orders and "big", "bigger", "n" over it'
     assert [name for _, name in shop.relations()] == ["clicks"]
 
 

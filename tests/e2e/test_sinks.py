@@ -94,6 +94,22 @@ def test_rows_that_one_key_would_hide_are_refused(shop):
     assert len(shop.instance.catalog.views_in_order()) == 1
 
 
+def test_what_would_be_read_again_for_ever_is_refused(shop):
+    shop.sql("CREATE VIEW again AS SELECT user, spent + 1 AS spent FROM out WHERE spent > 100")
+    assert "read from it" in refused(shop, "INSERT INTO out SELECT * FROM again").primary
+    assert "read from it" in refused(shop, "CREATE SINK s INTO out FROM out").primary
+    shop.sql("CREATE TABLE next (user STRING, spent DECIMAL(20,2)) WITH (connector = 'kafka')")
+    shop.sql("CREATE SINK s INTO next FROM out")
+    error = refused(shop, "INSERT INTO out SELECT user, spent FROM next")
+    assert error.code is Code.INVALID
+    assert len(shop.sql("SHOW JOBS")) == 1
+    assert len(shop.instance.catalog.views_in_order()) == 1
+    shop.sql(
+        "INSERT INTO out SELECT * FROM spent; INSERT INTO orders VALUES (8, 'eve', 2.00); FLUSH"
+    )
+    assert rows(shop, "SELECT * FROM next") == rows(shop, "SELECT * FROM spent")
+
+
 def test_a_file_sink_has_one_file_per_epoch(shop):
     shop.sql(
         "CREATE SINK f FROM spent WITH (connector = 'file', path = 'spent/all', format = json)"

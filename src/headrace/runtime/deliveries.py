@@ -131,7 +131,9 @@ class Delivery:
             try:
                 self.advance()
                 patience = _RETRY_SECONDS
-            except HeadraceError:
+            except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
+                if self.error is None:
+                    self.error = HeadraceError(Code.INTERNAL, "a sink failed", detail=f"{error!r}")
                 self._closed.wait(patience)
                 patience = min(2 * patience, _LONGEST_RETRY_SECONDS)
                 continue

@@ -264,7 +264,8 @@ class Definitions:
                 span=name.span,
             )
         instance.drop([relation.id, *(view.id for view in above)])
-        also = f" and {len(visible)} over it" if visible else ""
+        names = ", ".join(f'"{view.name}"' for view in visible)
+        also = f" and {names} over it" if visible else ""
         return f"dropped {relation.kind} {relation.name}{also}"
 
     def place_of(self, name: Name, statement: Placed) -> tuple[RelationId, ...] | None:

@@ -287,9 +287,14 @@ class Instance:
                 self.pump.made(epoch)
 
     def settle_all(self) -> Epoch:
-        """Make epochs and deliver to sinks until nothing is left to do, sinks that fail aside."""
+        """Make epochs and deliver to sinks what has arrived by now, sinks that fail aside.
+
+        What one sink writes may be what the next one takes: as many rounds do as there are sinks.
+        """
         epoch = self.settle()
-        while self.deliveries.advance() or self.loop.pending():
+        for _ in tuple(self.deliveries.by_sink):
+            if not self.deliveries.advance() and not self.loop.pending():
+                break
             epoch = self.settle()
         return epoch
 

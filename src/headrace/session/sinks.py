@@ -142,6 +142,7 @@ class Sinks:
         try:
             if target is not None and filled is not None:
                 self._require_unique(followed, target, filled, span)
+                self._require_no_circle(followed, target, span)
             sink = Sink(
                 self.instance.ledger.reserve_relation(),
                 name,
@@ -209,6 +210,31 @@ class Sinks:
             hint=f"Group the query by what becomes ({listed}), or declare the table without a key.",
             span=span,
         )
+
+    def _require_no_circle(
+        self, followed: View | Table, target: Stream | Table, span: Span
+    ) -> None:
+        """Raise where what is written to would be read again, for ever."""
+        catalog = self.instance.catalog
+        feeding: dict[RelationId, list[RelationId]] = {}
+        for relation in catalog:
+            if isinstance(relation, Sink) and relation.target is not None:
+                feeding.setdefault(relation.target, []).append(relation.source)
+        pending, seen = [followed.id], {followed.id}
+        while pending:
+            id_ = pending.pop()
+            relation = catalog.by_id[id_]
+            above = relation.depends_on if isinstance(relation, View) else ()
+            new = {*above, *feeding.get(id_, ())} - seen
+            seen |= new
+            pending += new
+        if target.id in seen:
+            raise HeadraceError(
+                Code.INVALID,
+                f'{target.kind} "{target.name}" would be written to by what is read from it',
+                hint="Write into a table that the query is not over.",
+                span=span,
+            )
 
     def _target(self, name: Name) -> Stream | Table:
         relation = self.instance.catalog.resolve(name.dotted, name.span)
