@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headrace.circuit import Join, kept, shared
@@ -233,10 +235,80 @@ def test_what_is_read_and_what_is_kept_is_told(oracle):
     run.view(
         "v", "SELECT users.name, clicks.n FROM clicks LEFT JOIN users ON clicks.user = users.id"
     )
-    lines = [line for (line,) in run.db.sql("EXPLAIN VIEW v").fetchall()]
-    (read,) = [line for line in lines if "reads the rows of" in line]
-    assert read.strip() == "reads the rows of users by (id)"
+    run.insert("users", [(1, "a"), (2, "b"), (3, "c")])
+    run.insert("clicks", [(1, 1), (1, 2), (4, 3)])
+    run.epoch()
+    lines = [line.strip() for (line,) in run.db.sql("EXPLAIN VIEW v").fetchall()]
+    (read,) = [line for line in lines if line.startswith("reads the rows of")]
+    assert read.startswith("reads the rows of users by (id), 3 rows, ")
+    rows = [line for line in lines if line.startswith("keeps ")]
+    assert len(rows) == 2
+    assert all(re.search(r", 3 rows, [\d,]+ bytes$", line) for line in rows)
+    size = sum(_stored(run, "v").values())
+    said = f"2 arrangements kept: 6 rows, {size:,} bytes."
+    assert f"{said} The rows of 1 relation are read in place of a copy." in lines
+    (told,) = [r for r in run.db.sql("DESCRIBE EXTENDED v").fetchall() if r[0] == "# state"]
+    assert told[1].startswith(said)
+    users = run.db.sql("EXPLAIN SELECT n FROM clicks JOIN users ON clicks.user = users.id")
+    assert "reads the rows of users by (id)" in [line.strip() for (line,) in users.fetchall()]
     circuit = run.db.instance.engine.circuit(run.db.instance.catalog.resolve("v"))
     own = [id_ for node in circuit.stateful() for id_ in kept(node)]
     assert len(own) == len(set(own)) == 2
     assert set(own) == set(_stored(run, "v"))
+
+
+PARTS = {
+    "twice": """WITH c AS (SELECT g, count(*) AS n, sum(x) AS x FROM t GROUP BY g)
+        SELECT p.n, p.x, q.n AS m, q.x AS y FROM c p JOIN c q ON p.g = q.g""",
+    "by_other_keys": """WITH c AS (SELECT g, count(*) AS n, sum(x) AS x FROM t GROUP BY g)
+        SELECT p.x, q.x AS y FROM c p JOIN c q ON p.n = q.n""",
+    "united": """WITH c AS (SELECT g, count(*) AS n FROM t GROUP BY g)
+        SELECT g, n FROM c UNION ALL SELECT n, g FROM c UNION ALL SELECT g, -n FROM c""",
+    "greatest": """WITH c AS (SELECT g, sum(x) AS x FROM t GROUP BY g)
+        SELECT b.y, c.x FROM b JOIN c ON b.g = c.g WHERE c.x = (SELECT max(x) FROM c)""",
+    "beside_null": """WITH c AS (SELECT g, count(*) AS n FROM t GROUP BY g)
+        SELECT b.y, c.n FROM b JOIN c ON b.g = c.g UNION ALL SELECT g, n FROM c""",
+    "joined": """WITH j AS (SELECT t.g, t.x, b.y FROM t JOIN b ON t.g = b.g)
+        SELECT x, y FROM j UNION ALL SELECT y, x FROM j""",
+    "outer_joined": """WITH j AS (SELECT t.id, b.y FROM t LEFT JOIN b ON t.g = b.g AND t.x < b.y)
+        SELECT id, y FROM j UNION ALL SELECT y, id FROM j""",
+    "recomputed": """WITH c AS (SELECT g, median(x) AS m FROM t GROUP BY g)
+        SELECT g, m FROM c UNION ALL SELECT g + 1, m FROM c""",
+    "first_rows": """WITH f AS (SELECT id, g, x FROM t ORDER BY x, id LIMIT 4)
+        SELECT id, g, x FROM f UNION ALL SELECT x, g, id FROM f""",
+    "windowed": """WITH w AS (SELECT id, g, rank() OVER (PARTITION BY g ORDER BY x) AS r FROM t)
+        SELECT id, g, r FROM w UNION ALL SELECT r, id, g FROM w""",
+    "global": "WITH c AS (SELECT count(*) AS n FROM t) SELECT p.n, q.n AS m FROM c p, c q",
+}
+
+
+def test_equal_parts_of_a_query_are_kept_once(oracle):
+    run = oracle(rows_per_change=60, fill_rows=7)
+    run.table("t", "id INT, g INT, x INT", key="id")
+    run.table("b", "g INT, y INT")
+    history = History(run, 33, domain=8)
+    for i, (name, query) in enumerate(PARTS.items()):
+        if i == len(PARTS) // 2:
+            history.epochs(["t", "b"], (30,))
+        run.view(name, query)
+        circuit = run.db.instance.engine.circuit(run.db.instance.catalog.resolve(name))
+        assert max(circuit.users().values()) > 1, name
+    history.epochs(["t", "b"], (1, 20))
+    run.reopen()
+    history.epochs(["t", "b"], (8,))
+    run.truncate("t")
+    history.epochs(["t", "b"], (20,))
+    run.finish()
+
+
+def test_a_part_that_is_used_again_keeps_nothing_more(oracle):
+    run = oracle()
+    run.table("t", "id INT, g INT, x INT", key="id")
+    part = "SELECT g, count(*) AS n FROM t GROUP BY g"
+    run.view("once", f"WITH c AS ({part}) SELECT g, n FROM c UNION ALL SELECT id, x FROM t")
+    run.view("twice", f"WITH c AS ({part}) SELECT g, n FROM c UNION ALL SELECT n, g FROM c")
+    run.view("others", f"SELECT g, n FROM ({part}) UNION ALL SELECT x, count(*) FROM t GROUP BY x")
+    assert [len(_stored(run, name)) for name in ("once", "twice", "others")] == [2, 2, 3]
+    lines = [line for (line,) in run.db.sql("EXPLAIN VIEW twice").fetchall()]
+    assert sum("GroupAggregate" in line for line in lines) == 2
+    assert sum("the one above, used again" in line for line in lines) == 1

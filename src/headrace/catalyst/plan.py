@@ -6,7 +6,7 @@ node's output columns in order; their ids are Catalyst's and are unique within a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -309,6 +309,21 @@ def children(plan: Plan) -> tuple[Plan, ...]:
             return (plan.left, plan.right)
         case _:
             return (plan.child,)
+
+
+def with_children(plan: Plan, below: tuple[Plan, ...]) -> Plan:
+    """Return a node over other inputs, whose attributes are the same."""
+    match plan:
+        case Scan() | Constant():
+            return plan
+        case UnionAll():
+            return replace(plan, children=below)
+        case Join():
+            left, right = below
+            return replace(plan, left=left, right=right)
+        case _:
+            (child,) = below
+            return replace(plan, child=child)
 
 
 def scans(plan: Plan) -> tuple[Scan, ...]:

@@ -36,6 +36,7 @@ from headrace.catalyst.plan import (
 )
 from headrace.catalyst.prune import pruned
 from headrace.catalyst.python import PYTHON_NODES, call_text
+from headrace.catalyst.repeated import once
 from headrace.catalyst.resolved import attribute_of, attributes_of, is_true, present
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
@@ -88,7 +89,7 @@ class Reader:
         """Return the plan, with only the columns that are needed read from each relation."""
         while node.nodeName() in ("Sort", "RebalancePartitions"):
             node = node.child()  # a view is a bag: an order of its rows has no meaning
-        return pruned(self._read(node), None)
+        return once(self.scala, self.pieces.expression, pruned(self._read(node), None))
 
     # -- reading ---------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ a delta as they map a table. Stateful nodes hold arrangements, named ``"<view id
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -186,9 +187,12 @@ class Circuit:
     unique: bool
 
     def nodes(self) -> Iterator[Node | Output]:
-        """Yield every node, inputs before what uses them."""
-        yield from _below(self.output.child)
-        yield self.output
+        """Yield every node once, inputs before what uses them."""
+        yield from _below(self.output, set())
+
+    def users(self) -> Counter[Node]:
+        """Return how many inputs of other nodes each node is."""
+        return Counter(below for node in self.nodes() for below in inputs(node))
 
     def stateful(self) -> tuple[Stateful, ...]:
         """Return the nodes that keep arrangements, inputs first."""
@@ -247,7 +251,9 @@ def inputs(node: Node | Output) -> tuple[Node, ...]:
             return (node.child,)
 
 
-def _below(node: Node) -> Iterator[Node]:
-    for child in inputs(node):
-        yield from _below(child)
-    yield node
+def _below(node: Node | Output, seen: set[Node | Output]) -> Iterator[Node | Output]:
+    if node not in seen:
+        seen.add(node)
+        for child in inputs(node):
+            yield from _below(child, seen)
+        yield node

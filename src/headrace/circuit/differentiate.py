@@ -109,8 +109,15 @@ class _Builder:
     is_stream: Callable[[RelationId], bool]
     stored_as: StoredAs
     count: int = field(default=0)
+    built: dict[plan.Plan, Node] = field(default_factory=dict)
 
     def node(self, query: plan.Plan) -> Node:
+        """Return the node of a plan; one that is used twice is one node."""
+        if query not in self.built:
+            self.built[query] = self.new(query)
+        return self.built[query]
+
+    def new(self, query: plan.Plan) -> Node:
         match query:
             case plan.Scan():
                 return Source(query)

@@ -37,7 +37,7 @@ Sizes = Mapping[ArrangementId, tuple[int, int]]
 
 def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes) -> list[str]:
     """Return the lines of the circuit, the output first, inputs indented below what uses them."""
-    return list(_lines(circuit.output, 0, name_of, sizes))
+    return list(_lines(circuit.output, 0, name_of, sizes, set()))
 
 
 def digest(circuit: Circuit) -> str:
@@ -66,24 +66,57 @@ def summary(circuit: Circuit) -> str:
     return f"{said}; no view is recomputed whole."
 
 
+def state(circuit: Circuit, sizes: Sizes) -> str:
+    """Say in a sentence or two what a view keeps in all, and what it has no copy of."""
+    own = [id_ for node in circuit.stateful() for id_ in kept(node)]
+    there = [sizes[id_] for id_ in own if id_ in sizes]
+    rows, size = sum(r for r, _ in there), sum(b for _, b in there)
+    held = f": {rows:,} rows, {size:,} bytes" if there else ""
+    said = [f"{_counted(len(own), 'arrangement')} kept{held}."]
+    read = {each.relation for node in circuit.stateful() for each in shared(node).values()}
+    if read:
+        said.append(f"The rows of {_counted(len(read), 'relation')} are read in place of a copy.")
+    again = sum(users > 1 for users in circuit.users().values())
+    if again:
+        said.append(f"{_counted(again, 'part')} of the query used more than once, kept once.")
+    return " ".join(said)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _size(id_: ArrangementId, sizes: Sizes) -> str:
+    rows, size = sizes.get(id_, (0, 0))
+    return f", {rows:,} rows, {size:,} bytes" if id_ in sizes else ""
+
+
 def _lines(
-    node: Node | Output, depth: int, name_of: Callable[[RelationId], str], sizes: Sizes
+    node: Node | Output,
+    depth: int,
+    name_of: Callable[[RelationId], str],
+    sizes: Sizes,
+    said: set[Node | Output],
 ) -> Iterator[str]:
     indent = "  " * depth
+    if node in said:
+        yield f"{indent}{_title(node, name_of)}: the one above, used again"
+        return
+    said.add(node)
     yield indent + _title(node, name_of)
     if isinstance(node, Stateful):
         for read in {each.id: each for each in shared(node).values()}.values():
             by = ", ".join(read.layout.key) or "()"
-            yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by})"
+            held = _size(read.id, sizes)
+            yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by}){held}"
         for id_, layout in kept(node).items():
-            rows, size = sizes.get(id_, (0, 0))
-            held = f", {rows:,} rows, {size:,} bytes" if id_ in sizes else ""
+            held = _size(id_, sizes)
             key = "time" if isinstance(node, Temporal) else ", ".join(layout.key) or "()"
             columns = len(layout.columns.names)
             yield f"{indent}    keeps {id_} by ({key}): {columns} columns{held}"
         yield f"{indent}    per change: {_cost(node)}"
     for child in inputs(node):
-        yield from _lines(child, depth + 1, name_of, sizes)
+        yield from _lines(child, depth + 1, name_of, sizes, said)
 
 
 def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:

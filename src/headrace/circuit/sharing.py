@@ -38,18 +38,18 @@ StoredAs = Callable[["RelationId"], Stored | None]
 def aligned(query: plan.Plan, stored_as: StoredAs) -> plan.Plan:
     """Return the plan with the keys of each join in the order in which a side is kept, if one is.
 
-    In which order equalities stand makes no difference to a join.
+    In which order equalities stand makes no difference to a join. A node with several users stays
+    one node.
     """
-    match query:
-        case plan.Scan() | plan.Constant():
-            return query
-        case plan.UnionAll():
-            return replace(query, children=tuple(aligned(c, stored_as) for c in query.children))
-        case plan.Join():
-            left, right = aligned(query.left, stored_as), aligned(query.right, stored_as)
-            return _aligned(replace(query, left=left, right=right), stored_as)
-        case _:
-            return replace(query, child=aligned(query.child, stored_as))
+    done: dict[plan.Plan, plan.Plan] = {}
+
+    def of(node: plan.Plan) -> plan.Plan:
+        if node not in done:
+            below = plan.with_children(node, tuple(of(child) for child in plan.children(node)))
+            done[node] = _aligned(below, stored_as) if isinstance(below, plan.Join) else below
+        return done[node]
+
+    return of(query)
 
 
 def shared_rows(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, MapType, StructField, StructType, VariantType
 
 from headrace.engine.worker import (
     Chain,
@@ -18,6 +18,7 @@ from headrace.engine.worker import (
     SeedTask,
 )
 from headrace.operators import OFFSET, StatefulOperator
+from headrace.types import holds
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Relation
+    from headrace.catalyst import plan
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Shared
     from headrace.types import ArrangementId, DataType, RelationId
@@ -165,6 +167,35 @@ class Assembly:
         if self.partitions == 1:
             return self.transplant.gather(below)
         return self.transplant.exchange(below, HASH, self.partitions)
+
+    def reusable(self, frame: Frame, attributes: tuple[plan.Attribute, ...]) -> Any:
+        """Return a plan of a frame's rows that several plans may use: what lies below runs once.
+
+        Spark runs an exchange once however often it is used, and a stage once per use. The columns
+        are called ``x0``, ``x1``, ... by the position of the attributes: ids end at an exchange.
+        """
+        transplant = self.transplant
+        hashed = [a.handle for a in attributes if not holds(a.type, (MapType, VariantType))]
+        hash_ = transplant.hash(hashed) if frame.hash is None else frame.hash
+        named = [transplant.alias(a.handle, f"x{i}") for i, a in enumerate(attributes)]
+        named += [transplant.alias(frame.weight, WEIGHT), transplant.alias(hash_, HASH)]
+        below = transplant.project(named, frame.plan)
+        return transplant.exchange(below, HASH, self.partitions)
+
+    def used(self, reused: Any, attributes: tuple[plan.Attribute, ...], *, there: bool) -> Frame:
+        """Return one use of a plan that :meth:`reusable` made.
+
+        ``there``: rows are where the hash of the frame that it was made of says.
+        """
+        transplant = self.transplant
+        columns = transplant.output(reused)
+        named = [
+            transplant.alias(columns[f"x{i}"], a.name, a.handle) for i, a in enumerate(attributes)
+        ]
+        if there:
+            named.append(transplant.alias(columns[HASH], HASH))
+        frame = self.weighted(named, columns[WEIGHT], reused)
+        return replace(frame, hash=named[-1].toAttribute() if there else None)
 
     def task(
         self,

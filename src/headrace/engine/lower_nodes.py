@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType
@@ -31,6 +31,8 @@ from headrace.engine.lower_temporal import temporal
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.catalyst.transplant import Transplant
     from headrace.types import DataType, RelationId
 
@@ -39,13 +41,16 @@ if TYPE_CHECKING:
 class Nodes:
     """Lowers nodes whose inputs are the deltas of the relations in ``known``.
 
-    Constants have rows only where a view is being filled. With ``ticks``, time passes.
+    Constants have rows only where a view is being filled. With ``ticks``, time passes. ``users``
+    says how many inputs each node of the circuit is.
     """
 
     assembly: Assembly
+    users: Mapping[Node, int]
     known: frozenset[RelationId]
     filling: bool
     ticks: bool = False
+    _reused: dict[Node, tuple[Any, bool] | None] = field(default_factory=dict)
 
     @property
     def transplant(self) -> Transplant:
@@ -53,7 +58,20 @@ class Nodes:
         return self.assembly.transplant
 
     def node(self, node: Node) -> Frame | None:
-        """Lower one node; None where none of its inputs can change."""
+        """Lower one node, once; None where none of its inputs can change."""
+        if self.users[node] <= 1:
+            return self._lowered(node)
+        attributes = node.plan.attributes
+        if node not in self._reused:
+            frame = self._lowered(node)
+            self._reused[node] = None
+            if frame is not None:
+                reused = self.assembly.reusable(frame, attributes)
+                self._reused[node] = reused, frame.hash is not None
+        found = self._reused[node]
+        return None if found is None else self.assembly.used(found[0], attributes, there=found[1])
+
+    def _lowered(self, node: Node) -> Frame | None:
         match node:
             case Source():
                 return self._source(node) if node.plan.relation in self.known else None

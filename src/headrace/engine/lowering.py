@@ -59,13 +59,15 @@ class Lowering:
                 self._table(relation)
         for circuit in reached:
             ticks = circuit.view in changed
-            nodes = Nodes(self.assembly, frozenset(known), filling=False, ticks=ticks)
+            users, reading = circuit.users(), frozenset(known)
+            nodes = Nodes(self.assembly, users, reading, filling=False, ticks=ticks)
             self._view(circuit, nodes)
         return self.assembly.program()
 
     def stored(self, circuit: Circuit) -> Program:
         """Return the program that fills one view from what its inputs have stored."""
-        self._view(circuit, Nodes(self.assembly, circuit.reads, filling=True))
+        nodes = Nodes(self.assembly, circuit.users(), circuit.reads, filling=True)
+        self._view(circuit, nodes)
         return self.assembly.program()
 
     def _table(self, table: Table) -> None:

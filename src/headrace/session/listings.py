@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import Circuit, rows_of
-from headrace.circuit.explain import explain, summary
+from headrace.circuit.explain import explain, state, summary
 from headrace.errors import Code, HeadraceError
 from headrace.session.functions import Functions, users
 from headrace.session.jobs import JOB_COLUMNS, jobs
@@ -293,6 +293,9 @@ class Listings:
             found.append(("bytes stored", f"{sum(run.bytes for run in runs):,}"))
             found.append(("runs", str(len(runs))))
             found.append(("readable since epoch", str(ledger.since(rows_of(relation.id)))))
+        if isinstance(relation, View) and relation.id not in self.instance.unplanned:
+            circuit = self.instance.engine.circuit(relation)
+            found.append(("state", state(circuit, self._sizes(relation))))
         return found
 
     def _lineage(self, target: Explainable) -> list[str]:
@@ -352,7 +355,8 @@ class Listings:
             lines = []
         sizes = self._sizes(existing)
         lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, sizes)]
-        return lines if shown is Explained.CIRCUIT else [*lines, "", summary(circuit)]
+        said = ["", state(circuit, sizes), summary(circuit)]
+        return lines if shown is Explained.CIRCUIT else [*lines, *said]
 
     def _circuit(self, existing: View | None, analysed: Any, span: Any) -> Circuit:
         engine = self.instance.engine
@@ -364,7 +368,8 @@ class Listings:
         if view is None:
             return {}
         ledger = self.instance.ledger
-        ids = [a.id for a in ledger.arrangements() if a.owner == view.id]
+        circuit = self.instance.engine.circuit(view)
+        ids = {id_ for node in circuit.stateful() for id_ in node.arrangements}
         spines = ledger.spines(ids)
         return {
             id_: (

@@ -1,0 +1,133 @@
+"""``IS NOT NULL`` that makes no difference: a join above drops the rows with NULL in any case.
+
+Spark infers such conditions from the equalities of joins, and puts them as far down as they go. So
+one use of a common table expression may have a condition that another one lacks. Without it, a row
+with a NULL gets as far as the join, and no further: NULL equals nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.catalyst import plan
+from headrace.catalyst.clock import all_of, conjuncts
+from headrace.catalyst.plan import JoinKind, children, with_children
+from headrace.catalyst.resolved import present
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from headrace.catalyst.plan import Expression, Plan
+    from headrace.catalyst.scala import Scala
+
+Ids = frozenset[int]
+"""Attributes: whatever rows there are with NULL in one of them, the answer is the same."""
+
+_ALONE_LEFT = (JoinKind.LEFT, JoinKind.FULL, JoinKind.ANTI, JoinKind.EXISTENCE)
+_ALONE_RIGHT = (JoinKind.RIGHT, JoinKind.FULL)
+_OF_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI, JoinKind.EXISTENCE)
+_OF_RIGHT = (JoinKind.INNER, JoinKind.RIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """A plan without some idle conditions; ``origin`` tells what each node of it was before.
+
+    ``idle`` are the filters of the plan as it was that had an idle condition.
+    """
+
+    query: Plan
+    origin: Mapping[Plan, Plan]
+    idle: frozenset[Plan]
+
+
+def relaxed(
+    scala: Scala,
+    expression: Callable[[Any], Expression],
+    query: Plan,
+    among: frozenset[Plan] | None = None,
+) -> Relaxed:
+    """Return the plan without conditions ``IS NOT NULL`` on what a join above compares.
+
+    ``expression`` makes ours of Catalyst's. Conditions of filters that are not ``among`` the given
+    ones, if any are given, stay.
+    """
+    origin: dict[Plan, Plan] = {}
+    found: set[Plan] = set()
+
+    def of(node: Plan, idle: Ids) -> Plan:
+        pairs = zip(children(node), _below(node, idle), strict=True)
+        new = with_children(node, tuple(of(child, ids) for child, ids in pairs))
+        if isinstance(new, plan.Filter) and (among is None or node in among):
+            given = conjuncts(new.condition.handle)
+            kept = [each for each in given if not _is_idle(each, idle)]
+            if len(kept) < len(given):
+                found.add(node)
+                condition = all_of(scala, kept)
+                if condition is None:
+                    new = new.child
+                else:
+                    new = replace(new, condition=expression(condition), present=present(kept))
+        origin[new] = node
+        return new
+
+    return Relaxed(of(query, frozenset()), origin, frozenset(found))
+
+
+def _is_idle(condition: Any, idle: Ids) -> bool:
+    asked = present([condition])
+    return asked is not None and asked <= idle
+
+
+def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
+    """Return of which attributes a node's inputs may have rows with NULL, or may not, at will."""
+    match node:
+        case plan.Scan() | plan.Constant():
+            return ()
+        case plan.Filter() | plan.Temporal():
+            return (idle,)
+        case plan.Project():
+            return (_passed(node.expressions, node.attributes, idle),)
+        case plan.UnionAll():
+            at = [i for i, a in enumerate(node.attributes) if a.id in idle]
+            return tuple(frozenset(c.attributes[i].id for i in at) for c in node.children)
+        case plan.Join():
+            return _below_join(node, idle)
+        case plan.Aggregate():
+            groups = _passed(node.results, node.attributes, idle)
+            return (_passed(node.grouping, node.grouping_attributes, groups),)
+        case plan.Window():
+            return (idle & _passes(node.partition),)
+        case plan.FirstRows():
+            return (idle & _passes(node.keys),)
+        case plan.Expand() | plan.Generate():
+            return (frozenset(),)
+
+
+def _below_join(node: plan.Join, idle: Ids) -> tuple[Ids, Ids]:
+    """A row without a partner may be there all the same, and may be one of several rows."""
+    left = idle if node.kind in _OF_LEFT else frozenset()
+    right = idle if node.kind in _OF_RIGHT else frozenset()
+    if node.kind not in _ALONE_LEFT:
+        left |= _passes(node.left_keys)
+    if node.kind not in _ALONE_RIGHT:
+        right |= _passes(node.right_keys)
+    return left & _ids(node.left), right & _ids(node.right)
+
+
+def _passed(
+    expressions: Iterable[Expression], attributes: Iterable[plan.Attribute], idle: Ids
+) -> Ids:
+    """Return what the idle ones of a node's columns are in its input."""
+    pairs = zip(expressions, attributes, strict=True)
+    return frozenset(e.passes for e, a in pairs if a.id in idle and e.passes is not None)
+
+
+def _passes(keys: Iterable[Expression]) -> Ids:
+    return frozenset(key.passes for key in keys if key.passes is not None)
+
+
+def _ids(node: Plan) -> Ids:
+    return frozenset(attribute.id for attribute in node.attributes)

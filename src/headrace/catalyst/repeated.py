@@ -1,0 +1,264 @@
+"""Parts of a query that are there twice, such as a common table expression: planned once.
+
+Spark puts the query of a common table expression wherever its name stands. Parts that are equal but
+for the ids that Spark makes up become one node, whose columns have other ids for each further use.
+Only parts that keep something are worth it: to filter twice costs less than to share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst import plan
+from headrace.catalyst.plan import children, with_children
+from headrace.catalyst.presence import Relaxed, relaxed
+from headrace.catalyst.resolved import attribute_of, passed_on, type_of
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+_ROWWISE = (
+    plan.Scan,
+    plan.Constant,
+    plan.Project,
+    plan.Filter,
+    plan.Expand,
+    plan.Generate,
+    plan.UnionAll,
+)
+_QUERY_PLAN = "org.apache.spark.sql.catalyst.plans.QueryPlan"
+
+Number = tuple[object, ...]
+"""What equal values have in common, and different ones do not."""
+
+
+def once(scala: Scala, expression: Callable[[Any], plan.Expression], query: plan.Plan) -> plan.Plan:
+    """Return the plan with one node, used several times, in place of equal parts that keep rows.
+
+    ``expression`` makes ours of Catalyst's.
+    """
+    shapes = Counter(_shape(node) for node in _nodes(query) if not isinstance(node, _ROWWISE))
+    if max(shapes.values(), default=0) <= 1:
+        return query
+    plain = _Repeated(scala)
+    plain.count(query)
+    free = relaxed(scala, expression, query)
+    if not free.idle:
+        return plain.rebuilt(query)
+    loose = _Repeated(scala)
+    loose.count(free.query)
+    among = loose.conditions_between(free)
+    if not among:
+        return plain.rebuilt(query)
+    free = relaxed(scala, expression, query, among)
+    loose = _Repeated(scala)
+    loose.count(free.query)
+    # Of equals, the first one: what the query says as it stands.
+    return min(plain.rebuilt(query), loose.rebuilt(free.query), key=_kept)
+
+
+def _kept(query: plan.Plan) -> int:
+    """Return how many nodes keep something."""
+    return len({node for node in _nodes(query) if not isinstance(node, _ROWWISE)})
+
+
+def _shape(node: plan.Plan) -> Number:
+    """Return what is the same of equal nodes, and is known without asking Spark."""
+    below = tuple(_shape(child) for child in children(node))
+    if isinstance(node, plan.Scan):
+        return (plan.Scan, node.relation, node.columns)
+    return below[0] if isinstance(node, plan.Filter) else (type(node), *below)
+
+
+def _nodes(node: plan.Plan) -> Iterator[plan.Plan]:
+    yield node
+    for child in children(node):
+        yield from _nodes(child)
+
+
+def _keeps(node: plan.Plan) -> bool:
+    return any(not isinstance(each, _ROWWISE) for each in _nodes(node))
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """Numbers nodes so that equal ones have equal numbers, and rebuilds the plan with one each."""
+
+    scala: Scala
+    _numbers: dict[Number, int] = field(default_factory=dict)
+    _of_nodes: dict[plan.Plan, int] = field(default_factory=dict)
+    _of_expressions: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    _uses: dict[int, list[plan.Plan]] = field(default_factory=lambda: defaultdict(list))
+    _made: dict[int, plan.Plan] = field(default_factory=dict)
+
+    def count(self, node: plan.Plan) -> None:
+        """Count the uses of what keeps something; what a repetition is made of has no more."""
+        if not _keeps(node):
+            return
+        numbers = [self._number(node)]
+        if isinstance(node, plan.Aggregate):
+            numbers.append(self._core_number(node))
+        for number in numbers:
+            self._uses[number].append(node)
+            if self._several(number):
+                return
+        for child in children(node):
+            self.count(child)
+
+    def conditions_between(self, free: Relaxed) -> frozenset[plan.Plan]:
+        """Return the filters without whose idle conditions parts are equal that were not.
+
+        One of these parts has to be as it was: then nothing is computed for a row with a NULL that
+        was not computed before.
+        """
+        found: set[plan.Plan] = set()
+        for uses in self._uses.values():
+            within = [free.idle.intersection(_nodes(free.origin[node])) for node in uses]
+            if len(uses) > 1 and not all(within):
+                found = found.union(*within)
+        return frozenset(found)
+
+    def _several(self, number: int) -> bool:
+        return len(self._uses[number]) > 1
+
+    def rebuilt(self, node: plan.Plan) -> plan.Plan:
+        """Return the plan with one node in place of those that are equal."""
+        if not _keeps(node):
+            return node
+        number = self._number(node)
+        if self._several(number):
+            return self._one(number, node.attributes, lambda: self._alone(node))
+        return self._alone(node)
+
+    def _alone(self, node: plan.Plan) -> plan.Plan:
+        if isinstance(node, plan.Aggregate) and self._several(self._core_number(node)):
+            core = _core(node)
+            one = self._one(self._core_number(node), core.attributes, lambda: self._over(core))
+            return plan.Project(one, node.results, node.attributes)
+        return self._over(node)
+
+    def _over(self, node: plan.Plan) -> plan.Plan:
+        return with_children(node, tuple(self.rebuilt(child) for child in children(node)))
+
+    def _one(
+        self, number: int, attributes: tuple[plan.Attribute, ...], make: Callable[[], plan.Plan]
+    ) -> plan.Plan:
+        """Return the node that stands for all of one number, under the given attributes."""
+        if number not in self._made:
+            self._made[number] = make()
+            return self._made[number]
+        one = self._made[number]
+        pairs = zip(one.attributes, attributes, strict=True)
+        return plan.Project(one, tuple(self._as(a, b) for a, b in pairs), attributes)
+
+    def _as(self, given: plan.Attribute, wanted: plan.Attribute) -> plan.Expression:
+        handle = given.handle
+        if given.id != wanted.id:
+            handle = self.scala.alias(handle, wanted.name, wanted.handle)
+        return plan.Expression(given.name, given.type, str(given.id), given.id, handle)
+
+    # -- numbers ---------------------------------------------------------------------------
+
+    def _number(self, node: plan.Plan) -> int:
+        if node not in self._of_nodes:
+            self._of_nodes[node] = self._numbered(self._parts(node))
+        return self._of_nodes[node]
+
+    def _core_number(self, node: plan.Aggregate) -> int:
+        return self._numbered(("core", self._number(node.child), *self._groups(node)))
+
+    def _numbered(self, parts: Number) -> int:
+        return self._numbers.setdefault(parts, len(self._numbers))
+
+    def _parts(self, node: plan.Plan) -> Number:
+        """Return all that makes a difference to a node's rows, by number."""
+        if len({a.id for a in node.attributes}) < len(node.attributes):
+            return (node,)
+        below = tuple(self._number(child) for child in children(node))
+        own = self._own(node)
+        return (node,) if own is None else (type(node), *below, *own)
+
+    def _own(self, node: plan.Plan) -> Number | None:
+        """Return a node's parts other than its inputs; None where it is like no other."""
+        match node:
+            case plan.Scan():
+                return (node.relation, node.columns)
+            case plan.Constant() | plan.Generate():
+                return None
+            case plan.UnionAll():
+                return ()
+            case plan.Project():
+                return self._all((e.handle for e in node.expressions), node.child)
+            case plan.Filter():
+                return self._all([node.condition.handle], node.child)
+            case plan.Temporal():
+                there = (node.enters is None, node.leaves is None)
+                return (*there, *self._all((time.handle for time in node.times), node.child))
+            case plan.Expand():
+                return tuple(self._all(projection, node.child) for projection in node.projections)
+            case plan.Join():
+                keys = [e.handle for e in (*node.left_keys, *node.right_keys)]
+                rest = [] if node.residual is None else [node.residual.handle]
+                on = self._all([*keys, *rest], node.left, node.right)
+                return (node.kind, len(keys), len(rest), node.flag is None, *on)
+            case plan.Aggregate():
+                shown = _core(node)
+                return (self._groups(node), self._all((e.handle for e in node.results), shown))
+            case plan.Window():
+                values = [*items(node.handle.windowExpressions()), *items(node.handle.orderSpec())]
+                partition = [key.handle for key in node.partition]
+                return (len(partition), *self._all([*partition, *values], node.child))
+            case plan.FirstRows():
+                order = [(key.descending, key.nulls_first) for key in node.order]
+                values = [
+                    *(e.handle for e in node.keys),
+                    *(k.expression.handle for k in node.order),
+                ]
+                numbers = self._all(values, node.child)
+                return (node.rank, node.count, node.skip, len(node.keys), *order, *numbers)
+
+    def _groups(self, node: plan.Aggregate) -> Number:
+        keys = self._all((key.handle for key in node.grouping), node.child)
+        calls = self._all((call.handle for call in node.functions), node.child)
+        named = [(call.name, call.distinct, call.counts_rows) for call in node.functions]
+        return (node.session, len(keys), *named, *keys, *calls)
+
+    def _all(self, handles: Iterable[Any], *inputs: plan.Plan) -> Number:
+        attributes = [a for child in inputs for a in child.attributes]
+        over = self.scala.named(f"{EXPRESSIONS}.package$AttributeSeq")(
+            self.scala.seq(a.handle for a in attributes)
+        )
+        known = {a.id for a in attributes}
+        return tuple(self._expression(handle, over, known) for handle in handles)
+
+    def _expression(self, handle: Any, over: Any, known: set[int]) -> object:
+        """Return the number of an expression, its columns told by their positions."""
+        while kind_of(handle) == "Alias":
+            handle = handle.child()
+        if not {passed_on(a) for a in items(handle.references())} <= known:
+            return handle  # it is about something else than its input: like no other
+        normal = self.scala.module(_QUERY_PLAN).normalizeExpressions(handle, over)
+        alike = self._of_expressions[int(normal.hashCode())]
+        for position, other in enumerate(alike):
+            if normal.equals(other):
+                return (int(normal.hashCode()), position)
+        alike.append(normal)
+        return (int(normal.hashCode()), len(alike) - 1)
+
+
+def _core(node: plan.Aggregate) -> plan.Aggregate:
+    """Return an aggregate that shows its groups and the results of its functions, no more."""
+    results = tuple(
+        replace(attribute_of(call.handle.resultAttribute()), name=call.text)
+        for call in node.functions
+    )
+    shown = (*node.grouping_attributes, *results)
+    return replace(node, results=tuple(_itself(a) for a in shown), attributes=shown)
+
+
+def _itself(attribute: plan.Attribute) -> plan.Expression:
+    handle = attribute.handle
+    return plan.Expression(attribute.name, type_of(handle), str(attribute.id), attribute.id, handle)
