@@ -53,7 +53,7 @@ def test_ctrl_c_drops_what_is_typed(terminal: Terminal) -> None:
     terminal.type("SELECT half" + CTRL_C)
     terminal.enter("CREATE x;")
     terminal.see("create is done (")
-    terminal.enter("exit")
+    terminal.enter("Exit;")
     assert terminal.ended() == 0
 
 
@@ -90,6 +90,8 @@ def test_commands_describe_and_switch(terminal: Terminal) -> None:
     terminal.see("name", "kind", "columns", "readings", "stream", "totals", "view", "user string")
     terminal.enter(r"\dt")
     terminal.see(r"There are no tables; \h CREATE shows how to make one.")
+    terminal.enter(r"\dn")
+    terminal.see("show is done")
     terminal.enter(r"\d totals;")
     terminal.see("describe is done")
     terminal.enter(r"\timing off")

@@ -68,6 +68,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command(r"\dt", "[PATTERN]", "list tables", listings.tables),
         Command(r"\ds", "[PATTERN]", "list streams", listings.streams),
         Command(r"\dv", "[PATTERN]", "list views", listings.views),
+        Command(r"\dn", "", "list schemas", listings.schemas),
         Command(r"\df", "[PATTERN]", "list functions", listings.functions),
         Command(r"\l", "", "say what is opened, and how fresh", listings.opened, (r"\conninfo",)),
     ),

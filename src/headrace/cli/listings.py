@@ -50,6 +50,11 @@ def views(words: str, interpreter: Interpreter) -> None:
     _list(words, interpreter, "view")
 
 
+def schemas(_: str, interpreter: Interpreter) -> None:
+    """List schemas."""
+    interpreter.statements.run("SHOW SCHEMAS")
+
+
 def functions(words: str, interpreter: Interpreter) -> None:
     """List the functions that queries may call."""
     from headrace.catalyst.allowed import FUNCTIONS  # noqa: PLC0415  (only this command needs it)

@@ -75,7 +75,7 @@ class Shell:
             try:
                 text = self._read()
                 if text:
-                    self._answer(BARE.get(text.lower(), text))
+                    self._answer(BARE.get(text.lower().rstrip("; "), text))
                     self._refresh()
             except Abandoned:
                 raise
