@@ -49,7 +49,8 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "DROP": Synopsis(
         "remove a relation; CASCADE also those that depend on it",
-        "DROP STREAM | TABLE | VIEW | MATERIALIZED VIEW [IF EXISTS] name [CASCADE]",
+        "DROP STREAM | TABLE | VIEW | MATERIALIZED VIEW | SCHEMA | SINK | JOB\n"
+        "  [IF EXISTS] name [CASCADE]",
         "DROP MATERIALIZED VIEW totals;",
     ),
     "INSERT": Synopsis(
