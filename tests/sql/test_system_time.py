@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from pyspark.sql.types import StructType
 
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.errors import Code, HeadraceError, Span
-from headrace.sql import Rewritten, with_versions
+from headrace.sql.system_time import with_versions
 from headrace.types import RelationId, Schema
+
+if TYPE_CHECKING:
+    from headrace.sql import Rewritten
 
 _COLUMNS = StructType().add("region", "string").add("rate", "integer").add("since", "date")
 _SCHEMA = Schema.of_spark(_COLUMNS)

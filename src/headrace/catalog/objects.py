@@ -75,6 +75,14 @@ class Stream:
     schema: Schema
     declaration: Declaration = Declaration()
 
+    @property
+    def event_time(self) -> str | None:
+        """The column with the time of a row's event: of the watermark, or as an option says."""
+        mark = self.declaration.watermark
+        named = mark[0] if mark is not None else self.declaration.option("timestamp")
+        folded = (named or "").lower()
+        return next((name for name in self.schema.names if name.lower() == folded), None)
+
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
         return {**_common(self), "declaration": self.declaration.to_json()}

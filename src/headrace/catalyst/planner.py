@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
+from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_json_string
 
 from headrace.catalyst.allowed import (
     ALWAYS_CLOCK,
@@ -39,14 +39,15 @@ from headrace.catalyst.fence import (
     view_file,
     words,
 )
-from headrace.catalyst.python import PYTHON_CALL, Registered, is_built_in, undeclared
+from headrace.catalyst.python import PYTHON_CALL, Registered, require_own_name, undeclared
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import Scala, items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions.results import require_returnable
-from headrace.sql import Rewritten, quote, with_versions
-from headrace.types import RelationId, Schema
+from headrace.sql import Rewritten, quote, spark_text
+from headrace.sql.dialect import OFFSET, log_of
+from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -118,6 +119,7 @@ class Planner:
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
     _queries: dict[str, tuple[Rewritten, Rewritten]] = field(default_factory=dict, init=False)
     """What plain views stand for, by name: both steps of rewriting."""
+    _logs: set[str] = field(default_factory=set, init=False)
     _relations: dict[int, RelationId] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -149,13 +151,8 @@ class Planner:
         Raises:
             HeadraceError: ``invalid`` where Spark has a function of that name, or a type is none.
         """
-        known = function.key in self.functions
-        if not known and is_built_in(self.spark, self.scala, function.key):
-            raise HeadraceError(
-                Code.INVALID,
-                f'function "{function.name}" is built into Spark',
-                hint="Choose another name.",
-            )
+        if function.key not in self.functions:
+            require_own_name(self.spark, self.scala, function)
         returns, *arguments = (
             self.parse_type(Span(text, 0, len(text)))
             for text in (function.returns, *(function.arguments or ()))
@@ -177,6 +174,17 @@ class Planner:
 
     def declare(self, relation: RelationId, name: str, schema: Schema) -> None:
         """Make ``name`` known to queries, replacing a former meaning."""
+        self._stand_in(relation, name, schema)
+        self._names[name] = relation
+        self._queries.pop(name, None)
+
+    def declare_log(self, relation: RelationId, schema: Schema) -> None:
+        """Make a stream's log known: its columns, and after them the place of each row."""
+        place = Column(OFFSET, LongType(), nullable=False)
+        self._stand_in(relation, log_of(relation), Schema((*schema.columns, place)))
+        self._logs.add(log_of(relation))
+
+    def _stand_in(self, relation: RelationId, name: str, schema: Schema) -> None:
         types = self.scala.named("org.apache.spark.sql.types.DataType")
         java_schema = types.fromJson(json.dumps(schema.to_json()))
         empty = self.spark.sparkContext._jsc.emptyRDD()  # noqa: SLF001
@@ -184,12 +192,10 @@ class Planner:
         leaf = frame.queryExecution().analyzed()
         self._relations[leaf.rdd().id()] = relation
         frame.createOrReplaceTempView(f"`{name}`")
-        self._names[name] = relation
-        self._queries.pop(name, None)
 
     def define(self, relation: RelationId, name: str, query: str, columns: Sequence[str]) -> None:
         """Make ``name`` stand for a query that was analysed before, with these columns."""
-        read = with_versions(Span(query, 0, len(query), view_file(name)), self.relations)
+        read = spark_text(Span(query, 0, len(query), view_file(name)), self.relations)
         plain = self._one_word(read)
         listed = ", ".join(quote(column) for column in columns)
         self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({listed}) AS {plain.text}")
@@ -198,13 +204,16 @@ class Planner:
 
     def forget(self, name: str) -> None:
         """Make ``name`` unknown again."""
-        self._names.pop(name, None)
+        log = log_of(self._names.pop(name, RelationId(-1)))
+        if log in self._logs:
+            self._logs.remove(log)
+            self.spark.catalog.dropTempView(log)
         self._queries.pop(name, None)
         self.spark.catalog.dropTempView(name)
 
     def analyse(self, query: Span) -> Analysed:
         """Resolve the query at ``query``; refuse what lies outside the fence."""
-        read = with_versions(query, self.relations)
+        read = spark_text(query, self.relations)
         plain = self._one_word(read)
         with self._blaming(read), plain.blaming_query():
             return self._analysed(read, plain)
@@ -319,7 +328,7 @@ class Planner:
 
     def _check_name(self, node: Any, common_tables: set[str], query: Span) -> None:
         name = ".".join(part.lower() for part in items(node.multipartIdentifier()))
-        if name in common_tables or name in self._names:
+        if name in common_tables or name in self._names or name in self._logs:
             return
         if name in self.relations:
             raise HeadraceError(

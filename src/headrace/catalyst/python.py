@@ -20,6 +20,7 @@ from headrace.catalyst.scala import items, kind_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.functions import Function, FunctionRecord, Kind
 from headrace.functions.call import callable_of
+from headrace.sql.dialect import TRANSLATED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,6 +126,19 @@ def undeclared(name: str, span: Span) -> HeadraceError:
         hint="If equal arguments always give equal results, register it with deterministic=True;"
         " else compute the value before inserting it.",
         span=span,
+    )
+
+
+def require_own_name(session: SparkSession, scala: Any, function: Function) -> None:
+    """Raise where a function's name means something in a query already."""
+    if is_built_in(session, scala, function.key):
+        what = "is built into Spark"
+    elif function.key.upper() in TRANSLATED:
+        what = "is one of another dialect, which queries call by its name"
+    else:
+        return
+    raise HeadraceError(
+        Code.INVALID, f'function "{function.name}" {what}', hint="Choose another name."
     )
 
 

@@ -73,6 +73,8 @@ class Engine:
                     self.planner.define(relation.id, relation.name, relation.query, names)
             else:
                 self.planner.declare(relation.id, relation.name, relation.schema)
+            if isinstance(relation, Stream):
+                self.planner.declare_log(relation.id, relation.schema)
             self._relations[relation.id] = relation
             self._by_name[relation.name] = relation
             if isinstance(relation, View) and planned:

@@ -28,6 +28,7 @@ from headrace.engine.assembly import Assembly, Frame, Tail
 from headrace.engine.lower_groups import first_rows, recomputed
 from headrace.engine.lower_joins import joined, matched
 from headrace.engine.lower_temporal import temporal
+from headrace.operators import OFFSET
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
@@ -222,16 +223,22 @@ class Nodes:
         """Give a relation's delta the ids that the view's expressions refer to."""
         scan = node.plan
         relation = self.assembly.relations[scan.relation]
-        names = tuple(relation.schema.names[i] for i in scan.columns)
+        known = relation.schema.names
+        names = tuple(known[i] for i in scan.columns if i < len(known))
         if scan.relation in self.assembly.frames:
             below, all_names = self.assembly.frames[scan.relation]
             columns = self.transplant.output(below)
             values = [columns[name] for name in names]
             assert set(names) <= set(all_names)  # noqa: S101
         else:
-            below = self.assembly.leaf(relation, names, offsets=False)
+            placed = len(known) in scan.columns  # after a stream's columns, the place of a row
+            below = self.assembly.leaf(relation, names, offsets=placed)
             columns = self.transplant.output(below)
-            values = [columns[f"c{i}"] for i in range(len(names))]
+            read = iter(range(len(names)))
+            values = [
+                columns[f"c{next(read)}"] if i < len(known) else columns[OFFSET]
+                for i in scan.columns
+            ]
         named = [
             self.transplant.alias(value, a.name, a.handle)
             for value, a in zip(values, scan.attributes, strict=True)

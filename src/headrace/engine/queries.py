@@ -34,7 +34,8 @@ from headrace.engine.failures import step_failure
 from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
 from headrace.errors import HeadraceError, Span
 from headrace.runtime.step import Share, Step
-from headrace.sql import quote, with_versions
+from headrace.sql import quote, spark_text
+from headrace.sql.dialect import OFFSET, log_of
 from headrace.types import DataType, RelationId, Schema, holds
 from headrace.zset import WEIGHT
 
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.catalyst.python import Registered
-
-_OFFSET = "__offset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +109,8 @@ class Queries:
         stored.createOrReplaceTempView(quote(_stored(relation)))
         if canonical:
             self._declare_canonical(relation)
+        if isinstance(relation, Stream):
+            self._declare_log(relation)
 
     def computed(self, rows: pa.Table, expressions: list[str]) -> pa.Table:
         """Return the values of expressions, each with its alias, for rows in their order.
@@ -134,8 +135,9 @@ class Queries:
     def forget(self, relation: Relation) -> None:
         """Make a relation unknown."""
         self._relations.pop(relation.name, None)
-        self._snapshots.catalog.dropTempView(relation.name)
-        for name in (relation.name, _stored(relation), _raw(relation)):
+        for name in (relation.name, log_of(relation.id)):
+            self._snapshots.catalog.dropTempView(name)
+        for name in (relation.name, _stored(relation), _raw(relation), log_of(relation.id)):
             self._canonical.catalog.dropTempView(name)
 
     def declare_function(self, function: Registered) -> None:
@@ -193,25 +195,37 @@ class Queries:
         if isinstance(relation, View):
             self._declare_text(self._canonical, relation)
             return
+        raw = self._raw_frame(self._canonical, relation)
+        raw.createOrReplaceTempView(quote(_raw(relation)))
+        text = _canonical_sql(relation)
+        self._canonical.sql(text).createOrReplaceTempView(quote(relation.name))
+
+    def _raw_frame(self, session: SparkSession, relation: Stream | Table) -> DataFrame:
+        """Return the changes of a relation's log, as ``c0``, ..., with weights and places."""
         names = relation.schema.names
         leaf = LeafTask(relation.id, names, True, self.partitions, self.log)  # noqa: FBT003
         renamed = StructType(
             [
                 *(StructField(f"c{i}", c.type) for i, c in enumerate(relation.schema.columns)),
                 StructField(WEIGHT, LongType()),
-                StructField(_OFFSET, LongType()),
+                StructField(OFFSET, LongType()),
             ]
         )
-        raw = self._frame(self._canonical, leaf, renamed)
-        raw.createOrReplaceTempView(quote(_raw(relation)))
-        text = _canonical_sql(relation)
-        self._canonical.sql(text).createOrReplaceTempView(quote(relation.name))
+        return self._frame(session, leaf, renamed)
+
+    def _declare_log(self, stream: Stream) -> None:
+        """Make a stream known with the place of each row, which only its log tells."""
+        names = stream.schema.names
+        renamed = [f"c{i} AS {quote(name)}" for i, name in enumerate(names)]
+        for session in (self._snapshots, self._canonical):
+            raw = self._raw_frame(session, stream)
+            raw.selectExpr(*renamed, OFFSET).createOrReplaceTempView(log_of(stream.id))
 
     # -- running ---------------------------------------------------------------------------
 
     def _plain(self, query: str) -> str:
         """Return the query as Spark reads it."""
-        read = with_versions(Span(query, 0, len(query)), self._relations)
+        read = spark_text(Span(query, 0, len(query)), self._relations)
         parser = self.spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
         return with_one_word_names(parser, read.span, self._relations).text
 
@@ -294,7 +308,6 @@ def _canonical_sql(relation: Stream | Table) -> str:
         return f"SELECT {renamed} FROM ({copies})"
     key = ", ".join(f"c{names.index(name)}" for name in relation.primary_key)
     last = (
-        f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY {_OFFSET} DESC) AS nth "
-        f"FROM {raw}"
+        f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY {OFFSET} DESC) AS nth FROM {raw}"
     )
     return f"SELECT {renamed} FROM ({last}) WHERE nth = 1 AND {WEIGHT} > 0"

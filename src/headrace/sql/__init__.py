@@ -18,6 +18,7 @@ from headrace.sql.parts import (
     Watermark,
 )
 from headrace.sql.rewritten import Rewritten
+from headrace.sql.spark_text import spark_text
 from headrace.sql.statements import (
     Assignment,
     Copy,
@@ -51,7 +52,6 @@ from headrace.sql.statements import (
     Update,
     Verify,
 )
-from headrace.sql.system_time import with_versions
 
 __all__ = [
     "KEYWORDS",
@@ -101,6 +101,6 @@ __all__ = [
     "parse",
     "parse_statement",
     "quote",
+    "spark_text",
     "split",
-    "with_versions",
 ]

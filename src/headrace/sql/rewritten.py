@@ -67,6 +67,36 @@ class Rewritten:
     def _piece(self, at: int) -> Piece:
         return next((piece for piece in self.pieces if at < piece.end), self.pieces[-1])
 
+    def after(self, first: Rewritten) -> Rewritten:
+        """Return this, of what another rewriting made, as one rewriting of the first query."""
+        if not first.pieces:
+            return Rewritten(first.query, self.span, self.pieces)
+        if not self.pieces:
+            return first
+        composed: list[Piece] = []
+        for piece in self.pieces:
+            if piece.copied:
+                composed += first._copied(piece)
+            else:
+                place = first.back(Span(first.text, piece.old_start, piece.old_end))
+                composed.append(Piece(piece.start, piece.end, place.start, place.end, copied=False))
+        return Rewritten(first.query, self.span, tuple(composed))
+
+    def _copied(self, copy: Piece) -> list[Piece]:
+        """Return what a copy of a stretch of the new text consists of."""
+        found = []
+        shift = copy.start - copy.old_start
+        for piece in self.pieces:
+            start, end = max(piece.start, copy.old_start), min(piece.end, copy.old_end)
+            if start >= end:
+                continue
+            old_start, old_end = piece.old_start, piece.old_end
+            if piece.copied:
+                old_start += start - piece.start
+                old_end = old_start + end - start
+            found.append(Piece(start + shift, end + shift, old_start, old_end, piece.copied))
+        return found
+
 
 def unchanged(query: Span) -> Rewritten:
     """Return a query that Spark reads as it was written."""
@@ -106,14 +136,29 @@ class Rewriting:
         """Write further text for what was replaced last."""
         self._append(text, self._replaced.start, self._replaced.end, copied=False)
 
+    def copy(self, start: int, end: int) -> None:
+        """Write what stands in the query from one place to another; what follows is not implied."""
+        self._read = self.query.end
+        self._copy(start, end)
+
+    def put(self, text: str, start: int, end: int) -> None:
+        """Write text for a stretch of the query; what follows is not implied."""
+        self._read = self.query.end
+        self._append(text, start, end, copied=False)
+
     def done(self) -> Rewritten:
         """Copy the rest, and return the whole."""
         if not self._texts:
             return unchanged(self.query)
         self._copy(self._read, self.query.end)
+        if all(piece.copied for piece in self._pieces) and self._is_whole():
+            return unchanged(self.query)
         text = "".join(self._texts)
         span = Span(text, 0, len(text), self.query.file)
         return Rewritten(self.query, span, tuple(self._pieces))
+
+    def _is_whole(self) -> bool:
+        return "".join(self._texts) == self.query.source
 
     def _copy(self, start: int, end: int) -> None:
         self._append(self.query.text[start:end], start, end, copied=True)

@@ -132,7 +132,7 @@ class _Clause:
         """Return the versioned table of this name."""
         name = ".".join(identifier_value(t) for t in self.name if t.text != ".").lower()
         span = self.cursor.span(self.name[0], self.name[-1])
-        if name in _common_tables(self.cursor.tokens):
+        if name in common_tables(self.cursor.tokens):
             raise HeadraceError(
                 Code.INVALID,
                 f'common table expression "{name}" has no versions',
@@ -199,7 +199,7 @@ class _Clause:
 _BEFORE_NAME = frozenset({"FROM", "JOIN"})
 
 
-def _common_tables(tokens: Sequence[Token]) -> set[str]:
+def common_tables(tokens: Sequence[Token]) -> set[str]:
     """Return the names that ``name [(columns)] AS (`` gives to queries, in lower case."""
     found = set()
     for i, (here, following) in enumerate(pairwise(tokens)):

@@ -1,0 +1,142 @@
+"""The SELECTs of one level of brackets, and where their clauses are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.sql.dialect.tree import Group, Node, is_group, is_query
+from headrace.sql.lexer import Kind, Token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_SETS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
+_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
+_ALONE = frozenset({"WHERE", "HAVING", "QUALIFY"})
+_COUNTED = frozenset({"LIMIT", "OFFSET", "FETCH"})
+KSQL_WINDOWS = frozenset({"TUMBLING", "HOPPING", "SESSION"})
+_JOINING = frozenset({"ON", "USING", "JOIN", "LATERAL", "TABLESAMPLE", "PIVOT", "UNPIVOT", "FOR"})
+_KINDS_OF_JOIN = frozenset(
+    {"INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "OUTER", "SEMI", "ANTI"}
+)
+NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One SELECT: the nodes ``[start, end)`` of a level, and its clauses by their first word.
+
+    A clause is ``[first, last)``, from the node after its own words to the next clause.
+    """
+
+    nodes: Sequence[Node]
+    start: int
+    end: int
+    clauses: dict[str, tuple[int, int]]
+
+    def clause(self, word: str) -> Sequence[Node]:
+        """Return the nodes of a clause; none where there is no such clause."""
+        first, last = self.clauses.get(word, (0, 0))
+        return self.nodes[first:last]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A relation that FROM names, with its alias; ``[start, end)`` are the nodes of the name."""
+
+    start: int
+    end: int
+    name: str
+    alias: Token | None
+
+    @property
+    def qualifier(self) -> str:
+        """What its columns may be qualified with."""
+        return self.alias.text if self.alias else f"`{self.name.rpartition('.')[2]}`"
+
+
+def blocks_of(nodes: Sequence[Node]) -> list[Block]:
+    """Return the SELECTs of a level, in order."""
+    starts = [i for i, node in enumerate(nodes) if node.word == "SELECT"]
+    found = []
+    for which, start in enumerate(starts):
+        limit = starts[which + 1] if which + 1 < len(starts) else len(nodes)
+        end = next((i for i in range(start, limit) if _is_set(nodes, i)), limit)
+        found.append(Block(nodes, start, end, _clauses(nodes, start, end)))
+    return found
+
+
+def _is_set(nodes: Sequence[Node], at: int) -> bool:
+    """Say whether a set operation stands here, and not the EXCEPT of ``* EXCEPT (column)``."""
+    if nodes[at].word not in _SETS or at + 1 >= len(nodes):
+        return False
+    following = nodes[at + 1]
+    if isinstance(following, Group):
+        return is_query(following.inside)
+    return following.word in {"SELECT", "ALL", "DISTINCT", "VALUES", "TABLE", "FROM", "WITH"}
+
+
+def _clauses(nodes: Sequence[Node], start: int, end: int) -> dict[str, tuple[int, int]]:
+    begun = [("SELECT", start, start + 1)]
+    for i in range(start + 1, end):
+        width = _opens(nodes, i, end)
+        if width:
+            begun.append((nodes[i].word, i, i + width))
+    limits = [first for _, first, _ in begun[1:]] + [end]
+    found: dict[str, tuple[int, int]] = {}
+    for (word, _, first), last in zip(begun, limits, strict=True):
+        found.setdefault(word, (first, last))
+    return found
+
+
+def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
+    """Return of how many words the clause is that opens here; 0 where none does."""
+    word, before = nodes[at].word, nodes[at - 1]
+    following = nodes[at + 1] if at + 1 < end else None
+    if not word or before.text in {".", "::"} or before.word == "AS" or following is None:
+        return 0
+    if word == "FROM":
+        return 0 if before.word == "DISTINCT" else 1
+    if word in _BY:
+        return 2 if following.word == "BY" else 0
+    if word in _ALONE:
+        return 0 if following.text in {".", ","} else 1
+    if word == "WINDOW":
+        named = at + 2 < end and nodes[at + 2].word == "AS"
+        tumbling = following.word in KSQL_WINDOWS and at + 2 < end and is_group(nodes[at + 2])
+        return int(named or tumbling)
+    if word in _COUNTED:
+        return int(isinstance(following, Token) and following.kind is Kind.NUMBER)
+    return 0
+
+
+def relations_of(block: Block) -> Iterator[Named]:
+    """Yield the relations that FROM of a block names, without those in subqueries."""
+    first, last = block.clauses.get("FROM", (0, 0))
+    nodes = block.nodes
+    at = first
+    while at < last:
+        introduced = at == first or nodes[at - 1].text == "," or nodes[at - 1].word == "JOIN"
+        node = nodes[at]
+        if not introduced or not isinstance(node, Token) or node.kind not in NAMES:
+            at += 1
+            continue
+        end = at + 1
+        while end + 1 < last and nodes[end].text == ".":
+            end += 2
+        if end < last and is_group(nodes[end]):
+            at = end + 1  # a function
+            continue
+        name = ".".join(n.text.strip("`").lower() for n in nodes[at:end:2])
+        yield Named(at, end, name, _alias(nodes, end, last))
+        at = end
+
+
+def _alias(nodes: Sequence[Node], at: int, last: int) -> Token | None:
+    if at < last and nodes[at].word == "AS":
+        at += 1
+    elif at < last and nodes[at].word in _JOINING | _KINDS_OF_JOIN:
+        return None
+    node = nodes[at] if at < last else None
+    return node if isinstance(node, Token) and node.kind in NAMES else None

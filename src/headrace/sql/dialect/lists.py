@@ -1,0 +1,135 @@
+"""Lists and texts: aggregates with ORDER BY inside, series, SPLIT, casts of every dialect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.sql.dialect.operators import cast
+from headrace.sql.dialect.tree import Found, Node, split_at
+
+if TYPE_CHECKING:
+    from headrace.sql.dialect.sites import Form, Site
+
+
+_METACHARACTERS = frozenset(".|*+?^$()[]{}\\")
+
+
+def _listed(site: Site) -> Found | None:
+    """``STRING_AGG(x, ', ' ORDER BY y)``: Spark writes the order after the call."""
+    inside = site.group.inside
+    at = _order_by(inside)
+    if at is None:
+        return None
+    arguments = split_at(inside[:at])
+    given = ", ".join(f"{{{i}}}" for i in range(len(arguments)))
+    order = f"{{{len(arguments)}}}"
+    return site.written(
+        f"listagg({given}) WITHIN GROUP (ORDER BY {order})", [*arguments, inside[at + 2 :]]
+    )
+
+
+def _gathered(site: Site) -> Found | None:
+    """``ARRAY_AGG(x ORDER BY y)``: the values in an order, those that are NULL too."""
+    inside = site.group.inside
+    at = _order_by(inside)
+    if at is None:
+        return None
+    value, orders = inside[:at], split_at(inside[at + 2 :])
+    if not value or value[0].word == "DISTINCT":
+        raise site.refused(
+            f"{site.name}(DISTINCT ... ORDER BY ...) is not supported",
+            "Use sort_array(collect_set(x)).",
+        )
+    keys, descending = [], set()
+    for order in orders:
+        words = [node.word for node in order]
+        down = "DESC" in words
+        descending.add(down)
+        if "NULLS" in words or "LIMIT" in words:
+            raise site.refused(
+                f"{words[-2] if 'NULLS' in words else 'LIMIT'} in {site.name} is not supported",
+                "NULLs come first in ascending and last in descending order; slice(...) limits.",
+            )
+        keys.append(tuple(node for node in order if node.word not in {"ASC", "DESC"}))
+    if len(descending) > 1:
+        raise site.refused(
+            f"{site.name} in ascending and descending order at once is not supported",
+            "Negate the numbers of one order.",
+        )
+    ascending = "false" if descending == {True} else "true"
+    fields = ", ".join(f"{{{i + 1}}} AS o{i}" for i in range(len(keys)))
+    gathered = f"collect_list(struct({fields}, {{0}} AS v)){{filter}}"
+    return site.written(
+        f"transform(sort_array({gathered}, {ascending}), __e -> __e.v)", [value, *keys]
+    )
+
+
+def _order_by(nodes: tuple[Node, ...]) -> int | None:
+    for i in range(1, len(nodes) - 2):
+        if nodes[i].word == "ORDER" and nodes[i + 1].word == "BY":
+            return i
+    return None
+
+
+def _split(site: Site) -> Found | None:
+    """``SPLIT(x, '.')``: Spark takes a regular expression, where other dialects take a text."""
+    delimiter = site.literal(1)
+    if len(site.arguments) != 2 or delimiter is None or delimiter not in _METACHARACTERS:  # noqa: PLR2004
+        return None
+    raise site.refused(
+        f"SPLIT at '{delimiter}' is not supported",
+        f"Write SPLIT(x, '[{delimiter}]') for the character itself."
+        if delimiter not in "[]\\^"
+        else "Write the character as \\\\ and itself, as in a regular expression.",
+        "In Spark, this is a regular expression; in other dialects, a text.",
+    )
+
+
+def _series(site: Site) -> Found | None:
+    """``GENERATE_SERIES`` as a value, which is an array in ksqlDB."""
+    if len(site.arguments) not in {2, 3}:
+        return None
+    before = site.nodes[site.at - 1] if site.at else None
+    if before is not None and before.word == "SELECT":
+        raise site.refused(
+            "GENERATE_SERIES in SELECT is not supported",
+            "Use FROM generate_series(1, 10) AS g(n) for rows, sequence(1, 10) for an array.",
+            "It makes rows in PostgreSQL, and an array in ksqlDB.",
+        )
+    return site.written("sequence({*})")
+
+
+def _replaced(site: Site) -> Found | None:
+    """``REGEXP_REPLACE(x, pattern, text, 'g')`` of PostgreSQL."""
+    if len(site.arguments) != 4 or site.literal(3) is None:  # noqa: PLR2004
+        return None
+    if site.literal(3) != "g":
+        raise site.refused(
+            "REGEXP_REPLACE with these flags is not supported", "Write (?i) into the pattern."
+        )
+    return site.written("regexp_replace({0}, {1}, {2})", site.arguments[:3])
+
+
+def _array_length(site: Site) -> Found | None:
+    """``ARRAY_LENGTH(x, 1)`` of PostgreSQL, which is NULL for an empty array."""
+    if len(site.arguments) != 2:  # noqa: PLR2004
+        return None
+    (node, *rest) = site.arguments[1] or (None,)
+    if rest or node is None or node.text != "1":
+        raise site.refused("ARRAY_LENGTH of an inner dimension is not supported", "Use size(x[0]).")
+    return site.written("nullif(array_size({0}), 0)", site.arguments[:1])
+
+
+LISTS: dict[str, Form] = {
+    "CAST": cast,
+    "TRY_CAST": cast,
+    "SAFE_CAST": cast,
+    "STRING_AGG": _listed,
+    "LISTAGG": _listed,
+    "ARRAY_AGG": _gathered,
+    "SPLIT": _split,
+    "GENERATE_SERIES": _series,
+    "REGEXP_REPLACE": _replaced,
+    "ARRAY_LENGTH": _array_length,
+}
+"""The functions of this page, by name."""

@@ -1,0 +1,99 @@
+"""Functions of other dialects that are refused, and those whose name means two things: data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCall:
+    """A function that is refused wherever it is called: why, and what to use instead."""
+
+    dialects: str
+    reason: str
+    hint: str
+
+
+_PROCESSING = "It is the time of processing, so the same rows would give another answer each time."
+_EVENT = "Use a time in the data; compare it with now() in WHERE."
+_RANDOM = "Its value differs at every evaluation."
+_JSON_HINT = "Use get_json_object(x, '$.path'), or parse_json(x):path."
+_JSON_REASON = "Objects and arrays give NULL there, and their text in Spark's functions."
+
+REFUSED_CALLS: dict[str, RefusedCall] = {
+    "PROCTIME": RefusedCall("Flink", _PROCESSING, _EVENT),
+    "CURRENT_ROW_TIMESTAMP": RefusedCall("Flink", _PROCESSING, _EVENT),
+    "CURRENT_WATERMARK": RefusedCall(
+        "Flink", "Late rows are not dropped, so nothing depends on a watermark.", _EVENT
+    ),
+    "COLLECT": RefusedCall(
+        "Flink", "Spark has no multisets.", "Use sort_array(collect_list(x)), or count by value."
+    ),
+    "JSON_VALUE": RefusedCall("Flink, BigQuery", _JSON_REASON, _JSON_HINT),
+    "JSON_QUERY": RefusedCall("Flink, BigQuery", _JSON_REASON, _JSON_HINT),
+    "JSON_EXTRACT_SCALAR": RefusedCall("BigQuery", _JSON_REASON, _JSON_HINT),
+    "AGE": RefusedCall(
+        "PostgreSQL",
+        "Its result has months and days at once, which Spark's intervals have not.",
+        "Use timestampdiff(unit, start, end), or end - start.",
+    ),
+    "GEN_RANDOM_UUID": RefusedCall("PostgreSQL", _RANDOM, "Compute it before inserting."),
+    "GENERATE_UUID": RefusedCall("BigQuery", _RANDOM, "Compute it before inserting."),
+    "UUID_STRING": RefusedCall("Snowflake", _RANDOM, "Compute it before inserting."),
+    "FLATTEN": RefusedCall(
+        "Snowflake", "It makes rows of six columns.", "Use LATERAL VIEW explode(array) t AS value."
+    ),
+    "IEEE_DIVIDE": RefusedCall(
+        "BigQuery",
+        "It gives infinity and NaN where a divisor is 0.",
+        "Use try_divide(a, b), which gives NULL.",
+    ),
+}
+"""Functions by name; those that Spark itself has and we refuse are in the fence of the planner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is written alike in Spark and elsewhere, where Spark's meaning stands."""
+
+    written: str
+    here: str
+    elsewhere: str
+
+
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference("5 / 2", "2.5, as in BigQuery and Snowflake", "2 in PostgreSQL and Flink: use DIV"),
+    Difference("ORDER BY x", "NULLs first, last with DESC", "the other way round in PostgreSQL"),
+    Difference('"x"', "a text, as in BigQuery", "a column in PostgreSQL and Snowflake: use `x`"),
+    Difference("concat(a, b)", "NULL if one is", "PostgreSQL and ksqlDB pass over NULLs"),
+    Difference(
+        "greatest(a, b)", "NULLs are passed over", "NULL if one is, in BigQuery and Snowflake"
+    ),
+    Difference("log(x)", "the natural logarithm", "to base 10 in PostgreSQL"),
+    Difference("a[1]", "the second element", "the first in PostgreSQL, Flink and ksqlDB"),
+    Difference("array_agg(x)", "without NULLs", "with them in PostgreSQL; with ORDER BY, here too"),
+    Difference("regexp_replace(x, p, r)", "all matches", "the first one in PostgreSQL"),
+    Difference(
+        "regexp_extract(x, p)", "group 1, '' without a match", "NULL without a match in BigQuery"
+    ),
+    Difference(
+        "regexp_like(x, p)", "true if a part matches", "only if the whole does, in Snowflake"
+    ),
+    Difference("from_unixtime(x)", "a text, of seconds", "a timestamp, of milliseconds, in ksqlDB"),
+    Difference("unix_timestamp(x)", "seconds", "milliseconds in ksqlDB"),
+    Difference("substr(x, 0)", "begins at the first character", "before it in PostgreSQL"),
+    Difference("timestampdiff(u, a, b)", "whole units that passed", "boundaries in Snowflake"),
+    Difference("EXTRACT(WEEK FROM x)", "ISO weeks", "weeks from Sunday in BigQuery"),
+    Difference(
+        "CAST(x AS TIMESTAMP(3))", "keeps microseconds", "rounds to milliseconds in PostgreSQL"
+    ),
+    Difference(
+        "CAST(x AS DECIMAL)", "DECIMAL(38,9): cents are kept", "DECIMAL(10,0) in Flink and Spark"
+    ),
+    Difference(
+        "first_value(x), last_value(x)",
+        "by the values of all columns",
+        "by arrival in Flink: use LATEST_BY_OFFSET",
+    ),
+)
+"""What a reader of another dialect may expect otherwise."""

@@ -1,0 +1,163 @@
+"""What a stream knows of a row beside its columns: its place in the log, and its event time.
+
+``LATEST_BY_OFFSET(x)`` and ``EARLIEST_BY_OFFSET(x)`` of ksqlDB look at the rows of a group in the
+order in which they came, ``ROWOFFSET`` is a row's place. A SELECT that uses them reads the one
+stream of its FROM under another name, where the place is one more column; ``*`` does not show it.
+Rows of tables and views have no place: they are replaced and taken back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Stream
+from headrace.sql.cursor import RESERVED_PREFIX
+from headrace.sql.dialect.blocks import relations_of
+from headrace.sql.dialect.tree import Found, Group, Node, is_group, is_query
+from headrace.sql.dialect.writer import Edits
+from headrace.sql.keywords import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Sequence
+
+    from headrace.errors import HeadraceError
+    from headrace.sql.dialect.blocks import Block, Named
+    from headrace.sql.dialect.sites import Form, Site
+    from headrace.sql.dialect.writer import Scope, Writer
+    from headrace.types import RelationId
+
+OFFSET = f"{RESERVED_PREFIX}offset"
+"""The column of a row's place in its stream's log, counted from 0."""
+
+_BY_OFFSET = frozenset({"LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET"})
+_BY_TIME = frozenset({"LATEST_BY_EVENT_TIME", "EARLIEST_BY_EVENT_TIME"})
+_ARRIVAL = "Use LATEST_BY_EVENT_TIME(x, time), by a time in the data."
+
+
+def log_of(relation: RelationId) -> str:
+    """Return the name under which a stream has the places of its rows too."""
+    return f"{RESERVED_PREFIX}log_{relation}"
+
+
+def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
+    """Read the place of each row from the stream's log, where a SELECT uses it."""
+    named = list(relations_of(block))
+    streams = [n for n in named if isinstance(writer.relation(n.name), Stream)]
+    columns = {c.lower() for n in streams for c in writer.relations[n.name].schema.names}
+    if len(streams) == 1:
+        scope = _with_time(writer, streams[0], scope, columns)
+    uses = _uses(block.nodes[block.start : block.end])
+    used = next((use for use in uses if use.word.lower() not in columns), None)
+    if used is None or (used.word == "ROWOFFSET" and not streams):
+        return Edits(scope)
+    if len(streams) != 1:
+        raise _no_stream(writer, used, len(streams))
+    (found,) = streams
+    relation = writer.relations[found.name]
+    first, last = block.nodes[found.start], block.nodes[found.end - 1]
+    alias = "" if found.alias else f" AS {found.qualifier}"
+    text = writer.put(f"{log_of(relation.id)}{alias}", first, last)
+    replaced = {found.start: Found(found.end, [text]), **_stars(writer, block, found)}
+    place = f"{found.qualifier}.{OFFSET}"
+    names = {**scope.names, "ROWOFFSET": place}
+    return Edits(replace(scope, offset=place, names=names), replaced)
+
+
+def _with_time(writer: Writer, found: Named, scope: Scope, columns: Container[str]) -> Scope:
+    """Return the scope with the event time that a stream declares, if it is one."""
+    stream = writer.relations[found.name]
+    declared = stream.event_time if isinstance(stream, Stream) else None
+    type_ = next((c.sql for c in stream.schema.columns if c.name == declared), "")
+    if declared is None or type_ not in {"timestamp", "timestamp_ntz", "date", "bigint"}:
+        return scope
+    time = f"{found.qualifier}.{quote(declared)}"
+    millis = time if type_ == "bigint" else f"unix_millis({time})"
+    names = scope.names if "rowtime" in columns else {**scope.names, "ROWTIME": millis}
+    return replace(
+        scope, time=f"timestamp_millis({time})" if type_ == "bigint" else time, names=names
+    )
+
+
+def _uses(nodes: Sequence[Node]) -> Iterator[Node]:
+    """Yield what asks for a row's place, without what subqueries ask."""
+    for at, node in enumerate(nodes):
+        if isinstance(node, Group):
+            if not is_query(node.inside):
+                yield from _uses(node.inside)
+        elif _is_use(nodes, at):
+            yield node
+
+
+def _is_use(nodes: Sequence[Node], at: int) -> bool:
+    word, before = nodes[at].word, nodes[at - 1] if at else None
+    if word in _BY_OFFSET:
+        return at + 1 < len(nodes) and is_group(nodes[at + 1])
+    return word == "ROWOFFSET" and (before is None or before.text.upper() not in {".", "AS"})
+
+
+def _no_stream(writer: Writer, used: Node, count: int) -> HeadraceError:
+    return writer.refused(
+        f"{used.word} over {'several streams' if count else 'what is no stream'} is not supported",
+        _ARRIVAL,
+        used,
+        detail="Only the rows of one stream have an order in which they came: those of tables and "
+        "views are replaced and taken back.",
+    )
+
+
+def _stars(writer: Writer, block: Block, found: Named) -> dict[int, Found]:
+    """Have ``*`` not show the place."""
+    first, last = block.clauses["SELECT"]
+    replaced = {}
+    for at in range(first, last):
+        node, before = block.nodes[at], block.nodes[at - 1]
+        begins = before.text in {",", "."} or before.word in {"SELECT", "DISTINCT", "ALL"}
+        if node.text != "*" or not begins:
+            continue
+        if before.text == "." and block.nodes[at - 2].text.strip("`").lower() != (
+            found.qualifier.strip("`").lower()
+        ):
+            continue
+        following = block.nodes[at + 1] if at + 1 < block.end else None
+        if following is not None and following.word in {"EXCEPT", "EXCLUDE"}:
+            raise writer.refused(
+                "* EXCEPT beside the order of arrival is not supported", "List the columns.", node
+            )
+        replaced[at] = Found(at + 1, [writer.put(f"* EXCEPT ({OFFSET})", node, node)])
+    return replaced
+
+
+def _by_order(site: Site) -> Found | None:
+    """``LATEST_BY_OFFSET(x [, n] [, ignore_nulls])``, ``LATEST_BY_EVENT_TIME(x [, time])``."""
+    arguments = list(site.arguments)
+    nulls = ""
+    if len(arguments) > 1 and site.name in _BY_OFFSET and site.bare(len(arguments) - 1) in _TRUTH:
+        nulls = site.bare(len(arguments) - 1)
+        arguments.pop()
+    order = site.scope.offset if site.name in _BY_OFFSET else site.scope.time
+    given = "{1}" if site.name in _BY_TIME and len(arguments) == 2 else order  # noqa: PLR2004
+    count = arguments[1] if site.name in _BY_OFFSET and len(arguments) == 2 else None  # noqa: PLR2004
+    if not arguments or len(arguments) > 2 or not all(arguments):  # noqa: PLR2004
+        raise site.refused(f"{site.name} takes a value here, and maybe how many", "Write it so.")
+    if given is None:
+        raise site.refused(
+            f"{site.name} of rows without an event time is not supported",
+            "Give the time too: LATEST_BY_EVENT_TIME(x, time).",
+        )
+    conditions = [] if nulls == "FALSE" else ["({0}) IS NOT NULL"]
+    conditions += ["({1}) IS NOT NULL"] if given == "{1}" else []
+    where = f" FILTER (WHERE {' AND '.join(conditions)}{{filter}})" if conditions else "{filter}"
+    row = f"struct({given} AS o, {{0}} AS v)"
+    latest = site.name.startswith("LATEST")
+    if count is None:
+        return site.written(f"({'max' if latest else 'min'}({row}){where}).v", arguments)
+    rows = f"sort_array(collect_list({row}){where}, {'false' if latest else 'true'})"
+    some = f"slice({rows}, 1, {{1}})"
+    kept = f"reverse({some})" if latest else some
+    return site.written(f"transform({kept}, __e -> __e.v)", arguments)
+
+
+_TRUTH = frozenset({"TRUE", "FALSE"})
+BY_ORDER: dict[str, Form] = dict.fromkeys([*_BY_OFFSET, *_BY_TIME], _by_order)
+"""The functions of this page, by name."""

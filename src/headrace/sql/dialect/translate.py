@@ -1,0 +1,132 @@
+"""A query of four dialects, as Spark reads it.
+
+The text is taken apart into tokens and brackets, never parsed: what is known here is written in
+Spark's words, and all else is Spark's to read. Every place of the new text leads back to the old.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace.sql.cursor import Cursor
+from headrace.sql.dialect.calls import CALLS, Call
+from headrace.sql.dialect.formats import FORMATS
+from headrace.sql.dialect.lists import LISTS
+from headrace.sql.dialect.operators import (
+    array_literal,
+    arrow,
+    element,
+    matching,
+    quoted,
+    typed,
+)
+from headrace.sql.dialect.refused import REFUSED_CALLS
+from headrace.sql.dialect.selects import distinct_on, excluded
+from headrace.sql.dialect.sites import Form, site_at
+from headrace.sql.dialect.sources import array_sources
+from headrace.sql.dialect.streams import BY_ORDER, stream_columns
+from headrace.sql.dialect.table_windows import table_windows
+from headrace.sql.dialect.times import TIMES
+from headrace.sql.dialect.tree import Found, tree_of
+from headrace.sql.dialect.windows import (
+    KINDS,
+    group_window,
+    ksql_window,
+    window_column,
+    window_name,
+)
+from headrace.sql.dialect.writer import Scope, Writer
+from headrace.sql.lexer import Source
+from headrace.sql.rewritten import Rewritten, unchanged
+from headrace.sql.system_time import common_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.catalog import Relation
+    from headrace.errors import Span
+    from headrace.sql.dialect.tree import Node
+
+FORMS: dict[str, Form] = {**TIMES, **FORMATS, **LISTS, **BY_ORDER}
+"""The functions that need more than a template."""
+
+_TEMPLATES: dict[tuple[str, int | None], Call] = {}
+for _each in CALLS:
+    _TEMPLATES[_each.name, None if "{*}" in _each.template else _each.arguments] = _each
+_NAMED = frozenset(name for name, _ in _TEMPLATES)
+
+TRANSLATED = frozenset({*FORMS, *_NAMED, *REFUSED_CALLS, *KINDS, "UNNEST"})
+"""The names of functions that a query cannot mean otherwise, in upper case."""
+
+_WORDS = sorted(
+    {
+        *FORMS,
+        *_NAMED,
+        *REFUSED_CALLS,
+        *KINDS,
+        "ARRAY",
+        "MAP",
+        "STRUCT",
+        "UNNEST",
+        "EXCLUDE",
+        "DISTINCT",
+    }
+)
+_TRIGGER = re.compile(
+    rf"\b(?:{'|'.join(_WORDS)}|(?:TUMBLE|HOP|SESSION|CUMULATE)_\w+|WINDOW\w*|ROW\w+)\b"
+    r"|::|[-=]>|~|\[|[\u2018\u2019\u201c\u201d]",
+    re.IGNORECASE,
+)
+"""What a query has that has anything to translate; most have nothing."""
+
+
+def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
+    """Return the query in Spark's words; ``relations`` are known by their dotted names.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, where a form of
+            another dialect is malformed, or has no equal in Spark.
+    """
+    if not _TRIGGER.search(query.text, query.start, query.end):
+        return unchanged(query)
+    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    nodes = tree_of(cursor.tokens[:-1], query)
+    if nodes is None:
+        return unchanged(query)
+    named = common_tables(cursor.tokens)
+    return Writer(query, relations, RULES, BLOCK_RULES, named).whole(nodes)
+
+
+def _called(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """Write a call of a function of another dialect."""
+    word = nodes[at].word
+    if word not in FORMS and word not in _NAMED and word not in REFUSED_CALLS:
+        return None
+    site = site_at(writer, nodes, at, scope)
+    if site is None:
+        return None
+    if word in REFUSED_CALLS:
+        why = REFUSED_CALLS[word]
+        raise site.refused(f"{word} is not supported", why.hint, why.reason)
+    form = FORMS.get(word)
+    found = form(site) if form is not None else None
+    if found is not None:
+        return found
+    call = _TEMPLATES.get((word, len(site.arguments))) or _TEMPLATES.get((word, None))
+    return site.written(call.template) if call is not None else None
+
+
+RULES = (
+    window_column,
+    window_name,
+    _called,
+    typed,
+    arrow,
+    matching,
+    element,
+    array_literal,
+    excluded,
+    quoted,
+)
+BLOCK_RULES = (stream_columns, ksql_window, group_window, table_windows, array_sources, distinct_on)

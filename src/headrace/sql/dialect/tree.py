@@ -1,0 +1,143 @@
+"""The tokens of a query as a tree of brackets, and the parts that its new text is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from headrace.errors import Code, HeadraceError, Span
+from headrace.sql.lexer import Kind, Token
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_DEEPEST = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A bracket, what is inside, and its partner."""
+
+    opening: Token
+    inside: tuple[Node, ...]
+    closing: Token
+
+    word = ""
+    """No word: as of any token that is none."""
+
+    @property
+    def text(self) -> str:
+        """The bracket that opens."""
+        return self.opening.text
+
+    @property
+    def start(self) -> int:
+        """Where the bracket opens."""
+        return self.opening.start
+
+    @property
+    def end(self) -> int:
+        """Where its partner ends."""
+        return self.closing.end
+
+
+Node: TypeAlias = Token | Group
+
+
+class Part(NamedTuple):
+    """A part of the new text: ``text`` for the stretch ``[start, end)``, or a copy of it."""
+
+    text: str | None
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What some nodes are replaced by.
+
+    The nodes are ``[first, end)`` of a level. Where ``first`` lies before the node that was looked
+    at, ``build`` gets what was written for the nodes before that.
+    """
+
+    end: int
+    parts: list[Part]
+    first: int | None = None
+    wrapped: tuple[str, str] = ("", "")
+
+
+def tree_of(tokens: Sequence[Token], query: Span) -> tuple[Node, ...] | None:
+    """Return the nodes of a query; None where a bracket has no partner.
+
+    Raises:
+        HeadraceError: ``unsupported`` where brackets are nested very deeply.
+    """
+    opened: list[tuple[Token, list[Node]]] = []
+    nodes: list[Node] = []
+    for token in tokens:
+        if token.kind is not Kind.SYMBOL or token.text not in "()[]{}":
+            nodes.append(token)
+        elif token.text in _CLOSING:
+            opened.append((token, nodes))
+            nodes = []
+            if len(opened) > _DEEPEST:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    "the query is nested too deeply",
+                    hint=f"Brackets may be nested {_DEEPEST} deep.",
+                    span=Span(query.text, token.start, token.end, query.file),
+                )
+        else:
+            if not opened or _CLOSING[opened[-1][0].text] != token.text:
+                return None
+            opening, outer = opened.pop()
+            outer.append(Group(opening, tuple(nodes), token))
+            nodes = outer
+    return None if opened else tuple(nodes)
+
+
+def is_group(node: Node | None, bracket: str = "(") -> bool:
+    """Say whether a node is a pair of these brackets."""
+    return isinstance(node, Group) and node.opening.text == bracket
+
+
+def split_at(nodes: Sequence[Node], symbol: str = ",") -> list[tuple[Node, ...]]:
+    """Return what stands between the commas; nothing where there are no nodes."""
+    if not nodes:
+        return []
+    found: list[list[Node]] = [[]]
+    for node in nodes:
+        if isinstance(node, Token) and node.kind is Kind.SYMBOL and node.text == symbol:
+            found.append([])
+        else:
+            found[-1].append(node)
+    return [tuple(each) for each in found]
+
+
+def is_query(nodes: Sequence[Node]) -> bool:
+    """Say whether nodes are a query, maybe in brackets of its own."""
+    if not nodes:
+        return False
+    first = nodes[0]
+    if isinstance(first, Group):
+        return first.text == "(" and is_query(first.inside)
+    return first.word in {"SELECT", "WITH", "VALUES"} or (first.word in {"FROM", "TABLE"})
+
+
+def same(left: Sequence[Node], right: Sequence[Node]) -> bool:
+    """Say whether two expressions are written with the same tokens, but for case."""
+    return folded(left) == folded(right)
+
+
+def folded(nodes: Sequence[Node]) -> list[str]:
+    """Return the tokens of an expression so that they compare without regard to case."""
+    found: list[str] = []
+    for node in nodes:
+        if isinstance(node, Group):
+            found += [node.opening.text, *folded(node.inside), node.closing.text]
+        elif node.kind is Kind.BACKQUOTED:
+            found.append(node.text[1:-1].lower())
+        else:
+            found.append(node.word.lower() or node.text)
+    return found

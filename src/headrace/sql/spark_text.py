@@ -1,0 +1,26 @@
+"""A query as Spark reads it: other dialects' forms and versions of tables in Spark's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.sql.dialect import translated
+from headrace.sql.system_time import with_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalog import Relation
+    from headrace.errors import Span
+    from headrace.sql.rewritten import Rewritten
+
+
+def spark_text(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
+    """Return the query as Spark reads it; ``relations`` are known by their dotted names.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported``, at the place in the query as written.
+    """
+    first = translated(query, relations)
+    with first.blaming_query():
+        return with_versions(first.span, relations).after(first)

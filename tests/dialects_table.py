@@ -1,0 +1,189 @@
+"""What is read of other dialects, as a page: ``python tests/dialects_table.py``.
+
+The page is made from the tables in ``headrace.sql.dialect``; each reading is what the code makes of
+the example beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql.types import StructType
+
+from headrace.catalog import Declaration, Stream
+from headrace.errors import Span
+from headrace.sql import spark_text
+from headrace.sql.dialect import CALLS, DIFFERENCES, REFUSED_CALLS
+from headrace.types import RelationId, Schema
+
+PAGE = Path(__file__).parents[1] / "docs/sql/dialects.md"
+
+_COLUMNS = StructType().add("k", "string").add("v", "integer").add("ts", "timestamp")
+RELATIONS = {"s": Stream(RelationId(1), "s", Schema.of_spark(_COLUMNS), Declaration(watermark=("ts", "ts")))}
+"""A stream that declares its event time."""
+
+FORMS = (
+    (
+        "Flink",
+        "SELECT TUMBLE_END(ts, INTERVAL '1' HOUR) FROM s GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)",
+    ),
+    (
+        "Flink",
+        "SELECT HOP_START(ts, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE) FROM s GROUP BY HOP(ts, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)",
+    ),
+    ("Flink", "SELECT k FROM s GROUP BY k, SESSION(ts, INTERVAL '5' MINUTE)"),
+    ("Flink", "SELECT * FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '1' HOUR))"),
+    (
+        "Materialize, RisingWave",
+        "SELECT * FROM HOP(s, ts, INTERVAL '1 minute', INTERVAL '5 minutes')",
+    ),
+    ("Flink", "FLOOR(ts TO HOUR)"),
+    ("Flink", "CEIL(ts TO HOUR)"),
+    ("Flink", "CEILING(ts TO DAY)"),
+    ("Flink", "TO_TIMESTAMP_LTZ(ms, 3)"),
+    ("Flink", "TIMESTAMPDIFF(HOURS, a, b)"),
+    ("ksqlDB", "TIMESTAMPADD(DAYS, 1, ts)"),
+    ("ksqlDB", "s->field->inner"),
+    ("ksqlDB", "TRANSFORM(a, x => x + 1)"),
+    ("ksqlDB", "ARRAY_MAX(GENERATE_SERIES(1, n))"),
+    ("ksqlDB", "FORMAT_TIMESTAMP(ts, 'yyyy-MM-dd')"),
+    ("ksqlDB", "PARSE_TIMESTAMP(s, 'yyyy-MM-dd')"),
+    ("PostgreSQL", "x::numeric"),
+    ("PostgreSQL", "x::jsonb -> 'a' ->> 'b'"),
+    ("PostgreSQL", "s ~* '^a'"),
+    ("PostgreSQL", "s !~ '^a'"),
+    ("PostgreSQL", "EXTRACT(EPOCH FROM ts)"),
+    ("PostgreSQL", "DATE_PART('isodow', ts)"),
+    ("PostgreSQL", "DATE_TRUNC('hours', ts)"),
+    ("PostgreSQL", "TO_CHAR(ts, 'YYYY-MM-DD HH24:MI:SS')"),
+    ("PostgreSQL", "TO_DATE(s, 'YYYY-MM-DD')"),
+    ("PostgreSQL", "STRING_AGG(s, ', ' ORDER BY k DESC)"),
+    ("PostgreSQL", "ARRAY_AGG(s ORDER BY k)"),
+    ("PostgreSQL", "ARRAY_LENGTH(a, 1)"),
+    ("PostgreSQL", "REGEXP_REPLACE(s, 'a', 'b', 'g')"),
+    ("PostgreSQL", "SELECT DISTINCT ON (k) k, v FROM t ORDER BY k, v DESC"),
+    ("PostgreSQL", "SELECT n FROM generate_series(1, 9) AS g(n)"),
+    ("PostgreSQL, Flink", "SELECT k, x FROM t CROSS JOIN UNNEST(a) AS u(x)"),
+    ("PostgreSQL, Flink", "ARRAY[1, 2]"),
+    ("Flink", "MAP['a', 1]"),
+    ("BigQuery", "SAFE_CAST(x AS INT64)"),
+    ("BigQuery", "[1, 2][OFFSET(0)]"),
+    ("BigQuery", "a[SAFE_ORDINAL(1)]"),
+    ("BigQuery", "STRUCT<a INT64, b STRING>(1, 'x')"),
+    ("BigQuery", "DATE_TRUNC(day, MONTH)"),
+    ("BigQuery", "TIMESTAMP_TRUNC(ts, WEEK)"),
+    ("BigQuery", "DATE_DIFF(b, a, DAY)"),
+    ("BigQuery", "TIMESTAMP_DIFF(b, a, HOUR)"),
+    ("BigQuery", "DATE_ADD(day, INTERVAL 1 DAY)"),
+    ("BigQuery", "TIMESTAMP_SUB(ts, INTERVAL 1 HOUR)"),
+    ("BigQuery", "FORMAT_TIMESTAMP('%Y-%m-%d', ts)"),
+    ("BigQuery", "PARSE_DATE('%Y-%m-%d', s)"),
+    ("Snowflake", "TO_VARCHAR(ts, 'YYYY-MM-DD')"),
+    ("Snowflake", "DATEADD('day', 1, ts)"),
+    ("Snowflake", "DATE_TRUNC(MONTH, ts)"),
+    ("Snowflake", "SELECT * EXCLUDE (a) FROM t"),
+    (
+        "ksqlDB",
+        "SELECT WINDOWSTART, COUNT(*) FROM s WINDOW TUMBLING (SIZE 1 HOUR, GRACE PERIOD 1 DAY) GROUP BY k",
+    ),
+    ("ksqlDB", "SELECT WINDOWEND FROM s WINDOW SESSION (5 MINUTES) GROUP BY k"),
+    ("ksqlDB", "SELECT LATEST_BY_OFFSET(v) FROM s"),
+    ("ksqlDB", "SELECT EARLIEST_BY_OFFSET(v, 2, false) FROM s"),
+    ("ksqlDB", "SELECT ROWTIME, ROWOFFSET, * FROM s"),
+    ("Headrace", "LATEST_BY_EVENT_TIME(v, ts)"),
+    ("Headrace", "SELECT EARLIEST_BY_EVENT_TIME(v) FROM s"),
+    ("any", "\u2018typographic quotes\u2019"),
+)
+"""Forms that are more than a call, each with the dialect that has it."""
+
+_HEAD = """\
+# What is read of other dialects
+
+Made by `python tests/dialects_table.py` from the tables in the code. A query is Spark SQL; what stands here is written in Spark's
+words before Spark reads it. Functions that Spark has under the same name with the same meaning need no translation and are not
+listed. Every row is held against plain Spark in `tests/views/test_dialects.py`, `test_dialect_windows.py` and
+`test_dialect_streams.py`.
+
+## Functions
+
+| dialect | written | read as | |
+|---|---|---|---|
+"""
+
+_FORMS_HEAD = """
+## Other forms
+
+| dialect | written | read as |
+|---|---|---|
+"""
+
+_REFUSED_HEAD = """
+## What is refused
+
+Beside these, whatever is written in another dialect's own form and has no equal is refused at its place, with what to use instead:
+`EXTRACT(DOW ...)` and `DATEDIFF(unit, ...)`, which count otherwise in PostgreSQL and Snowflake than in Spark; patterns of `TO_CHAR`
+whose fields Java's do not have; casts to `VARCHAR(n)`; `SPLIT` at one character that means something in regular expressions;
+windows of months.
+
+| function | of | why | instead |
+|---|---|---|---|
+"""
+
+_DIFFERENT_HEAD = """
+## Written alike, meant otherwise
+
+Where Spark and another dialect write the same and mean different things, and nothing in the text tells which is meant, Spark's
+meaning stands.
+
+| written | here | elsewhere |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """Return the text of the page."""
+    calls = [
+        f"| {', '.join(call.dialects)} | {_code(written)} | {_code(_reading(written))} | {call.note} |"
+        for call in CALLS
+        for written in [_written(call)]
+    ]
+    forms = [f"| {dialect} | {_code(text)} | {_code(_reading(text))} |" for dialect, text in FORMS]
+    refused = [
+        f"| {_code(name)} | {why.dialects} | {why.reason} | {why.hint} |"
+        for name, why in REFUSED_CALLS.items()
+    ]
+    different = [f"| {_code(d.written)} | {d.here} | {d.elsewhere} |" for d in DIFFERENCES]
+    parts = [
+        _HEAD,
+        *calls,
+        _FORMS_HEAD,
+        *forms,
+        _REFUSED_HEAD,
+        *refused,
+        _DIFFERENT_HEAD,
+        *different,
+    ]
+    return "\n".join(part.removesuffix("\n") for part in parts) + "\n"
+
+
+def _written(call):
+    arguments = ["a", "b"] if "{*}" in call.template else list("abcdef"[: call.arguments])
+    return f"{call.name}({', '.join(arguments)})"
+
+
+def _reading(text: str) -> str:
+    whole = text if text.startswith("SELECT") else f"SELECT {text}"
+    return " ".join(
+        spark_text(Span(whole, 0, len(whole)), RELATIONS)
+        .text.removeprefix(whole[: -len(text)])
+        .split()
+    )
+
+
+def _code(text: str) -> str:
+    escaped = text.replace("|", "\\|")
+    return f"`` {escaped} ``" if "`" in escaped else f"`{escaped}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,341 @@
+"""Other dialects' forms: what Spark is given, and errors where the user wrote them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import dialects_table
+from headrace.errors import Code, HeadraceError, Span
+from headrace.sql import Rewritten, spark_text
+from headrace.sql.dialect import CALLS, REFUSED_CALLS
+from headrace.sql.dialect.translate import FORMS
+
+ALIKE = {
+    *(
+        "DATEPART",
+        "DATETIME_TRUNC",
+        "DATETIME_DIFF",
+        "TIMEDIFF",
+        "DATE_SUB",
+        "TIMESTAMP_ADD",
+        "DATETIME_ADD",
+    ),
+    *(
+        "DATETIME_SUB",
+        "TO_TIMESTAMP",
+        "TRY_TO_TIMESTAMP",
+        "FORMAT_DATE",
+        "FORMAT_DATETIME",
+        "PARSE_DATETIME",
+    ),
+    *("LISTAGG", "EXTRACT"),
+}
+"""Forms that are written as others that the page shows."""
+
+VIEWS = Path(__file__).parents[1] / "views/test_dialects.py"
+
+
+def read(text: str) -> Rewritten:
+    return spark_text(Span(text, 0, len(text)), {})
+
+
+UNCHANGED = [
+    "SELECT a, b FROM t WHERE x = 1 -- TUMBLE(ts, INTERVAL '1' HOUR)",
+    "SELECT 'HOP(ts, x)', `TUMBLE`, t.iff, count(*) AS countif FROM t",
+    "SELECT transform(a, x -> x + 1), filter(a, (x, i) -> i > 0), aggregate(a, 0, (s, x) -> s + x) FROM t",
+    "SELECT floor(x), ceil(x, 2), date_trunc('HOUR', ts), extract(YEAR FROM ts), date_add(d, 3) FROM t",
+    "SELECT row_number() OVER w FROM t WINDOW w AS (PARTITION BY a ORDER BY b)",
+    "SELECT window.start FROM t GROUP BY window(ts, '1 hour')",
+    "SELECT a[0], m['k'], s.f, ~x, a - -b, a <> b, v:path.x FROM t",
+    "SELECT split(a, ','), 7 DIV (k), listagg(s, ',') WITHIN GROUP (ORDER BY s) FROM t",
+    "SELECT * EXCEPT (a) FROM t EXCEPT SELECT * FROM u",
+    "SELECT mask(s, upperChar => 'Q') FROM t",
+    "WITH hop AS (SELECT 1 AS tumble) SELECT tumble FROM hop",
+    "SELECT x IS DISTINCT FROM y FROM t",
+    "SELECT ((a",
+    "SELECT :: FROM ->",
+]
+
+
+@pytest.mark.parametrize("text", UNCHANGED)
+def test_what_spark_reads_itself_is_left_alone(text):
+    assert read(text).text == text
+    assert not read(text).pieces
+
+
+READ = [
+    (
+        (
+            "SELECT country, title_id, COUNT(*) AS views FROM viewing_events\nGROUP BY "
+            "HOP(event_time, INTERVAL \u20181\u2019 MINUTE, INTERVAL \u20185\u2019 MINUTE), country, title_id"
+        ),
+        (
+            "SELECT country, title_id, COUNT(*) AS views FROM viewing_events\nGROUP BY "
+            "window(event_time, '5 minutes', '1 minute'), country, title_id"
+        ),
+    ),
+    (
+        "SELECT TUMBLE_START(a.ts, INTERVAL '1' DAY) FROM a GROUP BY k, tumble(A.ts, INTERVAL '24' HOUR)",
+        "SELECT window.start FROM a GROUP BY k, window(A.ts, '1 day')",
+    ),
+    (
+        "SELECT 1 FROM t GROUP BY SESSION(ts, INTERVAL '1:30' MINUTE TO SECOND)",
+        "SELECT 1 FROM t GROUP BY session_window(ts, '90 seconds')",
+    ),
+    (
+        "SELECT 1 FROM TUMBLE(t, ts, INTERVAL '1 day 12 hours') x",
+        (
+            "SELECT 1 FROM (SELECT * EXCEPT (__window), __window.start AS window_start, __window.end AS window_end "
+            "FROM (SELECT *, window(ts, '36 hours') AS __window FROM t)) x"
+        ),
+    ),
+    ("SELECT IFF(COUNTIF(a) > 1, IFF(b, 1, 2), 3)", "SELECT if(count_if(a) > 1, if(b, 1, 2), 3)"),
+    ("SELECT a->b->c, SUM(s->x)", "SELECT a.b.c, SUM(s.x)"),
+    ("SELECT transform(l, x => x->y)", "SELECT transform(l, x -> x.y)"),
+    ("SELECT f(x)->'a b'", "SELECT variant_get(f(x), '$[\"a b\"]', 'variant')"),
+    ("SELECT a.b ->> 0", "SELECT variant_get(a.b , '$[0]', 'string')"),
+    ("SELECT x::numeric(10,2)::text", "SELECT x::DECIMAL(10,2)::STRING"),
+    ("SELECT (a || b)::jsonb", "SELECT parse_json((a || b))"),
+    ("SELECT EXTRACT(ISODOW FROM a.ts)", "SELECT (weekday(a.ts) + 1)"),
+    (
+        "SELECT TRY_CAST(x AS ROW(a INT64, b TEXT))",
+        "SELECT TRY_CAST(x AS STRUCT<`a`: BIGINT, `b`: STRING>)",
+    ),
+    ("SELECT [1, 2][ORDINAL(1)]", "SELECT array(1, 2)[(1) - 1]"),
+    ("SELECT mz_now() <= ts", "SELECT now() <= ts"),
+    (
+        "SELECT DISTINCT ON (k) k, v FROM t ORDER BY k, v DESC",
+        "SELECT  k, v FROM t  QUALIFY row_number() OVER (PARTITION BY k ORDER BY k, v DESC) = 1 ORDER BY k, v DESC",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), READ)
+def test_other_forms_are_read_as_sparks(text, expected):
+    assert read(text).text == expected
+
+
+@pytest.mark.parametrize(("text", "_"), READ)
+def test_what_was_copied_is_found_again(text, _):
+    found = read(text)
+    for piece in found.pieces:
+        place = found.back(Span(found.text, piece.start, piece.end))
+        assert 0 <= place.start <= place.end <= len(text)
+        if piece.copied:
+            assert place.source == found.text[piece.start : piece.end]
+
+
+def test_places_lead_back_through_both_rewritings():
+    from pyspark.sql.types import StructType
+
+    from headrace.catalog import Table
+    from headrace.types import RelationId, Schema
+
+    schema = Schema.of_spark(StructType().add("k", "string").add("since", "date"))
+    relations = {"p": Table(RelationId(1), "p", schema, ("k", "since"), "since")}
+    text = "SELECT IFF(o.a, o.b, 1), o.nope FROM o JOIN p FOR SYSTEM_TIME AS OF o.ts::DATE q ON o.k->x = q.k"
+    found = spark_text(Span(text, 0, len(text)), relations)
+    for word in ("o.nope", "o.b", "q.k", "FROM o"):
+        at = found.text.index(word)
+        assert found.back(Span(found.text, at, at + len(word))).source == word
+    at = found.text.index("if(")
+    assert found.back(Span(found.text, at, at + 3)).source == "IFF(o.a, o.b, 1)"
+    assert found.back(
+        Span(found.text, found.text.index("LATERAL"), found.text.index(" q ON"))
+    ).source == ("p FOR SYSTEM_TIME AS OF o.ts::DATE")
+
+
+REFUSED = [
+    ("SELECT PROCTIME() FROM t", "PROCTIME()", "unsupported"),
+    ("SELECT EXTRACT(DOW FROM ts) FROM t", "EXTRACT(DOW FROM ts)", "unsupported"),
+    ("SELECT DATE_PART('dow', ts) FROM t", "DATE_PART('dow', ts)", "unsupported"),
+    ("SELECT EXTRACT(MILLISECONDS FROM ts) FROM t", "EXTRACT(MILLISECONDS FROM ts)", "unsupported"),
+    ("SELECT DATEDIFF(day, a, b) FROM t", "DATEDIFF(day, a, b)", "unsupported"),
+    ("SELECT DATE_DIFF(month, a, b) FROM t", "DATE_DIFF(month, a, b)", "unsupported"),
+    ("SELECT date_trunc('decade', ts) FROM t", "date_trunc('decade', ts)", "unsupported"),
+    ("SELECT DATE_TRUNC(d, WEEK(FRIDAY)) FROM t", "DATE_TRUNC(d, WEEK(FRIDAY))", "unsupported"),
+    ("SELECT DATE_TRUNC(d, HOUR) FROM t", "DATE_TRUNC(d, HOUR)", "unsupported"),
+    ("SELECT to_char(x, '999.99') FROM t", "to_char(x, '999.99')", "unsupported"),
+    ("SELECT to_char(ts, 'HH:mm') FROM t", "to_char(ts, 'HH:mm')", "unsupported"),
+    ("SELECT to_char(ts, 'Day') FROM t", "to_char(ts, 'Day')", "unsupported"),
+    ("SELECT to_char(ts, p) FROM t", "to_char(ts, p)", "unsupported"),
+    ("SELECT FORMAT_DATE('%Q', d) FROM t", "FORMAT_DATE('%Q', d)", "unsupported"),
+    ("SELECT split(a, '.') FROM t", "split(a, '.')", "unsupported"),
+    ("SELECT x::varchar(3) FROM t", "varchar(3)", "unsupported"),
+    ("SELECT CAST(x AS CHAR(3)) FROM t", "CHAR(3)", "unsupported"),
+    ("SELECT CAST(x AS JSON) FROM t", "JSON", "unsupported"),
+    ("SELECT x::intt FROM t", "intt", "invalid"),
+    ("SELECT generate_series(1, 3)", "generate_series(1, 3)", "unsupported"),
+    ("SELECT i FROM t LEFT JOIN UNNEST(a) AS u(i) ON i > 1", "LEFT JOIN UNNEST(a)", "unsupported"),
+    ("SELECT i FROM t, UNNEST(a) WITH ORDINALITY AS u(i, n)", "WITH", "unsupported"),
+    ("SELECT i FROM t, UNNEST(a, b) AS u(i, j)", "UNNEST(a, b)", "unsupported"),
+    ("SELECT SUM0(x) OVER (PARTITION BY k) FROM t", "SUM0(x)", "unsupported"),
+    ("SELECT j -> 'a\"b' FROM t", "'a\"b'", "unsupported"),
+    (
+        "SELECT REGEXP_REPLACE(a, 'x', 'y', 'gi') FROM t",
+        "REGEXP_REPLACE(a, 'x', 'y', 'gi')",
+        "unsupported",
+    ),
+    ("SELECT DISTINCT ON (k) k FROM t", "DISTINCT ON (k)", "unsupported"),
+    (
+        "SELECT TUMBLE_START(ts, INTERVAL '1' HOUR) FROM t",
+        "TUMBLE_START(ts, INTERVAL '1' HOUR)",
+        "invalid",
+    ),
+    (
+        "SELECT HOP_START(ts, INTERVAL '1' HOUR, INTERVAL '1' DAY) FROM t GROUP BY HOP(ts, INTERVAL '2' HOUR, INTERVAL '1' DAY)",
+        "HOP_START(ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+        "invalid",
+    ),
+    (
+        "SELECT TUMBLE_PROCTIME(ts, INTERVAL '1' HOUR) FROM t",
+        "TUMBLE_PROCTIME(ts, INTERVAL '1' HOUR)",
+        "unsupported",
+    ),
+    ("SELECT 1 FROM t GROUP BY TUMBLE(ts, INTERVAL '1' MONTH)", "INTERVAL '1' MONTH", "invalid"),
+    ("SELECT 1 FROM t GROUP BY TUMBLE(ts, x)", "x", "invalid"),
+    ("SELECT 1 FROM t GROUP BY TUMBLE(ts)", "TUMBLE(ts)", "invalid"),
+    ("SELECT 1 FROM t GROUP BY TUMBLE(ts, INTERVAL '0' DAY)", "INTERVAL '0' DAY", "invalid"),
+    (
+        "SELECT 1 FROM t GROUP BY HOP(ts, INTERVAL '2' HOUR, INTERVAL '1' HOUR)",
+        "INTERVAL '2' HOUR, INTERVAL '1' HOUR",
+        "invalid",
+    ),
+    (
+        "SELECT 1 FROM t GROUP BY CUMULATE(ts, INTERVAL '7' HOUR, INTERVAL '1' DAY)",
+        "INTERVAL '7' HOUR, INTERVAL '1' DAY",
+        "invalid",
+    ),
+    (
+        "SELECT 1 FROM t GROUP BY HOP(ts, INTERVAL '1' SECOND, INTERVAL '1' DAY)",
+        "INTERVAL '1' SECOND, INTERVAL '1' DAY",
+        "invalid",
+    ),
+    (
+        "SELECT 1 FROM t GROUP BY TUMBLE(a, INTERVAL '1' DAY), TUMBLE(b, INTERVAL '1' DAY)",
+        "TUMBLE",
+        "unsupported",
+    ),
+    (
+        "SELECT 1 FROM TABLE(TUMBLE(TABLE t, INTERVAL '1' DAY))",
+        "TUMBLE(TABLE t, INTERVAL '1' DAY)",
+        "invalid",
+    ),
+    (
+        "SELECT 1 FROM TABLE(TUMBLE(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '1' DAY))",
+        "k",
+        "unsupported",
+    ),
+    (
+        "SELECT k FROM s WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY k",
+        "WINDOW TUMBLING (SIZE 1 HOUR)",
+        "unsupported",
+    ),
+    ("SELECT k FROM s WINDOW HOPPING (SIZE 1 HOUR)", "WINDOW HOPPING (SIZE 1 HOUR)", "invalid"),
+    ("SELECT iff(" * 200 + "1" + ")" * 200, "(", "unsupported"),
+    *((f"SELECT {name}(x) FROM t", f"{name}(x)", "unsupported") for name in REFUSED_CALLS),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "code"), REFUSED)
+def test_what_has_no_equal_is_refused_at_its_place(text, place, code):
+    before = "CREATE MATERIALIZED VIEW v AS "
+    with pytest.raises(HeadraceError) as caught:
+        spark_text(Span(before + text, len(before), len(before + text)), {})
+    error = caught.value
+    assert error.code == code
+    assert error.span is not None
+    assert error.span.source == place
+    assert error.hint or error.code is Code.INVALID
+
+
+def test_every_translation_is_held_against_spark():
+    tested = VIEWS.read_text("utf-8")
+    for name in {call.name for call in CALLS} - {"MZ_NOW"}:
+        assert f"{name}(" in tested, name
+
+
+def test_no_two_translations_are_of_one_call():
+    calls = [(call.name, call.template.count("{*}") or call.arguments) for call in CALLS]
+    assert len(set(calls)) == len(calls)
+    assert not REFUSED_CALLS.keys() & (FORMS.keys() | {call.name for call in CALLS})
+
+
+WORDS = sorted(
+    {*(re.split(r"\W+", " ".join(t for t, _ in READ))), *(c.name for c in CALLS), *FORMS}
+)
+SOUP = st.lists(
+    st.sampled_from(
+        [
+            *WORDS,
+            *"()[]<>,.~!*:'",
+            "->",
+            "=>",
+            "::",
+            "SELECT",
+            "FROM",
+            "GROUP BY",
+            "WINDOW TUMBLING",
+        ]
+    )
+    | st.text(max_size=2),
+    max_size=30,
+).map(" ".join)
+VALID = [text for text, *_ in (*READ, *REFUSED)] + UNCHANGED
+
+
+def survives(text: str) -> None:
+    try:
+        found = read(text)
+    except HeadraceError as error:
+        refusal = error
+    else:
+        assert "".join(found.text[p.start : p.end] for p in found.pieces) in ("", found.text)
+        return
+    assert refusal.code in {Code.INVALID, Code.UNSUPPORTED}
+    assert refusal.span is not None
+    assert 0 <= refusal.span.start <= refusal.span.end <= len(text)
+    assert "^" in str(refusal)
+
+
+@settings(max_examples=200)
+@given(SOUP)
+@example("SELECT a ::")
+@example("SELECT GROUP BY TUMBLE ( )")
+@example("-> x [ ] ~")
+def test_soup_is_read_or_refused(text):
+    survives(text)
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(VALID), st.data())
+def test_a_query_with_tokens_gone_or_repeated_is_read_or_refused(text, data):
+    words = re.findall(r"\w+|\s+|.", text)[:120]
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(words)))
+        if data.draw(st.booleans()):
+            del words[at : at + 1]
+        else:
+            words[at:at] = words[: data.draw(st.integers(0, 6))]
+    survives("".join(words))
+
+
+def test_the_page_of_dialects_is_made_from_the_tables():
+    assert dialects_table.PAGE.read_text("utf-8") == dialects_table.page()
+
+
+def test_every_form_is_on_the_page():
+    page = dialects_table.page().upper()
+    same = {
+        "CAST": "SAFE_CAST",
+        "TRY_CAST": "SAFE_CAST",
+        "DATEDIFF": "DATEDIFF(UNIT",
+        "SPLIT": "`SPLIT`",
+    }
+    for name in FORMS.keys() - ALIKE:
+        assert same.get(name, f"{name}(") in page, name

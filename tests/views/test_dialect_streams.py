@@ -1,0 +1,159 @@
+"""Rows of a stream in the order in which they came."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import headrace
+from bags import Model
+
+pytestmark = pytest.mark.spark
+
+BY_OFFSET = {
+    "latest": "SELECT k, LATEST_BY_OFFSET(v) AS v, EARLIEST_BY_OFFSET(v) AS e FROM s GROUP BY k",
+    "latest_whole": "SELECT LATEST_BY_OFFSET(v) FILTER (WHERE k <> 'a') AS v, count(*) AS n FROM s",
+    "with_nulls": "SELECT k, LATEST_BY_OFFSET(v, false) AS v, EARLIEST_BY_OFFSET(v, FALSE) AS e FROM s GROUP BY k",
+    "several": "SELECT k, LATEST_BY_OFFSET(v, 2) AS v, EARLIEST_BY_OFFSET(v, 3, false) AS e FROM s GROUP BY k",
+    "aliased": "SELECT x.k, LATEST_BY_OFFSET(x.v + 1) AS v FROM s AS x WHERE x.v > 1 GROUP BY x.k",
+    "joined": "SELECT t.w, LATEST_BY_OFFSET(s.v) AS v FROM s JOIN t ON t.k = s.k GROUP BY t.w",
+    "places": "SELECT ROWOFFSET, * FROM s WHERE v > 1",
+}
+
+
+def plain():
+    """The same in plain Spark, by a column that counts the rows as they come."""
+    last, first = (
+        "max_by(v, n) FILTER (WHERE v IS NOT NULL)",
+        "min_by(v, n) FILTER (WHERE v IS NOT NULL)",
+    )
+    return {
+        "latest": f"SELECT k, {last} AS v, {first} AS e FROM s GROUP BY k",
+        "latest_whole": "SELECT max_by(v, n) FILTER (WHERE v IS NOT NULL AND k <> 'a') AS v, count(*) AS n FROM s",
+        "with_nulls": "SELECT k, max_by(v, n) AS v, min_by(v, n) AS e FROM s GROUP BY k",
+        "several": """SELECT k, transform(slice(array_sort(collect_list(if(v IS NULL, NULL, struct(n, v)))),
+            greatest(1, CAST(count(v) AS INT) - 1), 2), x -> x.v) AS v,
+            transform(slice(array_sort(collect_list(struct(n, v))), 1, 3), x -> x.v) AS e FROM s GROUP BY k""",
+        "aliased": "SELECT k, max_by(v + 1, n) AS v FROM s WHERE v > 1 GROUP BY k",
+        "joined": "SELECT t.w, max_by(s.v, s.n) FILTER (WHERE s.v IS NOT NULL) AS v FROM s JOIN t ON t.k = s.k GROUP BY t.w",
+        "places": "SELECT n AS ROWOFFSET, * FROM s WHERE v > 1",
+    }
+
+
+def test_the_order_of_arrival_is_that_of_the_log(oracle):
+    run = oracle(rows_per_change=60)
+    run.stream("s", "k STRING, v INT, n BIGINT")
+    run.table("t", "k STRING, w INT", key="k")
+    rows = [
+        ("a", 1),
+        ("b", 5),
+        ("a", None),
+        (None, 3),
+        ("a", 7),
+        ("b", None),
+        ("c", None),
+        (None, 9),
+        ("a", 2),
+    ]
+    run.insert("s", [(k, v, n) for n, (k, v) in enumerate(rows)])
+    run.insert("t", [("a", 1), ("b", 1), ("c", 2)])
+    expected = plain()
+    for name, query in BY_OFFSET.items():
+        run.view(name, query, expected=expected[name])
+    assert run.rows("latest") == [("a", 2, 1), ("b", 5, 5), ("c", None, None), (None, 9, 3)]
+    for n, (k, v) in enumerate([("a", 0), ("b", 2), ("c", None), ("c", 8), ("d", 4)], len(rows)):
+        run.insert("s", [(k, v, n)])
+        run.epoch()
+    run.insert("t", [("a", 3)])
+    run.epoch()
+    run.insert("s", [("a", i % 7, 14 + i) for i in range(40)])
+    run.epoch()
+    found = run.db.sql("SELECT LATEST_BY_OFFSET(v) AS v, max(ROWOFFSET) AS n FROM s").fetchall()
+    assert found == [(39 % 7, 53)]
+    run.finish()
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("SELECT LATEST_BY_OFFSET(w) AS w FROM t", "LATEST_BY_OFFSET"),
+        ("SELECT LATEST_BY_OFFSET(v) AS v FROM u", "LATEST_BY_OFFSET"),
+        ("SELECT LATEST_BY_OFFSET(v) AS v FROM (SELECT * FROM s)", "LATEST_BY_OFFSET"),
+        (
+            "WITH s AS (SELECT 1 AS v) SELECT EARLIEST_BY_OFFSET(v) AS v FROM s",
+            "EARLIEST_BY_OFFSET",
+        ),
+        ("SELECT LATEST_BY_OFFSET(a.v) AS v FROM s a JOIN s b ON a.k = b.k", "LATEST_BY_OFFSET"),
+        ("SELECT LATEST_BY_OFFSET(v) OVER (PARTITION BY k) AS v FROM s", "LATEST_BY_OFFSET(v)"),
+        ("SELECT LATEST_BY_EVENT_TIME(v) AS v FROM u", "LATEST_BY_EVENT_TIME(v)"),
+    ],
+)
+def test_only_the_rows_of_one_stream_have_an_order(db, query, place):
+    db.sql("CREATE STREAM s (k STRING, v INT)")
+    db.sql("CREATE TABLE t (k STRING, w INT)")
+    db.sql("CREATE MATERIALIZED VIEW u AS SELECT k, v FROM s")
+    with pytest.raises(headrace.HeadraceError) as caught:
+        db.sql(f"CREATE MATERIALIZED VIEW bad AS {query}")
+    assert caught.value.code == "unsupported"
+    assert caught.value.span.source == place
+    assert caught.value.hint
+
+
+KSQL_WINDOWS = {
+    "tumbling": """SELECT k, WINDOWSTART, WINDOWEND, COUNT(*) AS n FROM s
+        WINDOW TUMBLING (SIZE 1 HOUR, RETENTION 7 DAYS, GRACE PERIOD 10 MINUTES) WHERE v > 0 GROUP BY k""",
+    "hopping": """SELECT TIMESTAMPTOSTRING(WINDOWSTART, 'HH:mm') AS b, SUM(v) AS v FROM s x
+        WINDOW HOPPING (SIZE 30 MINUTES, ADVANCE BY 10 MINUTES) GROUP BY x.k HAVING WINDOWEND > 0""",
+    "session": """SELECT k, WINDOWSTART AS b, WINDOWEND AS e, COUNT(*) AS n FROM s
+        WINDOW SESSION (5 MINUTES, GRACE PERIOD 1 DAY) GROUP BY k""",
+    "of_join": """SELECT t.w, WINDOWSTART AS b, LATEST_BY_OFFSET(s.v) AS v FROM s LEFT JOIN t ON t.k = s.k
+        WINDOW TUMBLING (SIZE 1 DAY) GROUP BY t.w""",
+    "rowtime": "SELECT ROWTIME, k, ROWTIME - 1 AS before FROM s WHERE ROWTIME > 0",
+    "latest": "SELECT k, LATEST_BY_EVENT_TIME(v) AS v, EARLIEST_BY_EVENT_TIME(v) AS e FROM s GROUP BY k",
+    "millis": "SELECT WINDOWSTART, COUNT(*) AS n FROM m WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY at - at",
+}
+
+
+def plain_windows():
+    return {
+        "tumbling": """SELECT k, unix_millis(window.start) AS WINDOWSTART, unix_millis(window.end) AS WINDOWEND, count(*) AS n
+            FROM s WHERE v > 0 GROUP BY k, window(ts, '1 hour')""",
+        "hopping": """SELECT date_format(window.start, 'HH:mm') AS b, sum(v) AS v FROM s
+            GROUP BY k, window(ts, '30 minutes', '10 minutes')""",
+        "session": """SELECT k, unix_millis(min(ts)) AS b, unix_millis(max(ts)) AS e, count(*) AS n FROM s
+            GROUP BY k, session_window(ts, '5 minutes')""",
+        "of_join": """SELECT t.w, unix_millis(date_trunc('DAY', s.ts)) AS b, max_by(s.v, s.n) FILTER (WHERE s.v IS NOT NULL) AS v
+            FROM s LEFT JOIN t ON t.k = s.k WHERE s.ts IS NOT NULL GROUP BY t.w, date_trunc('DAY', s.ts)""",
+        "rowtime": "SELECT unix_millis(ts) AS ROWTIME, k, unix_millis(ts) - 1 AS before FROM s WHERE unix_millis(ts) > 0",
+        "latest": """SELECT k, max_by(v, struct(ts, v)) FILTER (WHERE v IS NOT NULL) AS v,
+            min_by(v, struct(ts, v)) FILTER (WHERE v IS NOT NULL) AS e FROM s GROUP BY k""",
+        "millis": "SELECT at - pmod(at, 60000L) AS WINDOWSTART, count(*) AS n FROM m GROUP BY at - pmod(at, 60000L)",
+    }
+
+
+def test_windows_are_by_the_event_time_that_the_stream_declares(oracle):
+    run = oracle(rows_per_change=60)
+    columns = "k STRING, v INT, ts TIMESTAMP, n BIGINT"
+    run.db.sql(f"CREATE STREAM s ({columns}, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND)")
+    run.models["s"] = Model.of("s", columns, deletes=False)
+    run.db.sql(
+        "CREATE STREAM m (at BIGINT) WITH (kafka_topic = 'm', value_format = 'json', timestamp = 'AT')"
+    )
+    run.models["m"] = Model.of("m", "at BIGINT", deletes=False)
+    run.table("t", "k STRING, w INT", key="k")
+    expected = plain_windows()
+    for name, query in KSQL_WINDOWS.items():
+        run.view(name, query, expected=expected[name])
+    at = datetime(2024, 1, 1, 10, tzinfo=UTC)
+    minutes = [0, 7, 61, 3, 12, 8, 59, 2, 17, None]
+    rows = [
+        ("ab"[i % 2], (i * 5) % 7, None if late is None else at + timedelta(minutes=late), i)
+        for i, late in enumerate(minutes)
+    ]
+    run.insert("t", [("a", 1)])
+    for some in (rows[:1], rows[1:4], rows[4:]):
+        run.insert("s", some)
+        run.insert("m", [(0 if t is None else int(t.timestamp() * 1000),) for _, _, t, _ in some])
+        run.epoch()
+    run.finish()
