@@ -85,19 +85,19 @@ def plain():
     }
 
 
-def test_windows_of_other_dialects(oracle):
+@pytest.mark.parametrize("part", range(5))
+def test_windows_of_other_dialects(oracle, part):
     run = oracle(rows_per_change=200)
     run.stream("s", "ts TIMESTAMP, tn TIMESTAMP_NTZ, area STRING, x INT")
     run.table("t", "id INT, ts TIMESTAMP, m DECIMAL(10,2)", key="id")
     expected = plain()
-    for name, query in WINDOWS.items():
+    for name, query in list(WINDOWS.items())[part::5]:
         run.view(name, query, expected=expected[name])
-    history = History(run, 7, domain=12)
-    history.epochs(["s", "t"], (1, 60, 10))
+    history = History(run, part, domain=12)
+    history.epochs(["s", "t"], (1, 40, 10))
     run.update("t", {"ts": "ts + INTERVAL '10' MINUTE"}, "id % 2 = 0")
     run.truncate("t")
     run.epoch()
-    assert run.rows("table_hop") == []
     run.finish()
 
 
