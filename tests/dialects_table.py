@@ -19,7 +19,9 @@ from headrace.types import RelationId, Schema
 PAGE = Path(__file__).parents[1] / "docs/sql/dialects.md"
 
 _COLUMNS = StructType().add("k", "string").add("v", "integer").add("ts", "timestamp")
-RELATIONS = {"s": Stream(RelationId(1), "s", Schema.of_spark(_COLUMNS), Declaration(watermark=("ts", "ts")))}
+RELATIONS = {
+    "s": Stream(RelationId(1), "s", Schema.of_spark(_COLUMNS), Declaration(watermark=("ts", "ts")))
+}
 """A stream that declares its event time."""
 
 FORMS = (
