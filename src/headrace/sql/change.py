@@ -85,7 +85,7 @@ def take_copy(cursor: Cursor) -> Copy:
         raise HeadraceError(
             Code.UNSUPPORTED,
             "COPY ... TO is not supported",
-            hint="Read with SELECT, or INSERT INTO a table of a connector.",
+            hint="Use CREATE SINK name FROM view WITH (connector = 'file', ...).",
             span=cursor.span(cursor.token, cursor.token),
         )
     if not cursor.accept("FROM"):

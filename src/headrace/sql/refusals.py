@@ -37,7 +37,6 @@ class Refusal:
 
 _FUNCTIONS = "Register a Python function instead: db.register, or headrace.connect(functions=...)."
 _SOURCES = "Use CREATE STREAM or CREATE TABLE, WITH (connector = ...)."
-_SINKS = "Use CREATE TABLE name (...) WITH (connector = ...), then INSERT INTO it from a view."
 _SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
 _INDEXES = "A view is kept by its keys: create a view grouped or joined by the columns you look up."
 _REPLACE = "Use CREATE OR REPLACE, which rebuilds beside the old version and then swaps."
@@ -123,7 +122,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("EXPLAIN FORMATTED", _PLAIN_EXPLAIN),
     _refused("EXPLAIN LOGICAL", _PLAIN_EXPLAIN),
     _refused("EXPLAIN PLAN", _PLAIN_EXPLAIN),
-    _refused("EXPORT", "Read the view and write its rows, or INSERT INTO a table of a connector."),
+    _refused("EXPORT", "Use CREATE SINK name FROM view WITH (connector = 'file', ...)."),
     _refused("GRANT", _ACCOUNTS),
     _refused("IMPORT", "Use COPY name FROM 'path' WITH (format = ...)."),
     _refused("INSERT OVERWRITE", "Use TRUNCATE, then INSERT INTO; or keep a view of the query."),
@@ -155,16 +154,16 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("SHOW CATALOGS", _SHOW_LIST),
     _refused("SHOW COLUMNS", "Use DESCRIBE name."),
     _refused("SHOW CONNECTORS", _SHOW_LIST),
-    _refused("SHOW DATABASES", _SHOW_LIST),
+    _refused("SHOW DATABASES", "Use SHOW SCHEMAS."),
     _refused("SHOW INDEXES", "Use EXPLAIN VIEW name, which shows its arrangements."),
     _refused("SHOW PARTITIONS", "Use DESCRIBE EXTENDED name."),
-    _refused("SHOW QUERIES", "Use SHOW VIEWS: each view is a query that runs always."),
+    _refused("SHOW QUERIES", "Use SHOW VIEWS or SHOW JOBS: each is a query that runs always."),
     _refused("SHOW TBLPROPERTIES", "Use DESCRIBE EXTENDED name."),
     _refused("SHOW TOPICS", "Use SHOW STREAMS."),
     _refused("START", _ATOMIC),
     _refused("START TRANSACTION", _ATOMIC),
     _refused("UNCACHE", _CACHE),
-    _refused("UNLOAD", "Read the view, or INSERT INTO a table of a connector."),
+    _refused("UNLOAD", "Use CREATE SINK name FROM view WITH (connector = 'file', ...)."),
     _refused("UPSERT", UPSERT),
     _refused("USE", _SCHEMAS),
     _refused("VACUUM", "Files that no readable epoch names are collected by themselves."),
