@@ -22,6 +22,7 @@ ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": 
 PARSED_NODES = frozenset(
     {
         "Aggregate",
+        "AsOfJoin",
         "CTERelationDef",
         "CTERelationRef",
         "Deduplicate",

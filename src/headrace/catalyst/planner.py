@@ -42,7 +42,7 @@ from headrace.catalyst.fence import (
 from headrace.catalyst.python import PYTHON_CALL, Registered, require_own_name, undeclared
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
-from headrace.catalyst.scala import Scala, items, part
+from headrace.catalyst.scala import ASOF_JOINS, Scala, items, part
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions.results import require_returnable
 from headrace.sql import Rewritten, quote, spark_text
@@ -124,7 +124,9 @@ class Planner:
 
     def __post_init__(self) -> None:
         """Open a session of its own, so that nothing else sees the stand-ins."""
+        self.spark.conf.set(*ASOF_JOINS)
         self.spark = self.spark.newSession()
+        self.spark.conf.set(*ASOF_JOINS)
         self.spark.conf.set(
             "spark.sql.optimizer.excludedRules",
             ",".join([*(f"{_OPTIMIZER}.{rule}" for rule in _DATA_RULES), _MERGING]),

@@ -14,6 +14,7 @@ from headrace.catalyst.aggregates import (
     is_ordered,
     needs_rows,
 )
+from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
@@ -121,7 +122,7 @@ class Reader:
             case "Union":
                 branches = tuple(self._read(child) for child in items(node.children()))
                 return UnionAll(branches, attributes_of(node))
-            case "Join":
+            case "Join" | "AsOfJoin":
                 return self._join(node)
             case "Aggregate":
                 return self._aggregate(node)
@@ -264,6 +265,8 @@ class Reader:
         return Window(child, partition, text, node, child.attributes + added)
 
     def _join(self, node: Any) -> Plan:
+        if node.nodeName() == "AsOfJoin":
+            return self._read(AsOf(self.scala, node, self.pieces.unsupported).rewritten())
         flag = None
         name = kind_of(node.joinType()).removesuffix("$")
         if name == "ExistenceJoin":

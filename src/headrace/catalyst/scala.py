@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _CATALYST = "org.apache.spark.sql.catalyst"
+ASOF_JOINS = ("spark.sql.join.asofJoin.enabled", "true")
+"""Has Spark's parser read ASOF JOIN: whatever session is active decides."""
+
 EXPRESSIONS = f"{_CATALYST}.expressions"
 LOGICAL = f"{_CATALYST}.plans.logical"
 TYPES = "org.apache.spark.sql.types"

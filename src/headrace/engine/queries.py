@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.qualified import with_one_word_names
-from headrace.catalyst.scala import Scala
+from headrace.catalyst.scala import ASOF_JOINS, Scala
 from headrace.catalyst.transplant import Transplant
 from headrace.engine.failures import step_failure
 from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
@@ -86,6 +86,8 @@ class Queries:
         """Open sessions of their own: one name may mean two things in them."""
         self._snapshots = self.spark.newSession()
         self._canonical = self.spark.newSession()
+        for session in (self._snapshots, self._canonical):
+            session.conf.set(*ASOF_JOINS)
 
     def declare(self, relation: Relation, *, canonical: bool = True) -> None:
         """Make a relation known, under its name, to both kinds of query.

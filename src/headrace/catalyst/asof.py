@@ -1,0 +1,175 @@
+"""``left ASOF JOIN right MATCH_CONDITION (l.t >= r.t) ON l.k = r.k``: the nearest row by time.
+
+Spark has one node for it. To us, a row of the right side is the nearest one for a stretch of times:
+from its own time up to that of the next row with its keys. So the right side gets the time of the
+next row as one more column, by a window over each key, and the join becomes a plain one::
+
+    r.t <= l.t AND (r.next IS NULL OR l.t < r.next)
+
+What changes on the left is looked up; what changes on the right has the rows with its keys looked
+at again. Rows of the right side that tie in time go by the values of all columns that the query
+reads: the greatest is the nearest. A time that is NULL is never near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import MapType, VariantType
+
+from headrace.catalyst.clock import all_of, conjuncts
+from headrace.catalyst.resolved import type_of
+from headrace.catalyst.rewrite import join
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe
+from headrace.types import holds
+
+if TYPE_CHECKING:
+    from headrace.errors import HeadraceError
+
+Refuse = Callable[[str, str, Any], "HeadraceError"]
+"""Makes a refusal of a message, a hint and the node to blame."""
+
+_EQUALITIES = ("EqualTo", "EqualNullSafe")
+_OPPOSITE = {
+    "GreaterThanOrEqual": "LessThanOrEqual",
+    "GreaterThan": "LessThan",
+    "LessThanOrEqual": "GreaterThanOrEqual",
+    "LessThan": "GreaterThan",
+}
+_UNTIL_NEXT = {
+    "GreaterThanOrEqual": "LessThan",
+    "GreaterThan": "LessThanOrEqual",
+    "LessThanOrEqual": "GreaterThan",
+    "LessThan": "GreaterThanOrEqual",
+}
+"""By how a time compares with that of its match: how it does with that of the next row."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Rewrites one as-of join."""
+
+    scala: Scala
+    node: Any
+    refuse: Refuse
+
+    def rewritten(self) -> Any:
+        """Return the plan with a plain join in place of the node, with the same columns.
+
+        Raises:
+            HeadraceError: ``unsupported`` where a condition over both sides is no equality.
+        """
+        scala, node = self.scala, self.node
+        operator, mine, time = self._match()
+        keys, own, rest = self._conditions()
+        named = scala.alias(time, "__time")
+        grouped = [scala.alias(self._normalised(key), "__key") for _, _, key in keys]
+        filtered = all_of(scala, [*own, scala.expression("IsNotNull", time)])
+        right = scala.logical("Filter", filtered, node.right())
+        columns = items(right.output())
+        right = scala.logical("Project", scala.seq([*columns, named, *grouped]), right)
+        attribute = named.toAttribute()
+        following = self._following(attribute)
+        order = self._order(operator, attribute, columns)
+        partition = scala.seq([each.toAttribute() for each in grouped])
+        call = scala.expression("WindowSpecDefinition", partition, order, following.frame())
+        window = scala.alias(scala.expression("WindowExpression", following, call), "__next")
+        right = scala.logical("Window", scala.seq([window]), partition, order, right, scala.none)
+        after = window.toAttribute()
+        none = scala.expression("IsNull", after)
+        within = scala.expression(_UNTIL_NEXT[operator], mine, after)
+        met = [
+            scala.expression(kind, self._normalised(left), each.toAttribute())
+            for (kind, left, _), each in zip(keys, grouped, strict=True)
+        ]
+        condition = all_of(
+            scala,
+            [
+                *met,
+                *rest,
+                scala.expression(operator, mine, attribute),
+                scala.expression("Or", none, within),
+            ],
+        )
+        kind = kind_of(node.joinType()).removesuffix("$")
+        joined = join(scala, node.left(), right, kind, condition)
+        return scala.logical("Project", node.output(), joined)
+
+    def _match(self) -> tuple[str, Any, Any]:
+        """Return how a time of the left compares with that of its match, and the two."""
+        condition = self.node.asOfCondition()
+        operator = kind_of(condition)
+        first, second = items(condition.children()) if operator in _OPPOSITE else (None, None)
+        if first is not None and self._of(first) == "right" and self._of(second) == "left":
+            operator, first, second = _OPPOSITE[operator], second, first
+        if first is None or self._of(first) != "left" or self._of(second) != "right":
+            raise self.refuse(
+                "MATCH_CONDITION must compare a time of the left side with one of the right side",
+                "Write it as l.time >= r.time, with a column of each side.",
+                condition,
+            )
+        return operator, first, second
+
+    def _conditions(self) -> tuple[list[tuple[str, Any, Any]], list[Any], list[Any]]:
+        """Return the equalities as kind, left and right; the right side's conditions; the rest."""
+        keys: list[tuple[str, Any, Any]] = []
+        own: list[Any] = []
+        rest: list[Any] = []
+        condition = maybe(self.node.condition())
+        for each in conjuncts(condition) if condition is not None else ():
+            match self._of(each):
+                case "right":
+                    own.append(each)
+                case "left" | "neither":
+                    rest.append(each)
+                case _:
+                    keys.append(self._equality(each))
+        return keys, own, rest
+
+    def _equality(self, condition: Any) -> tuple[str, Any, Any]:
+        kind = kind_of(condition)
+        if kind in _EQUALITIES:
+            first, second = items(condition.children())
+            sides = (self._of(first), self._of(second))
+            if sides == ("left", "right"):
+                return kind, first, second
+            if sides == ("right", "left"):
+                return kind, second, first
+        raise self.refuse(
+            "a condition of an as-of join over both sides that is no equality is not supported",
+            "Use equalities of a column of each side, and filter by the rest in WHERE.",
+            condition,
+        )
+
+    def _of(self, expression: Any) -> str:
+        """Say which side's columns an expression uses: ``left``, ``right``, both or neither."""
+        used = expression.references()
+        left = used.subsetOf(self.node.left().outputSet())
+        right = used.subsetOf(self.node.right().outputSet())
+        if left and right:
+            return "neither"
+        return "left" if left else "right" if right else "both"
+
+    def _following(self, time: Any) -> Any:
+        """Return the call that finds the time of the next row, in the order of the window."""
+        literal = self.scala.module(f"{EXPRESSIONS}.Literal")
+        nothing = self.scala.expression("Literal", None, time.dataType())
+        return self.scala.expression("Lead", time, literal.apply(1), nothing, False)  # noqa: FBT003
+
+    def _order(self, operator: str, time: Any, columns: list[Any]) -> Any:
+        """Return the order of the window: by time, away from the left side's, then by all else."""
+        ascending = operator in ("GreaterThanOrEqual", "GreaterThan")
+        rest = [c for c in columns if not holds(type_of(c), (MapType, VariantType))]
+        orders = [self._sorted(time, "Ascending" if ascending else "Descending")]
+        return self.scala.seq([*orders, *(self._sorted(c, "Ascending") for c in rest)])
+
+    def _sorted(self, value: Any, direction: str) -> Any:
+        way = self.scala.module(f"{EXPRESSIONS}.{direction}")
+        nulls = self.scala.module(f"{EXPRESSIONS}.NullsFirst")
+        return self.scala.expression("SortOrder", value, way, nulls, self.scala.seq([]))
+
+    def _normalised(self, value: Any) -> Any:
+        rule = "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
+        return self.scala.module(rule).normalize(value)
