@@ -134,15 +134,15 @@ def test_rows_that_tie_in_time_go_by_all_their_values(oracle):
     ("query", "said"),
     [
         (
-            "SELECT * FROM t a ASOF JOIN t b MATCH_CONDITION (a.at >= b.at) ON a.k < b.k",
+            "SELECT a.k FROM t a ASOF JOIN t b MATCH_CONDITION (a.at >= b.at) ON a.k < b.k",
             "over both sides that is no equality",
         ),
         (
-            "SELECT * FROM t a ASOF JOIN t b MATCH_CONDITION (a.at >= 3) ON a.k = b.k",
+            "SELECT a.k FROM t a ASOF JOIN t b MATCH_CONDITION (a.at >= 3) ON a.k = b.k",
             "MATCH_CONDITION must compare",
         ),
         (
-            "SELECT * FROM t a ASOF JOIN t b MATCH_CONDITION (a.at = b.at) ON a.k = b.k",
+            "SELECT a.k FROM t a ASOF JOIN t b MATCH_CONDITION (a.at = b.at) ON a.k = b.k",
             "must be one of >=, >, <=, <",
         ),
     ],

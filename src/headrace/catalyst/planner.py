@@ -124,7 +124,6 @@ class Planner:
 
     def __post_init__(self) -> None:
         """Open a session of its own, so that nothing else sees the stand-ins."""
-        self.spark.conf.set(*ASOF_JOINS)
         self.spark = self.spark.newSession()
         self.spark.conf.set(*ASOF_JOINS)
         self.spark.conf.set(
@@ -221,7 +220,7 @@ class Planner:
             return self._analysed(read, plain)
 
     def _one_word(self, read: Rewritten) -> Rewritten:
-        parser = self._session.sessionState().sqlParser()
+        parser = self.scala.parser(self._session)
         return with_one_word_names(parser, read.span, self.relations)
 
     @contextmanager
@@ -241,7 +240,7 @@ class Planner:
     def _analysed(self, read: Rewritten, plain: Rewritten) -> Analysed:
         query = plain.span
         try:
-            parsed = self._session.sessionState().sqlParser().parsePlan(plain.text)
+            parsed = self.scala.parser(self._session).parsePlan(plain.text)
             self._check_parsed(parsed, query)
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 ASOF_JOINS = ("spark.sql.join.asofJoin.enabled", "true")
-"""Has Spark's parser read ASOF JOIN: whatever session is active decides."""
+"""The setting of a session whose parser reads ASOF JOIN."""
 
 EXPRESSIONS = f"{_CATALYST}.expressions"
 LOGICAL = f"{_CATALYST}.plans.logical"
@@ -71,6 +71,14 @@ class Scala:
         """Return a constant of type BIGINT."""
         constant = self.module(f"{EXPRESSIONS}.Literal").apply(value)
         return self.cast(constant, self.module(f"{TYPES}.LongType"))
+
+    def parser(self, session: Any) -> Any:
+        """Return the SQL parser of a session, which goes by the settings of the active one.
+
+        So the session becomes the active one of this thread.
+        """
+        self.module("org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+        return session.sessionState().sqlParser()
 
     @property
     def none(self) -> Any:

@@ -228,7 +228,8 @@ class Queries:
     def _plain(self, query: str) -> str:
         """Return the query as Spark reads it."""
         read = spark_text(Span(query, 0, len(query)), self._relations)
-        parser = self.spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+        scala = Scala(self.spark.sparkContext._jvm)  # noqa: SLF001
+        parser = scala.parser(self._canonical._jsparkSession)  # noqa: SLF001
         return with_one_word_names(parser, read.span, self._relations).text
 
     def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:
