@@ -42,6 +42,8 @@ class Settings:
     """How many epochs back tables and views can be read."""
     attempts: int = 3
     """How often a step is tried."""
+    recursion_rows: int = 4_000_000
+    """By how many rows a recursion may change in one epoch, all rounds together."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
@@ -88,6 +90,7 @@ class Settings:
             fill_rows=self.fill_rows,
             history_epochs=self.history_epochs,
             attempts=self.attempts,
+            recursion_rows=self.recursion_rows,
         )
 
 

@@ -43,6 +43,8 @@ LINES = {
     "SELECT g, max(x) AS m FROM t GROUP BY g": "keeps 9/aggregate1.values0 by (g0): 2 columns",
     "SELECT k FROM t ORDER BY x DESC, k LIMIT 3": "FirstRows by (()): row_number 1 to 3, ordered by t.x DESC, t.k",
     "SELECT g, median(x) AS m FROM t GROUP BY g": "per change: recomputes its group, since percentile(t.x, 0.5D, 1L) needs all rows of its group",
+    "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r": "per change: a round, one more job, for each level that it reaches",
+    "WITH RECURSIVE r(n) MAX RECURSION LEVEL 9 AS (SELECT k FROM t UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT n FROM r": "Loop, up to level 8",
     "SELECT sum(d) AS s FROM t": "recomputes everything: there is one group, since sum(t.d) adds inexact numbers",
 }
 
@@ -57,6 +59,8 @@ def test_recomputation_is_announced(planned):
     assert "No part is recomputed" in summary(planned.circuit(QUERY))
     by_group = summary(planned.circuit("SELECT g, median(x) AS m FROM t GROUP BY g"))
     assert by_group.endswith("no view is recomputed whole.")
+    rounds = "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r"
+    assert "one more job for each level" in summary(planned.circuit(rounds))
     assert "one group" in summary(planned.circuit("SELECT median(x) AS m FROM t"))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from py4j.protocol import Py4JError
 
-LEAVES = ("LogicalRDD", "OneRowRelation", "LocalRelation", "CTERelationRef")
+LEAVES = ("LogicalRDD", "OneRowRelation", "LocalRelation", "CTERelationRef", "UnionLoopRef")
 ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": "now"}
 
 PARSED_NODES = frozenset(

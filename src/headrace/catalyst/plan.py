@@ -282,9 +282,39 @@ class FirstRows:
         return self.child.attributes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """The rows of a recursive WITH: those of the child, which refers to the loop's own rows.
+
+    A row has a *level* as its last column: 0 for those that the recursion starts with, and one
+    more than that of the row that it was made of. Below, :class:`LoopRef` with the same number
+    stands for the rows so far; their levels are kept apart by whatever looks at several rows.
+    Rows of the level ``limit`` must not be: the query fails there.
+    """
+
+    number: int
+    child: Plan
+    limit: int
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """Those of the input, the level last."""
+        return self.child.attributes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopRef:
+    """The rows of the loop with that number, the level as the last column."""
+
+    number: int
+    attributes: tuple[Attribute, ...]
+
+
 Plan = (
     Scan
     | Constant
+    | Loop
+    | LoopRef
     | Project
     | Filter
     | Temporal
@@ -301,7 +331,7 @@ Plan = (
 def children(plan: Plan) -> tuple[Plan, ...]:
     """Return the inputs of a node, left to right."""
     match plan:
-        case Scan() | Constant():
+        case Scan() | Constant() | LoopRef():
             return ()
         case UnionAll():
             return plan.children
@@ -314,7 +344,7 @@ def children(plan: Plan) -> tuple[Plan, ...]:
 def with_children(plan: Plan, below: tuple[Plan, ...]) -> Plan:
     """Return a node over other inputs, whose attributes are the same."""
     match plan:
-        case Scan() | Constant():
+        case Scan() | Constant() | LoopRef():
             return plan
         case UnionAll():
             return replace(plan, children=below)

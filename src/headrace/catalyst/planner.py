@@ -68,6 +68,8 @@ _DATA_RULES = (
 )
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 
+_RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
+
 # It makes one subquery of several, of which each would then compute what all others need.
 _MERGING = "org.apache.spark.sql.execution.planmerging.MergeSubplans"
 
@@ -296,7 +298,11 @@ class Planner:
                 if not self.functions[name].function.deterministic:
                     raise undeclared(name, place)
             reader = Reader(
-                self.scala, self._relations, analysed.plain.span, clocked=analysed.clocked
+                self.scala,
+                self._relations,
+                analysed.plain.span,
+                clocked=analysed.clocked,
+                recursion_limit=int(self.spark.conf.get(_RECURSION_LIMIT)),
             )
             return reader.plan(analysed.optimised)
 

@@ -84,7 +84,7 @@ def _is_idle(condition: Any, idle: Ids) -> bool:
 def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
     """Return of which attributes a node's inputs may have rows with NULL, or may not, at will."""
     match node:
-        case plan.Scan() | plan.Constant():
+        case plan.Scan() | plan.Constant() | plan.LoopRef():
             return ()
         case plan.Filter() | plan.Temporal():
             return (idle,)
@@ -102,7 +102,7 @@ def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
             return (idle & _passes(node.partition),)
         case plan.FirstRows():
             return (idle & _passes(node.keys),)
-        case plan.Expand() | plan.Generate():
+        case plan.Expand() | plan.Generate() | plan.Loop():
             return (frozenset(),)
 
 

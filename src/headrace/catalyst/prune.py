@@ -13,6 +13,8 @@ from headrace.catalyst.plan import (
     FirstRows,
     Generate,
     Join,
+    Loop,
+    LoopRef,
     Plan,
     Project,
     Scan,
@@ -34,8 +36,10 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
     match plan:
         case Scan():
             return _scan(plan, needed)
-        case Constant():
+        case Constant() | LoopRef():
             return plan
+        case Loop():
+            return replace(plan, child=pruned(plan.child, None))
         case Project():
             refs = _references(e.handle for e in plan.expressions)
             return replace(plan, child=pruned(plan.child, refs))

@@ -37,6 +37,7 @@ from headrace.catalyst.plan import (
 )
 from headrace.catalyst.prune import pruned
 from headrace.catalyst.python import PYTHON_NODES, call_text
+from headrace.catalyst.recursion import Recursion
 from headrace.catalyst.repeated import once
 from headrace.catalyst.resolved import attribute_of, attributes_of, is_true, present
 from headrace.catalyst.rewrite import not_in
@@ -51,7 +52,6 @@ _PLANNING = "org.apache.spark.sql.catalyst.planning"
 
 _REFUSED_NODES = {
     "Sample": ("TABLESAMPLE", "Filter by a hash of a column, such as xxhash64(id) % 10 = 0."),
-    "UnionLoop": ("a recursive WITH", None),
 }
 _JOINS = {
     "Inner": JoinKind.INNER,
@@ -75,34 +75,39 @@ _SESSION = "spark.sessionWindow"
 
 @dataclass(slots=True)
 class Reader:
-    """Reads one query's plan; ``relations`` tells whose stand-in a leaf is, by its RDD's id."""
+    """Reads one query's plan; ``relations`` tells whose stand-in a leaf is, by its RDD's id.
+
+    ``recursion_limit`` is how many levels a recursive WITH may have that does not say it.
+    """
 
     scala: Scala
     relations: dict[int, RelationId]
     query: Span
     clocked: bool = False
+    recursion_limit: int = -1
     pieces: Pieces = field(init=False)
+    recursion: Recursion = field(init=False)
 
     def __post_init__(self) -> None:
         self.pieces = Pieces(self.scala, self.query, self.clocked)
+        self.recursion = Recursion(self.pieces, self.recursion_limit)
 
     def plan(self, node: Any) -> Plan:
         """Return the plan, with only the columns that are needed read from each relation."""
         while node.nodeName() in ("Sort", "RebalancePartitions"):
             node = node.child()  # a view is a bag: an order of its rows has no meaning
-        return once(self.scala, self.pieces.expression, pruned(self._read(node), None))
+        plan = pruned(self._read(node), None)
+        if self.recursion.loops:
+            return plan  # what two loops have in common is not looked for
+        return once(self.scala, self.pieces.expression, plan)
 
     # -- reading ---------------------------------------------------------------------------
 
     def _read(self, node: Any) -> Plan:
         kind = str(node.nodeName())
         match kind:
-            case "LogicalRDD":
-                attributes = attributes_of(node)
-                columns = tuple(range(len(attributes)))
-                return Scan(self.relations[node.rdd().id()], attributes, columns)
-            case "LocalRelation" | "OneRowRelation":
-                return Constant(node, attributes_of(node))
+            case "LogicalRDD" | "LocalRelation" | "OneRowRelation" | "UnionLoopRef":
+                return self._leaf(node, kind)
             case "Project":
                 child, named = self._with_scalars(node.child(), items(node.projectList()))
                 expressions = tuple(self.pieces.expression(e) for e in named)
@@ -122,6 +127,8 @@ class Reader:
             case "Union":
                 branches = tuple(self._read(child) for child in items(node.children()))
                 return UnionAll(branches, attributes_of(node))
+            case "UnionLoop":
+                return self.recursion.loop(node, self._input)
             case "Join" | "AsOfJoin":
                 return self._join(node)
             case "Aggregate":
@@ -137,6 +144,15 @@ class Reader:
             case _:
                 what, hint = _REFUSED_NODES.get(kind, (f"Spark's {kind}", None))
                 raise self.pieces.unsupported(f"{what} is not supported in a view", hint, node)
+
+    def _leaf(self, node: Any, kind: str) -> Plan:
+        if kind == "UnionLoopRef":
+            return self.recursion.reference(node)
+        attributes = attributes_of(node)
+        if kind == "LogicalRDD":
+            columns = tuple(range(len(attributes)))
+            return Scan(self.relations[node.rdd().id()], attributes, columns)
+        return Constant(node, attributes)
 
     def _generate(self, node: Any) -> Plan:
         generator = node.generator()

@@ -186,7 +186,7 @@ class _Repeated:
         match node:
             case plan.Scan():
                 return (node.relation, node.columns)
-            case plan.Constant() | plan.Generate():
+            case plan.Constant() | plan.Generate() | plan.Loop() | plan.LoopRef():
                 return None
             case plan.UnionAll():
                 return ()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Integrate,
         Matches,
         OuterJoin,
+        Recursion,
         SemiJoin,
         StatefulOperator,
         TouchedGroups,
@@ -164,6 +165,30 @@ class Recompute:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """The rows of a recursive WITH; columns are called as in :class:`Recompute`, the level last.
+
+    ``arrangements`` last for one attempt at an epoch: what one round hands to the next, and the
+    rows of a level that must not be.
+    """
+
+    name: str
+    plan: plan.Loop
+    operator: Recursion
+    arrangements: tuple[ArrangementId, ArrangementId]
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Feedback:
+    """The delta of a loop in the round before, within the step of that loop."""
+
+    plan: plan.LoopRef
+    layout: Layout
+    arrangement: ArrangementId
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Output:
     """The view itself: its contents by key, and by that its changelog. ``key`` holds positions."""
 
@@ -174,7 +199,20 @@ class Output:
     child: Node
 
 
-Node = Source | Constant | Stateless | Sum | Join | Match | Aggregate | First | Temporal | Recompute
+Node = (
+    Source
+    | Constant
+    | Stateless
+    | Sum
+    | Join
+    | Match
+    | Aggregate
+    | First
+    | Temporal
+    | Recompute
+    | Loop
+    | Feedback
+)
 Stateful = Join | Match | Aggregate | First | Temporal | Recompute | Output
 
 
@@ -215,6 +253,10 @@ class Circuit:
         """Return the nodes whose rows come and go as the clock passes."""
         return tuple(n for n in self.nodes() if isinstance(n, Temporal))
 
+    def loops(self) -> tuple[Loop, ...]:
+        """Return the recursions, those that others are over first."""
+        return tuple(n for n in self.nodes() if isinstance(n, Loop))
+
     @property
     def reads(self) -> frozenset[RelationId]:
         """The relations that the view is over."""
@@ -241,7 +283,7 @@ def kept(node: Stateful) -> dict[ArrangementId, Layout]:
 def inputs(node: Node | Output) -> tuple[Node, ...]:
     """Return the nodes whose deltas ``node`` takes."""
     match node:
-        case Source() | Constant():
+        case Source() | Constant() | Feedback():
             return ()
         case Sum():
             return node.children

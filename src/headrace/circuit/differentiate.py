@@ -17,8 +17,10 @@ from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
     Constant,
+    Feedback,
     First,
     Join,
+    Loop,
     Match,
     Node,
     Output,
@@ -44,6 +46,7 @@ from headrace.operators import (
     Matches,
     OuterJoin,
     Pairs,
+    Recursion,
     RowKind,
     SemiJoin,
     TouchedGroups,
@@ -110,6 +113,7 @@ class _Builder:
     stored_as: StoredAs
     count: int = field(default=0)
     built: dict[plan.Plan, Node] = field(default_factory=dict)
+    loops: dict[int, tuple[ArrangementId, Layout]] = field(default_factory=dict)
 
     def node(self, query: plan.Plan) -> Node:
         """Return the node of a plan; one that is used twice is one node."""
@@ -138,6 +142,11 @@ class _Builder:
                 return self.first(query)
             case plan.Temporal():
                 return self.temporal(query)
+            case plan.Loop():
+                return self.loop(query)
+            case plan.LoopRef():
+                handed, layout = self.loops[query.number]
+                return Feedback(query, layout, handed)
             case plan.Window():
                 reason = "window functions see all rows of their partition"
                 return self.recompute(query, query.partition, reason, always=False)
@@ -250,6 +259,15 @@ class _Builder:
         leaves = None if query.leaves is None else "leaves"
         operator = TemporalFilter(rows, enters, leaves)
         return Temporal(name, query, operator, (ArrangementId(f"{name}.moves"),), child)
+
+    def loop(self, query: plan.Loop) -> Loop:
+        name = self.name("loop")
+        columns = side_layout("x", query.attributes, ()).columns
+        layout = Layout(tuple(columns.names), columns, pa.schema([_WEIGHT_FIELD]))
+        handed, beyond = ArrangementId(f"{name}.handed"), ArrangementId(f"{name}.beyond")
+        self.loops[query.number] = handed, layout
+        operator = Recursion(layout, query.limit)
+        return Loop(name, query, operator, (handed, beyond), self.node(query.child))
 
     def recompute(
         self,

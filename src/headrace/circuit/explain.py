@@ -12,8 +12,10 @@ from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
     Constant,
+    Feedback,
     First,
     Join,
+    Loop,
     Match,
     Node,
     Output,
@@ -56,6 +58,11 @@ def digest(circuit: Circuit) -> str:
 
 def summary(circuit: Circuit) -> str:
     """Say in one sentence whether the work of an epoch follows its changes."""
+    rounds = " A recursion takes one more job for each level that a change reaches."
+    return _recomputation(circuit) + (rounds if circuit.loops() else "")
+
+
+def _recomputation(circuit: Circuit) -> str:
     recomputed = [node for node in circuit.stateful() if isinstance(node, Recompute)]
     if not recomputed:
         return "No part is recomputed: the work of an epoch follows its changes."
@@ -115,6 +122,8 @@ def _lines(
             columns = len(layout.columns.names)
             yield f"{indent}    keeps {id_} by ({key}): {columns} columns{held}"
         yield f"{indent}    per change: {_cost(node)}"
+    if isinstance(node, Loop):
+        yield f"{indent}    per change: a round, one more job, for each level that it reaches"
     for child in inputs(node):
         yield from _lines(child, depth + 1, name_of, sizes, said)
 
@@ -157,6 +166,11 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             return f"Temporal {node.plan.text}"
         case Recompute():
             return _recomputed(node.plan)
+        case Loop():
+            return f"Loop, up to level {node.plan.limit - 1}: a start, and a step over its own rows"
+        case Feedback():
+            columns = ", ".join(a.name for a in node.plan.attributes)
+            return f"Feedback: the loop's rows of the round before ({columns})"
         case Output():
             return "Integrate: the view's rows"
 

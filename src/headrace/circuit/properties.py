@@ -32,6 +32,8 @@ def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
             return unique_key(node.child, key_of)
         case plan.UnionAll() | plan.Expand() | plan.Generate() | plan.Constant():
             return None
+        case plan.Loop() | plan.LoopRef():
+            return None
 
 
 def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
@@ -43,7 +45,7 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
     match node:
         case plan.Scan() | plan.Constant() | plan.UnionAll() | plan.Expand() | plan.Generate():
             return None
-        case plan.Window() | plan.Temporal():
+        case plan.Window() | plan.Temporal() | plan.Loop() | plan.LoopRef():
             return None
         case plan.FirstRows():
             passed = tuple(key.passes for key in node.keys)
@@ -66,9 +68,9 @@ def grows(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
     match node:
         case plan.Scan():
             return is_stream(node.relation)
-        case plan.Constant():
-            return True
-        case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate():
+        case plan.Constant() | plan.LoopRef():
+            return True  # of a loop, as long as nothing else in it goes
+        case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate() | plan.Loop():
             return grows(node.child, is_stream)
         case plan.UnionAll():
             return all(grows(child, is_stream) for child in node.children)

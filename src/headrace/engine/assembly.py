@@ -12,6 +12,7 @@ from headrace.engine.worker import (
     Chain,
     ConstantTask,
     Excerpt,
+    HandedTask,
     LeafTask,
     LogReader,
     OperatorTask,
@@ -238,6 +239,13 @@ class Assembly:
         task = ConstantTask(name, renamed)
         self.initial.append(name)
         return self.transplant.mapped(self.transplant.range(1), task, spark_schema(fields))
+
+    def handed(self, arrangement: ArrangementId, fields: list[tuple[str, DataType]]) -> Any:
+        """Read what the round before has handed to a recursion, with its weight."""
+        task = HandedTask(arrangement, self.partitions)
+        return self.transplant.mapped(
+            self.transplant.range(self.partitions), task, spark_schema(fields)
+        )
 
     def stepped(
         self, task: OperatorTask | Chain, below: Any, output: list[tuple[str, DataType]]

@@ -20,7 +20,7 @@ from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.worker import MANIFEST, LogReader, reports_of
 from headrace.errors import HeadraceError, Span
-from headrace.runtime.ports import StepPlan
+from headrace.runtime.ports import LoopPlan, StepPlan
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
@@ -159,16 +159,25 @@ class Engine:
     # -- steps -----------------------------------------------------------------------------
 
     def plan_live(
-        self, changed: frozenset[RelationId], without: frozenset[RelationId], partitions: int
+        self,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+        partitions: int,
+        looping: frozenset[RelationId] = frozenset(),
     ) -> StepPlan:
         """Return what a live step over the changed relations needs."""
-        return self._needs(self._live(changed, without, partitions), self._circuits.values())
+        program = self._live(changed, without, partitions, looping)
+        return self._needs(program, self._circuits.values())
 
     def run_live(
-        self, step: Step, changed: frozenset[RelationId], without: frozenset[RelationId]
+        self,
+        step: Step,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+        looping: frozenset[RelationId] = frozenset(),
     ) -> tuple[Report, ...]:
         """Run a live step."""
-        return self._run(step, self._live(changed, without, step.partitions))
+        return self._run(step, self._live(changed, without, step.partitions, looping))
 
     def temporal(self) -> dict[RelationId, dict[ArrangementId, Layout]]:
         """Return the arrangements by time of the views in which rows come and go with it."""
@@ -181,29 +190,38 @@ class Engine:
                 found.setdefault(circuit.view, {})[id_] = node.operator.layout
         return found
 
-    def plan_fill(self, view: RelationId) -> StepPlan:
+    def plan_fill(self, view: RelationId, *, looping: bool = False) -> StepPlan:
         """Return what filling a declared view needs."""
         circuit = self._circuits[view]
-        return self._needs(self._filling(circuit), [circuit])
+        return self._needs(self._filling(circuit, looping=looping), [circuit])
 
-    def run_fill(self, step: Step, view: RelationId) -> tuple[Report, ...]:
-        """Run one part of filling a declared view."""
-        return self._run(step, self._filling(self._circuits[view]))
+    def run_fill(
+        self, step: Step, view: RelationId, *, looping: bool = False
+    ) -> tuple[Report, ...]:
+        """Run one part of filling a declared view, or a round of it."""
+        return self._run(step, self._filling(self._circuits[view], looping=looping))
 
     def _live(
-        self, changed: frozenset[RelationId], without: frozenset[RelationId], partitions: int
+        self,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+        partitions: int,
+        looping: frozenset[RelationId],
     ) -> Program:
         circuits = tuple(c for c in self._circuits.values() if c.view not in without)
         return self._program(
-            (changed, without, partitions),
+            (changed, without, partitions, looping),
             partitions,
-            lambda lowering: lowering.live(circuits, changed),
+            lambda lowering: lowering.live(circuits, changed, looping),
         )
 
-    def _filling(self, circuit: Circuit) -> Program:
-        return self._program(
-            (circuit.view,), self.partitions, lambda lowering: lowering.stored(circuit)
-        )
+    def _filling(self, circuit: Circuit, *, looping: bool) -> Program:
+        def build(lowering: Lowering) -> Program:
+            if looping:
+                return lowering.live((circuit,), frozenset(), frozenset({circuit.view}))
+            return lowering.stored(circuit)
+
+        return self._program((circuit.view, looping), self.partitions, build)
 
     def _program(
         self, key: tuple[object, ...], partitions: int, build: Callable[[Lowering], Program]
@@ -225,9 +243,21 @@ class Engine:
         return Transplant(self._session_for_few if few else self._session, self._scala)
 
     def _needs(self, program: Program, circuits: Iterable[Circuit]) -> StepPlan:
-        initial = frozenset().union(*(circuit.initial() for circuit in circuits))
+        initial: set[str] = set()
+        loops = []
+        for circuit in circuits:
+            initial |= circuit.initial()
+            loops += [
+                LoopPlan(circuit.view, *node.arrangements, node.operator.layout, node.plan.limit)
+                for node in circuit.loops()
+                if node.name in program.operators
+            ]
+        passing = {id_ for loop in loops for id_ in (loop.handed, loop.beyond)}
+        kept = {id_: a for id_, a in program.arrangements.items() if id_ not in passing}
         there = {*program.operators, *program.constants}
-        return StepPlan(program.shares, program.arrangements, initial & there, program.shared)
+        return StepPlan(
+            program.shares, kept, frozenset(initial & there), program.shared, tuple(loops)
+        )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
         context = self.spark.sparkContext

@@ -12,9 +12,11 @@ from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
     Constant,
+    Feedback,
     First,
     Join,
     Kind,
+    Loop,
     Match,
     Node,
     Recompute,
@@ -27,6 +29,7 @@ from headrace.circuit.accumulators import ROWS
 from headrace.engine.assembly import Assembly, Frame, Tail
 from headrace.engine.lower_groups import first_rows, recomputed
 from headrace.engine.lower_joins import joined, matched
+from headrace.engine.lower_loops import fed_back, looped
 from headrace.engine.lower_temporal import temporal
 from headrace.operators import OFFSET
 from headrace.zset import HASH, WEIGHT
@@ -42,8 +45,9 @@ if TYPE_CHECKING:
 class Nodes:
     """Lowers nodes whose inputs are the deltas of the relations in ``known``.
 
-    Constants have rows only where a view is being filled. With ``ticks``, time passes. ``users``
-    says how many inputs each node of the circuit is.
+    Constants have rows only where a view is being filled. With ``ticks``, time passes; with
+    ``loops``, recursions take what the round before has handed to them. ``users`` says how many
+    inputs each node of the circuit is.
     """
 
     assembly: Assembly
@@ -51,6 +55,7 @@ class Nodes:
     known: frozenset[RelationId]
     filling: bool
     ticks: bool = False
+    loops: bool = False
     _reused: dict[Node, tuple[Any, bool] | None] = field(default_factory=dict)
 
     @property
@@ -98,6 +103,11 @@ class Nodes:
                 return None if below is None else recomputed(self.assembly, node, below)
             case Aggregate():
                 return self._aggregate(node)
+            case Loop():
+                below = self.node(node.child)
+                return None if below is None else looped(self.assembly, node, below)
+            case Feedback():
+                return fed_back(self.assembly, node) if self.loops else None
 
     def _stateless(self, node: Stateless, below: Frame) -> Frame:
         transplant = self.transplant

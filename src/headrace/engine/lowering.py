@@ -39,15 +39,20 @@ class Lowering:
         """Builds the logical plans."""
         return self.assembly.transplant
 
-    def live(self, circuits: tuple[Circuit, ...], changed: frozenset[RelationId]) -> Program:
+    def live(
+        self,
+        circuits: tuple[Circuit, ...],
+        changed: frozenset[RelationId],
+        looping: frozenset[RelationId] = frozenset(),
+    ) -> Program:
         """Return the program of an epoch: tables and views take their changes from each other.
 
         ``circuits`` come in topological order; ``changed`` are streams and tables with changes,
-        and views in which time passes.
+        and views in which time passes. ``looping`` are views whose recursions go on.
         """
         known, reached = set(changed), []
         for circuit in circuits:
-            if circuit.reads & known or circuit.view in changed:
+            if circuit.reads & known or circuit.view in changed or circuit.view in looping:
                 known.add(circuit.view)
                 reached.append(circuit)
         self._uses.update(
@@ -59,8 +64,8 @@ class Lowering:
                 self._table(relation)
         for circuit in reached:
             ticks = circuit.view in changed
-            users, reading = circuit.users(), frozenset(known)
-            nodes = Nodes(self.assembly, users, reading, filling=False, ticks=ticks)
+            users, reading, loops = circuit.users(), frozenset(known), circuit.view in looping
+            nodes = Nodes(self.assembly, users, reading, filling=False, ticks=ticks, loops=loops)
             self._view(circuit, nodes)
         return self.assembly.program()
 

@@ -88,6 +88,8 @@ class Queries:
         self._canonical = self.spark.newSession()
         for session in (self._snapshots, self._canonical):
             session.conf.set(*ASOF_JOINS)
+        # How many rows a recursion may have is a guard of Spark's, and no part of what it means.
+        self._canonical.conf.set("spark.sql.cteRecursionRowLimit", -1)
 
     def declare(self, relation: Relation, *, canonical: bool = True) -> None:
         """Make a relation known, under its name, to both kinds of query.

@@ -119,6 +119,24 @@ def _columns_of(spine: Spine, columns: tuple[str, ...]) -> Iterator[pa.RecordBat
 
 
 @dataclass(frozen=True, slots=True)
+class HandedTask:
+    """Yield what the round before has handed to a recursion: this partition's part of it."""
+
+    arrangement: ArrangementId
+    partitions: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the partition's number as the one row of the input."""
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                step = current_step()
+                given = step.arrangements[self.arrangement]
+                low, high = ranges(self.partitions)[index]
+                spine = Spine.open(step.runs_directory, given.layout, given.runs, low, high)
+                yield from _columns_of(spine, tuple(given.layout.columns.names))
+
+
+@dataclass(frozen=True, slots=True)
 class SeedTask:
     """Yield one row of weight 0 for a global aggregate that has to be initialised."""
 

@@ -11,6 +11,7 @@ from headrace.operators.outer_join import OuterJoin
 from headrace.operators.pairs import Pairs
 from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.recursion import Recursion
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.operators.semi_join import SemiJoin
 from headrace.operators.temporal import CLOCK, Temporal
@@ -40,6 +41,7 @@ __all__ = [
     "OuterJoin",
     "Pairs",
     "Part",
+    "Recursion",
     "RowKind",
     "SemiJoin",
     "StatefulOperator",

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace.circuit import rows_of
 from headrace.ledger import ArrangementRecord, Merge, RunKind
-from headrace.runtime.epoch import EpochLoop, new_run
+from headrace.runtime.attempt import new_run
 from headrace.runtime.fill import due_by_partition
 from headrace.runtime.shares import run_file
 from headrace.spine import merge, sync_directory
 from headrace.types import Epoch
 from headrace.zset import Layout
+
+if TYPE_CHECKING:
+    from headrace.runtime.epoch import EpochLoop
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,28 @@ import shutil
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, assert_never
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty, EpochCommit, Ledger, NewRun, OffsetRange, Read, RunKind
+from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
+from headrace.runtime.attempt import Attempt, new_runs
 from headrace.runtime.cancelling import StatementLock
+from headrace.runtime.rounds import Rounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
-from headrace.runtime.step import Clock, Report, Step
+from headrace.runtime.step import Clock, Step
 from headrace.runtime.timetable import Timetable, machine_clock
-from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.types import Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from headrace.runtime.ports import StepRunner
+    from headrace.runtime.ports import LoopPlan, StepRunner
     from headrace.runtime.settings import RuntimeSettings
-    from headrace.spine import RunFile
+    from headrace.runtime.step import Report
 
 STOPPED = "stopped"
 """The cause of a dirty entry of a view whose query fails on its data."""
@@ -56,11 +58,15 @@ class Poll:
 class RunStep:
     """Run the job of one connected set of views.
 
-    ``changed`` are the inputs with changes, and the views in which time passes.
+    ``changed`` are the inputs with changes, and the views in which time passes; views in
+    ``without`` are left behind. While ``loops`` change, the job is run again.
     """
 
     step: Step
     changed: frozenset[RelationId]
+    without: frozenset[RelationId]
+    loops: tuple[LoopPlan, ...]
+    previous: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +85,6 @@ class Publish:
 
 
 Stage = RunStep | Commit | Publish
-
-
-@dataclass(slots=True)
-class Attempt:
-    """What the stages of one attempt have found out so far."""
-
-    reports: list[Report] = field(default_factory=list)
-    jobs: int = 0
-    begun: float = field(default_factory=time.perf_counter)
 
 
 @dataclass(slots=True)
@@ -193,7 +190,7 @@ class EpochLoop:
                 changed |= (members & self.runner.temporal().keys()) - stopped
             if changed:
                 name = f"{attempt}.{len(steps)}"
-                steps.append(RunStep(self._step(name, poll, changed, stopped), changed))
+                steps.append(self._step(name, poll, changed, stopped))
         reads = tuple(Read(id_, r.first, r.end) for id_, r in poll.ranges.items())
         commit = Commit(poll.previous, attempt, reads, poll.clock.after)
         return (*steps, commit, Publish())
@@ -204,9 +201,9 @@ class EpochLoop:
         poll: Poll,
         changed: frozenset[RelationId],
         without: frozenset[RelationId],
-    ) -> Step:
+    ) -> RunStep:
         rows = sum(poll.ranges[id_].rows for id_ in changed if id_ in poll.ranges)
-        partitions = 1 if rows <= self.settings.small_rows else self.partitions
+        partitions = self._partitions(rows)
         needs = self.runner.plan_live(changed, without, partitions)
         shares = {
             id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
@@ -215,21 +212,19 @@ class EpochLoop:
             for id_ in needs.reads
         }
         before = arranged(self.ledger, needs.arrangements, poll.previous)
-        return Step(name, self.directory, partitions, shares, before, clock=poll.clock)
+        before |= arranged_for(needs.loops, {})
+        step = Step(name, self.directory, partitions, shares, before, clock=poll.clock)
+        return RunStep(step, changed, without, needs.loops, poll.previous)
+
+    def _partitions(self, rows: int) -> int:
+        return 1 if rows <= self.settings.small_rows else self.partitions
 
     def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
         """Perform one stage; the commit returns the new epoch."""
         match stage:
             case RunStep():
                 self.fault("step")
-                stage.step.write()
-                try:
-                    attempt.reports += self.runner.run_live(
-                        stage.step, stage.changed, self.stopped()
-                    )
-                finally:
-                    shutil.rmtree(stage.step.folder, ignore_errors=True)
-                attempt.jobs += 1
+                self._run(stage, attempt)
                 self.fault("stepped")
                 return None
             case Commit():
@@ -240,7 +235,7 @@ class EpochLoop:
                         stage.attempt,
                         stage.reads,
                         new_runs(attempt.reports, RunKind.DELTA),
-                        counters=self._counters(stage, attempt),
+                        counters=attempt.counters(stage.reads),
                         clock=stage.clock,
                     )
                 )
@@ -252,24 +247,42 @@ class EpochLoop:
             case _:
                 assert_never(stage)
 
+    def _run(self, stage: RunStep, attempt: Attempt) -> None:
+        """Run a step, and the rounds that its recursions ask for."""
+        first, runs = stage.step, stage.step.runs_directory
+        rounds, written = Rounds(runs, stage.loops, self.settings.recursion_rows), Written(runs)
+        layouts = {id_: a.layout for id_, a in first.arrangements.items()}
+        written.add(rounds.take(self._job(first, stage, frozenset(), attempt)))
+        while looping := rounds.looping():
+            self.fault("round")
+            partitions = self._partitions(rounds.rows)
+            none: frozenset[RelationId] = frozenset()
+            needs = self.runner.plan_live(none, stage.without, partitions, looping)
+            layouts |= needs.arrangements
+            before = arranged(self.ledger, needs.arrangements, stage.previous)
+            step = rounds.next_step(replace(first, partitions=partitions), written.after(before))
+            again = replace(stage, changed=none)
+            written.add(rounds.take(self._job(step, again, looping, attempt)))
+        rounds.finish()
+        attempt.rounds += rounds.count
+        attempt.reports += written.merged(layouts) if rounds.count else written.reports
+
+    def _job(
+        self, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt
+    ) -> tuple[Report, ...]:
+        step.write()
+        try:
+            reports = self.runner.run_live(step, stage.changed, stage.without, looping)
+        finally:
+            shutil.rmtree(step.folder, ignore_errors=True)
+        attempt.jobs += 1
+        return reports
+
     def _attempt(self, poll: Poll) -> Epoch | None:
         attempt, epoch = Attempt(), None
         for stage in self.plan(poll):
             epoch = self.perform(stage, attempt) or epoch
         return epoch
-
-    def _counters(self, commit: Commit, attempt: Attempt) -> dict[str, Any]:
-        return {
-            "jobs": attempt.jobs,
-            "changes": sum(r.to_offset - r.from_offset for r in commit.reads),
-            "operators": len(attempt.reports),
-            "rows_in": sum(r.rows_in for r in attempt.reports),
-            "rows_out": sum(r.rows_out for r in attempt.reports),
-            "rows_read": sum(r.rows_read for r in attempt.reports),
-            "bytes_written": sum(f.bytes for r in attempt.reports for f in r.runs.values()),
-            "fallbacks": 0,
-            "seconds": round(time.perf_counter() - attempt.begun, 6),
-        }
 
     # -- views that fail -------------------------------------------------------------------
 
@@ -302,14 +315,11 @@ class EpochLoop:
         changed = frozenset(needed & (poll.ranges.keys() | poll.due))
         if not changed:
             return None
-        step = self._step(uuid4().hex, poll, changed, frozenset(without))
-        step.write()
+        stage = self._step(uuid4().hex, poll, changed, frozenset(without))
         try:
-            self.runner.run_live(step, changed, frozenset(without))
+            self._run(stage, Attempt())
         except HeadraceError as error:
             return error if error.code is Code.INVALID else None
-        finally:
-            shutil.rmtree(step.folder, ignore_errors=True)
         return None
 
     # -- time ------------------------------------------------------------------------------
@@ -361,20 +371,6 @@ class EpochLoop:
         """Return how many changes have arrived that no epoch has read yet."""
         ends, done = self.ledger.log_ends(), self.ledger.positions()
         return sum(ends.get(id_, Offset(0)) - done.get(id_, Offset(0)) for id_ in self.maintained())
-
-
-def new_runs(reports: list[Report], kind: RunKind) -> tuple[NewRun, ...]:
-    """Return the runs that tasks wrote, as the ledger wants them."""
-    return tuple(
-        new_run(id_, file, kind) for report in reports for id_, file in report.runs.items()
-    )
-
-
-def new_run(arrangement: ArrangementId, file: RunFile, kind: RunKind) -> NewRun:
-    """Return a written run as the ledger wants it."""
-    return NewRun(
-        file.name, arrangement, file.rows, file.bytes, file.checksum, file.low, file.high, kind
-    )
 
 
 def _ancestors(view: View, catalog: Catalog) -> set[RelationId]:

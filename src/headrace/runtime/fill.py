@@ -25,13 +25,15 @@ from headrace.ledger import (
     Read,
     RunKind,
 )
-from headrace.runtime.epoch import EpochLoop, new_run
+from headrace.runtime.attempt import new_run
+from headrace.runtime.rounds import Rounds, arranged_for
 from headrace.runtime.shares import NOTHING, snapshot
 from headrace.runtime.step import Arranged, Clock, LogShare, RowsShare, Share, Step
 from headrace.spine import HIGHEST, LOWEST, RunFile, due, merge, partition_of, ranges
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
+    from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.ports import StepPlan
     from headrace.zset import Layout
 
@@ -125,19 +127,21 @@ class Fill:
         files: dict[ArrangementId, list[RunFile]] = defaultdict(list)
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
+        rounds = Rounds(loop.directory / "runs", needs.loops, loop.settings.recursion_rows)
         pending = needs.globals
         contents = _Contents({id_: shares[of] for id_, of in needs.shared.items()})
         for id_, part, rows in self._parts(shares):
             contents.hand_out(rows_of(id_), part)
-            self._step(needs, {id_: part}, files, contents, pending)
+            self._step(needs, {id_: part}, files, contents, pending, rounds)
             contents.handed_out(rows_of(id_), part)
             pending = frozenset()
             done += rows
             self.progress(min(done, total), total)
         if pending:
-            self._step(needs, {}, files, contents, pending)
+            self._step(needs, {}, files, contents, pending, rounds)
+        kept = self._own(needs) | self._rounds(files, contents, rounds)
         runs = tuple(new_run(id_, f, RunKind.MERGED) for id_ in files for f in files[id_])
-        return Filled(previous, reads, runs, self._own(needs), total)
+        return Filled(previous, reads, runs, kept, total)
 
     def _fixed_point(self, needs: StepPlan) -> tuple[dict[RelationId, Offset], tuple[Read, ...]]:
         """Return up to where each stream is read, and what nobody has read before."""
@@ -176,27 +180,61 @@ class Fill:
         files: dict[ArrangementId, list[RunFile]],
         contents: _Contents,
         initialise: frozenset[str],
+        rounds: Rounds,
     ) -> None:
-        loop, own = self.loop, self._own(needs)
+        """Read a part. What recursions change by is left for when all parts have been read."""
+        loop = self.loop
         step = Step(
             uuid4().hex,
             loop.directory,
             loop.partitions,
             {id_: parts.get(id_, NOTHING) for id_ in needs.reads},
-            {id_: Arranged(a, tuple(files[id_])) for id_, a in own.items()} | contents.arranged(),
+            self._before(needs, files, contents) | arranged_for(needs.loops, {}),
             initialise,
             Clock(self._clock, self._clock),
         )
         loop.fault("fill")
+        self._run(step, needs, files, rounds)
+
+    def _rounds(
+        self, files: dict[ArrangementId, list[RunFile]], contents: _Contents, rounds: Rounds
+    ) -> dict[ArrangementId, Layout]:
+        """Go on until no recursion changes; return what the view keeps for rounds."""
+        loop, clock = self.loop, Clock(self._clock, self._clock)
+        if not rounds.loops:
+            return {}
+        needs = loop.runner.plan_fill(self.view.id, looping=True)
+        first = Step(uuid4().hex, loop.directory, loop.partitions, {}, {}, clock=clock)
+        while rounds.looping():
+            loop.fault("round")
+            step = rounds.next_step(first, self._before(needs, files, contents))
+            self._run(step, needs, files, rounds)
+        rounds.finish()
+        return self._own(needs)
+
+    def _before(
+        self, needs: StepPlan, files: dict[ArrangementId, list[RunFile]], contents: _Contents
+    ) -> dict[ArrangementId, Arranged]:
+        own = self._own(needs)
+        return {id_: Arranged(a, tuple(files[id_])) for id_, a in own.items()} | contents.arranged()
+
+    def _run(
+        self,
+        step: Step,
+        needs: StepPlan,
+        files: dict[ArrangementId, list[RunFile]],
+        rounds: Rounds,
+    ) -> None:
+        looping = rounds.count > 0
         step.write()
         try:
-            reports = loop.runner.run_fill(step, self.view.id)
+            reports = rounds.take(self.loop.runner.run_fill(step, self.view.id, looping=looping))
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
         for report in reports:
             for id_, file in report.runs.items():
                 files[id_].append(file)
-        for id_, layout in own.items():
+        for id_, layout in self._own(needs).items():
             files[id_] = self._compacted(step, layout, files[id_])
 
     def _own(self, needs: StepPlan) -> dict[ArrangementId, Layout]:

@@ -16,36 +16,62 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopPlan:
+    """A recursion of a view, and where a step puts what the next round and the end must know.
+
+    ``handed`` are the rows that have changed; the next round takes them. Rows in ``beyond`` are of
+    the level ``limit``, on which there must be none at the end.
+    """
+
+    view: RelationId
+    handed: ArrangementId
+    beyond: ArrangementId
+    layout: Layout
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """What a step of some views needs: the inputs it reads, the arrangements it touches.
 
     ``globals`` names the operators that publish one row even over no input. ``shared`` are those
-    of the arrangements that some operator reads as the contents of a relation.
+    of the arrangements that some operator reads as the contents of a relation. ``loops`` are the
+    recursions that the step has; what is arranged for them is not among ``arrangements``.
     """
 
     reads: frozenset[RelationId]
     arrangements: Mapping[ArrangementId, Layout]
     globals: frozenset[str]
     shared: Mapping[ArrangementId, RelationId]
+    loops: tuple[LoopPlan, ...] = ()
 
 
 class StepRunner(Protocol):
     """Runs steps: one job for a connected set of views."""
 
     def plan_live(
-        self, changed: frozenset[RelationId], without: frozenset[RelationId], partitions: int
+        self,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+        partitions: int,
+        looping: frozenset[RelationId] = frozenset(),
     ) -> StepPlan:
         """Return what an epoch needs in which ``changed`` relations have changes.
 
         In those of them that are views, time passes.
 
         Views in ``without``, and those over them, are left out. The step is run in that many
-        partitions, which need not be as many as wrote the runs.
+        partitions, which need not be as many as wrote the runs. The recursions of views in
+        ``looping`` take what the round before has handed to them.
         """
         ...
 
     def run_live(
-        self, step: Step, changed: frozenset[RelationId], without: frozenset[RelationId]
+        self,
+        step: Step,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+        looping: frozenset[RelationId] = frozenset(),
     ) -> tuple[Report, ...]:
         """Run such an epoch's step; every run that it wrote is durable when this returns."""
         ...
@@ -57,12 +83,17 @@ class StepRunner(Protocol):
         """
         ...
 
-    def plan_fill(self, view: RelationId) -> StepPlan:
-        """Return what filling one view from what its inputs have stored needs."""
+    def plan_fill(self, view: RelationId, *, looping: bool = False) -> StepPlan:
+        """Return what filling one view from what its inputs have stored needs.
+
+        With ``looping``, it is what a round of its recursions needs, without inputs.
+        """
         ...
 
-    def run_fill(self, step: Step, view: RelationId) -> tuple[Report, ...]:
-        """Run one part of filling a view."""
+    def run_fill(
+        self, step: Step, view: RelationId, *, looping: bool = False
+    ) -> tuple[Report, ...]:
+        """Run one part of filling a view, or a round of it."""
         ...
 
 

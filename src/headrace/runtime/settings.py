@@ -14,7 +14,8 @@ class RuntimeSettings:
     ``history_epochs`` is how many epochs back a view or table can still be read.
     ``small_rows`` is up to how many changes an epoch is stepped in one task: below that, starting
     tasks costs more than a second core brings. ``attempts`` is how often a step is tried before
-    its failure counts.
+    its failure counts. ``recursion_rows`` is by how many rows the recursions of one set of views
+    may change in an epoch, all rounds together: it ends what multiplies without end.
     """
 
     epoch_rows: int = 1_000_000
@@ -22,3 +23,4 @@ class RuntimeSettings:
     fill_rows: int = 1_000_000
     history_epochs: int = 256
     attempts: int = 3
+    recursion_rows: int = 4_000_000

@@ -1,0 +1,229 @@
+"""Recursive WITH: reading Spark's loop as a plan whose rows know at which level they arose.
+
+Spark evaluates the step of a recursion once per level, over the rows of the level before alone. A
+view has the rows of all levels at hand, so they carry their level, and whatever looks at several
+rows at once looks at those of one level: joins of the recursion with itself have it among their
+keys, and so has grouping. Where that is not enough, the recursion is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst.plan import (
+    Aggregate,
+    Attribute,
+    Expand,
+    Expression,
+    Filter,
+    Generate,
+    Join,
+    JoinKind,
+    Loop,
+    LoopRef,
+    Plan,
+    Project,
+    Temporal,
+    UnionAll,
+    children,
+)
+from headrace.catalyst.resolved import attribute_of, attributes_of
+from headrace.catalyst.scala import maybe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.catalyst.pieces import Pieces
+    from headrace.errors import HeadraceError
+
+LEVEL = "level"
+
+_HINT = (
+    "In the step, join the recursion by INNER JOIN, or have it on the side that a LEFT, SEMI or"
+    " ANTI JOIN preserves."
+)
+
+
+@dataclass(slots=True)
+class Recursion:
+    """Reads the loops of one query. ``default_limit``: of levels, where a loop states none."""
+
+    pieces: Pieces
+    default_limit: int
+    _numbers: dict[int, int] = field(default_factory=dict)
+    loops: int = 0
+    """How many loops have been read."""
+
+    def loop(self, node: Any, read: Callable[[Any], Plan]) -> Plan:
+        """Return a loop's rows, without their levels; ``read`` reads what it is made of."""
+        limit = maybe(node.maxDepth())
+        limit = self.default_limit if limit is None else int(limit)
+        if limit < 0:
+            hint = "Write MAX RECURSION LEVEL n, or set spark.sql.cteRecursionLevelLimit."
+            raise self.pieces.unsupported("a recursive WITH needs a limit of levels", hint, node)
+        number, id_ = self.loops, int(node.id())
+        self.loops += 1
+        start = self._ending(read(node.anchor()), node.anchor(), self.pieces.scala.long(0))
+        outer = dict(self._numbers)
+        self._numbers[id_] = number
+        leveled = _Leveled(self.pieces, number, node.recursion())
+        step, level = leveled.read(read(node.recursion()))
+        self._numbers = outer
+        if level is None:
+            raise leveled.refusal("no rows of the recursion")
+        one = self.pieces.scala.expression("Add", level.handle, self.pieces.scala.long(1))
+        step = self._ending(step, node.recursion(), one)
+        own = attributes_of(node)
+        rows = UnionAll((start, step), (*own, fresh(self.pieces, one)))
+        expressions = tuple(self.pieces.expression(a.handle) for a in own)
+        return Project(Loop(number, rows, limit), expressions, own)
+
+    def reference(self, node: Any) -> LoopRef:
+        """Return what stands for a loop's rows within its step."""
+        level = fresh(self.pieces, self.pieces.scala.long(0))
+        return LoopRef(self._numbers[int(node.loopId())], (*attributes_of(node), level))
+
+    def _ending(self, plan: Plan, node: Any, level: Any) -> Project:
+        """Return the columns of a Catalyst node, then a level."""
+        named = self.pieces.scala.alias(level, LEVEL)
+        own = attributes_of(node)
+        expressions = tuple(self.pieces.expression(e) for e in (*(a.handle for a in own), named))
+        return Project(plan, expressions, (*own, attribute_of(named.toAttribute())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Leveled:
+    """Passes the level of a loop's rows through the step that is made of them."""
+
+    pieces: Pieces
+    number: int
+    step: Any
+
+    def read(self, plan: Plan) -> tuple[Plan, Attribute | None]:
+        """Return a plan that keeps the level, with its column; None where it has no such rows.
+
+        Columns are only added: those that there were keep their order and their ids.
+        """
+        if isinstance(plan, LoopRef):
+            return plan, plan.attributes[-1] if plan.number == self.number else None
+        if not self._refers(plan):
+            return plan, None
+        match plan:
+            case Join():
+                return self._join(plan)
+            case UnionAll():
+                return self._union(plan)
+            case Project() | Filter() | Temporal() | Expand() | Generate() | Aggregate():
+                child, level = self.read(plan.child)
+                assert level is not None  # noqa: S101
+                return self._unary(plan, child, level)
+            case Loop():
+                raise self.refusal("a recursion over its own rows")
+            case _:
+                raise self.refusal("window functions or LIMIT")
+
+    def refusal(self, what: str) -> HeadraceError:
+        """Return the refusal of a loop whose step has what cannot be kept apart by levels."""
+        primary = f"a recursive WITH whose step has {what} is not supported in a view"
+        return self.pieces.unsupported(primary, _HINT, self.step)
+
+    def _refers(self, plan: Plan) -> bool:
+        if isinstance(plan, LoopRef):
+            return plan.number == self.number
+        return any(self._refers(child) for child in children(plan))
+
+    def _unary(
+        self,
+        plan: Project | Filter | Temporal | Expand | Generate | Aggregate,
+        child: Plan,
+        level: Attribute,
+    ) -> tuple[Plan, Attribute]:
+        passed = self.pieces.expression(level.handle)
+        match plan:
+            case Project():
+                shown = (*plan.expressions, passed)
+                return Project(child, shown, (*plan.attributes, level)), level
+            case Filter() | Temporal():
+                return replace(plan, child=child), level
+            case Expand():
+                own = fresh(self.pieces, level.handle)
+                projections = tuple((*values, level.handle) for values in plan.projections)
+                return Expand(child, projections, (*plan.attributes, own)), own
+            case Generate():
+                # Which columns it passes on is told by their positions.
+                child = self._last(child, plan.child.attributes, level)
+                return replace(plan, child=child, attributes=(*plan.attributes, level)), level
+            case Aggregate():
+                if not plan.grouping:
+                    raise self.refusal("an aggregate of all rows")
+                return self._grouped(plan, child, level), level
+
+    def _grouped(self, plan: Aggregate, child: Plan, level: Attribute) -> Aggregate:
+        passed = self.pieces.expression(level.handle)
+        return replace(
+            plan,
+            child=child,
+            grouping=(*plan.grouping, passed),
+            grouping_attributes=(*plan.grouping_attributes, level),
+            results=(*plan.results, passed),
+            attributes=(*plan.attributes, level),
+        )
+
+    def _union(self, plan: UnionAll) -> tuple[UnionAll, Attribute]:
+        branches = []
+        for branch in plan.children:
+            read, level = self.read(branch)
+            if level is None:
+                raise self.refusal("a UNION with other rows")
+            branches.append(self._last(read, branch.attributes, level))
+        own = fresh(self.pieces, branches[0].attributes[-1].handle)
+        return UnionAll(tuple(branches), (*plan.attributes, own)), own
+
+    def _join(self, plan: Join) -> tuple[Plan, Attribute]:
+        left, of_left = self.read(plan.left)
+        right, of_right = self.read(plan.right)
+        joined = replace(plan, left=left, right=right)
+        if of_left is not None and of_right is not None:
+            if plan.kind is JoinKind.FULL:
+                raise self.refusal("a full join")
+            joined = replace(
+                joined,
+                left_keys=(*plan.left_keys, self.pieces.expression(of_left.handle)),
+                right_keys=(*plan.right_keys, self.pieces.expression(of_right.handle)),
+            )
+            return joined, of_right if plan.kind is JoinKind.RIGHT else of_left
+        if of_left is not None and plan.kind not in (JoinKind.RIGHT, JoinKind.FULL):
+            return joined, of_left
+        if of_right is not None:
+            if plan.kind in (JoinKind.INNER, JoinKind.RIGHT):
+                return joined, of_right
+            if plan.kind is JoinKind.SEMI and plan.residual is None:
+                return self._found_in(plan, right, of_right)
+        raise self.refusal(f"other rows that the {plan.kind.value} join keeps")
+
+    def _found_in(self, plan: Join, right: Plan, level: Attribute) -> tuple[Plan, Attribute]:
+        """Return the rows of the left that a level has a partner for, once for each such level."""
+        named = [self.pieces.scala.alias(key.handle, "key") for key in plan.right_keys]
+        keys = tuple(attribute_of(each.toAttribute()) for each in named)
+        values = tuple(self.pieces.expression(each) for each in named)
+        passed = self.pieces.expression(level.handle)
+        found = Project(right, (*values, passed), (*keys, level))
+        own = tuple(self.pieces.expression(a.handle) for a in keys)
+        shown, columns = (*own, passed), (*keys, level)
+        distinct = Aggregate(found, shown, columns, (), shown, columns)
+        joined = Join(JoinKind.INNER, plan.left, distinct, plan.left_keys, own, None)
+        return self._last(joined, plan.left.attributes, level), level
+
+    def _last(self, plan: Plan, attributes: tuple[Attribute, ...], level: Attribute) -> Project:
+        """Return some columns of a plan, then the level."""
+        expressions = self._passed((*attributes, level))
+        return Project(plan, expressions, (*attributes, level))
+
+    def _passed(self, attributes: tuple[Attribute, ...]) -> tuple[Expression, ...]:
+        return tuple(self.pieces.expression(a.handle) for a in attributes)
+
+
+def fresh(pieces: Pieces, value: Any) -> Attribute:
+    """Return a new column for levels."""
+    return attribute_of(pieces.scala.alias(value, LEVEL).toAttribute())

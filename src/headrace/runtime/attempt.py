@@ -1,0 +1,58 @@
+"""What one attempt at an epoch has done so far, and what of it the ledger is told."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from headrace.ledger import NewRun, Read, RunKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.runtime.step import Report
+    from headrace.spine import RunFile
+    from headrace.types import ArrangementId
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What the stages of one attempt have found out so far.
+
+    ``jobs`` are all of Spark's; ``rounds`` those among them that recursions went on in.
+    """
+
+    reports: list[Report] = field(default_factory=list)
+    jobs: int = 0
+    rounds: int = 0
+    begun: float = field(default_factory=time.perf_counter)
+
+    def counters(self, reads: Iterable[Read]) -> dict[str, Any]:
+        """Return what is kept about the epoch."""
+        return {
+            "jobs": self.jobs,
+            "rounds": self.rounds,
+            "changes": sum(r.to_offset - r.from_offset for r in reads),
+            "operators": len(self.reports),
+            "rows_in": sum(r.rows_in for r in self.reports),
+            "rows_out": sum(r.rows_out for r in self.reports),
+            "rows_read": sum(r.rows_read for r in self.reports),
+            "bytes_written": sum(f.bytes for r in self.reports for f in r.runs.values()),
+            "fallbacks": 0,
+            "seconds": round(time.perf_counter() - self.begun, 6),
+        }
+
+
+def new_runs(reports: Iterable[Report], kind: RunKind) -> tuple[NewRun, ...]:
+    """Return the runs that tasks wrote, as the ledger wants them."""
+    return tuple(
+        new_run(id_, file, kind) for report in reports for id_, file in report.runs.items()
+    )
+
+
+def new_run(arrangement: ArrangementId, file: RunFile, kind: RunKind) -> NewRun:
+    """Return a written run as the ledger wants it."""
+    return NewRun(
+        file.name, arrangement, file.rows, file.bytes, file.checksum, file.low, file.high, kind
+    )
