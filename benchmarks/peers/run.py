@@ -74,8 +74,8 @@ def measure(
     directory: Path, events: int, threads: int, say: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
     """Yield the figures of each peer, variant and query; say which peers cannot be had."""
-    data = dataset(directory, events)
-    work = Work(data, answers(data), threads)
+    files = [(lean, dataset(directory, events, lean=lean)) for lean in (False, True)]
+    works = [(lean, Work(data, answers(data), threads)) for lean, data in files]
     for peer in PEERS:
         missing = _install(peer, say)
         if missing:
@@ -83,10 +83,12 @@ def measure(
             continue
         for variant, arguments in peer.variants:
             for query in ("aggregate", "join"):
-                say(f"{variant}: {query}")
-                yield {"system": variant, "workload": query} | _measured(
-                    peer, arguments, query, work
-                )
+                for lean, work in works:
+                    workload = f"{query}, lean" if lean else query
+                    say(f"{variant}: {workload}")
+                    yield {"system": variant, "workload": workload} | _measured(
+                        peer, arguments, query, work
+                    )
 
 
 def measure_queries(
