@@ -123,6 +123,11 @@ def test_a_view_that_fails_on_its_data_stops_alone_and_says_why(db):
     assert "division by zero" in refused.value.detail.lower()
     with pytest.raises(HeadraceError, match="stopped"):
         db.sql("SELECT * FROM above")
+    db.sql("CREATE TABLE copies (r DOUBLE)")
+    with pytest.raises(HeadraceError, match='view "above" stopped'):
+        db.sql("INSERT INTO copies SELECT r FROM above")
+    with pytest.raises(HeadraceError, match='view "ratios" stopped'):
+        db.sql("DELETE FROM copies WHERE r IN (SELECT r FROM ratios)")
     assert [(row[0], row[1]) for row in db.sql("SHOW DIRTY")] == [("ratios", "stopped")]
     assert {row[3] for row in db.verify()} == {"equal to batch", "stopped"}
     db.sql("DROP VIEW ratios CASCADE")

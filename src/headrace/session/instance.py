@@ -304,8 +304,13 @@ class Instance:
         """Return the contents of relations at an epoch.
 
         A stream that no view reads has no part in epochs: all of its log is returned.
+
+        Raises:
+            HeadraceError: ``unavailable`` if one is a view that stopped: its contents are old.
         """
         relations = [self.catalog.by_id[id_] for id_ in sorted(set(ids)) if not is_system(id_)]
+        for relation in relations:
+            self.require_running(relation)
         live, done = self.loop.maintained(), self.ledger.positions()
         ends = {
             id_: done.get(id_, Offset(0)) if id_ in live else end

@@ -69,7 +69,6 @@ class Reading:
             if is_system(id_):
                 continue
             relation = instance.catalog.by_id[id_]
-            instance.require_running(relation)
             if epoch != last and isinstance(relation, Stream):
                 raise HeadraceError(
                     Code.UNSUPPORTED,
