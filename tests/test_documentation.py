@@ -95,3 +95,10 @@ def line(row):
 
 def test_the_page_of_tested_queries_is_current():
     assert PAGE.read_text("utf-8") == page(), "run python tests/coverage_table.py"
+
+
+def test_decisions_are_numbered_one_by_one():
+    files = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
+    for number, file in enumerate(files, 1):
+        assert file.read_text(encoding="utf-8").startswith(f"# {number}. "), file.name
