@@ -1,13 +1,16 @@
 """The threads that keep a database moving: one makes epochs, one compacts.
 
 A pump makes an epoch as soon as something has arrived, so epochs are short when little arrives
-and larger when much does. An idle database does no work: the threads wait to be woken, or for the
-time at which a row of a view over the clock comes or goes.
+and larger when much does. After a large one it lets changes gather for as long as that one took:
+every epoch has a price of its own, and a load pays it half as often. An idle database does no
+work: the threads wait to be woken, or for the time at which a row of a view over the clock comes
+or goes.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -86,11 +89,26 @@ class Pump:
                     if epoch is None:
                         break
                     self.made(epoch)
+                    self._gather()
                 self.error = None
             except HeadraceError as error:
                 self.error = error
                 self._closed.wait(_RETRY_SECONDS)
                 self._arrived.set()
+
+    def _gather(self) -> None:
+        """After a large epoch, wait for as long as it took, or until a full one has arrived.
+
+        Whoever waits for an epoch makes it, and is not held up.
+        """
+        settings, last = self.loop.settings, self.loop.ledger.epochs(1)[0].counters
+        if last.get("changes", 0) <= settings.small_rows:
+            return
+        until = time.monotonic() + last["seconds"]
+        while self.loop.pending() < settings.epoch_rows and not self._closed.is_set():
+            self._arrived.clear()
+            if not self._arrived.wait(max(0.0, until - time.monotonic())):
+                return
 
     def _patience(self) -> float | None:
         """Return for how many seconds nothing is to be done unless something arrives."""

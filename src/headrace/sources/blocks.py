@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 BLOCK_BYTES: Final = 8 << 20
 LONGEST_RECORD: Final = 64 << 20
 _NEWLINE: Final = ord("\n")
+_AHEAD: Final = 6
+"""So many blocks are decoded while what came before them is written."""
 _ALONE: Final = 16
 """So few records are decoded one by one instead of being parted further."""
 _PARTS: Final = 16
@@ -151,7 +153,7 @@ def side_by_side(
     with ThreadPoolExecutor(workers, "decode") as pool:
         for block in blocks:
             waiting.append((block, pool.submit(decode, block)))
-            if len(waiting) > workers:
+            if len(waiting) > workers + _AHEAD:
                 first, result = waiting.popleft()
                 yield first, result.result()
         while waiting:

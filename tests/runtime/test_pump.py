@@ -1,0 +1,70 @@
+"""How long the pump lets changes gather. No JVM, and no second that has to pass."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.runtime.pump import Pump
+from headrace.runtime.settings import RuntimeSettings
+
+HOUR = 3600.0
+
+
+@dataclass
+class Loop:
+    """A loop whose last epoch read so many changes, in so many seconds."""
+
+    changes: int
+    seconds: float
+    waiting: list[int]
+    settings: RuntimeSettings = field(
+        default_factory=lambda: RuntimeSettings(small_rows=10, epoch_rows=1000)
+    )
+
+    @property
+    def ledger(self):
+        counters = {"changes": self.changes, "seconds": self.seconds}
+        return SimpleNamespace(epochs=lambda _count: [SimpleNamespace(counters=counters)])
+
+    def pending(self) -> int:
+        return self.waiting.pop(0) if len(self.waiting) > 1 else self.waiting[0]
+
+
+def gathered(loop: Loop, *, arriving: bool = False) -> None:
+    """Let changes gather to the end; with ``arriving``, more and more come meanwhile."""
+    pump = Pump(loop, None)
+    gathering = threading.Thread(target=pump._gather, daemon=True)
+    gathering.start()
+    while arriving and gathering.is_alive():
+        pump.wake()
+        gathering.join(0.01)
+    gathering.join()
+
+
+def test_after_a_small_epoch_nothing_is_waited_for():
+    gathered(Loop(10, HOUR, [0]))
+
+
+def test_after_a_large_epoch_a_full_one_is_waited_for():
+    loop = Loop(500, HOUR, [1, 400, 999, 1000])
+    gathered(loop, arriving=True)
+    assert loop.waiting == [1000]
+
+
+def test_a_load_that_ends_is_waited_for_no_longer_than_the_last_epoch_took():
+    gathered(Loop(500, 0.01, [3]))
+
+
+@pytest.mark.parametrize("waiting", [0, 999])
+def test_closing_ends_the_wait(waiting):
+    pump = Pump(Loop(500, HOUR, [waiting]), None)
+    gathering = threading.Thread(target=pump._gather, daemon=True)
+    gathering.start()
+    pump.close()
+    while gathering.is_alive():
+        pump.wake()
+        gathering.join(0.01)
