@@ -312,3 +312,30 @@ def test_a_part_that_is_used_again_keeps_nothing_more(oracle):
     lines = [line for (line,) in run.db.sql("EXPLAIN VIEW twice").fetchall()]
     assert sum("GroupAggregate" in line for line in lines) == 2
     assert sum("the one above, used again" in line for line in lines) == 1
+
+
+PASSED_THROUGH = {
+    "windows": """WITH c AS (
+          SELECT g, window.start AS s, count(*) AS n FROM e
+          GROUP BY g, window(ts, '10 minutes', '4 minutes')
+        )
+        SELECT c.g, c.s, c.n FROM c JOIN (SELECT s, max(n) AS n FROM c GROUP BY s) m
+        ON c.s = m.s AND c.n >= m.n""",
+    "grouping_sets": """WITH c AS (SELECT g, x, count(*) AS n FROM e GROUP BY ROLLUP (g, x))
+        SELECT g, x, n FROM c UNION ALL SELECT x, g, n FROM c WHERE n > 1""",
+    "exploded": """WITH c AS (
+          SELECT g, v, sum(x) AS n FROM e LATERAL VIEW explode(array(g, x)) w AS v GROUP BY g, v
+        )
+        SELECT g, v, n FROM c UNION ALL SELECT v, g, n FROM c""",
+}
+
+
+def test_equal_parts_run_once_where_all_partitions_step(oracle):
+    run = oracle(rows_per_change=200, small_rows=0, fill_rows=9)
+    run.table("e", "id INT, g INT, x INT, ts TIMESTAMP", key="id")
+    history = History(run, 35, domain=5)
+    for name, query in PASSED_THROUGH.items():
+        run.view(name, query)
+        history.epochs(["e"], (12,))
+    history.epochs(["e"], (1, 20))
+    run.finish()

@@ -216,12 +216,21 @@ class Transplant:
         """Return what a plan over constants yields, as an Arrow table."""
         return self.frame(logical).toArrow()
 
-    def expand(self, node: plan.Expand, weight: Any, child: Any) -> Any:
-        """Return an Expand that passes the weight on."""
+    def expand(self, node: plan.Expand, weight: Any, child: Any) -> tuple[Any, Any]:
+        """Return an Expand that passes the weight on, and the weight's attribute above it.
+
+        It yields ids of its own: two uses of a plan, of which Spark renames one, would differ in
+        what they pass through under the id that it has below, and would each be run.
+        """
         seq = self.scala.seq
         projections = seq(seq([*projection, weight]) for projection in node.projections)
-        output = seq([*(a.handle for a in node.attributes), weight])
-        return self.scala.logical("Expand", projections, output, child)
+        given = [(a.name, a.handle) for a in node.attributes]
+        own = [self.alias(handle, name).toAttribute() for name, handle in given]
+        passed = self.alias(weight, str(weight.name())).toAttribute()
+        expanded = self.scala.logical("Expand", projections, seq([*own, passed]), child)
+        pairs = zip(given, own, strict=True)
+        named = [self.alias(attribute, name, handle) for (name, handle), attribute in pairs]
+        return self.project([*named, passed], expanded), passed
 
     def generate(self, node: plan.Generate, child: Any) -> Any:
         """Return a Generate over a child that has the weight after its own columns."""

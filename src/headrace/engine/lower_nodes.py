@@ -118,8 +118,7 @@ class Nodes:
                 filtered = transplant.filter(node.plan.condition.handle, below.plan)
                 return Frame(filtered, below.weight, below.hash)
             case plan.Expand():
-                expanded = transplant.expand(node.plan, below.weight, below.plan)
-                return Frame(expanded, below.weight)
+                return Frame(*transplant.expand(node.plan, below.weight, below.plan))
             case plan.Generate():
                 # The hash would shift the columns that Generate tells by position.
                 bare = below.plan
