@@ -28,9 +28,9 @@ laws: setup
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Published workloads over longer histories; minutes each.
+# Published workloads over longer histories, and other tests that take minutes each.
 suites: setup
-	$(BIN)/python -m pytest -m long tests/suites
+	$(BIN)/python -m pytest -m long
 
 tpcds: setup
 	$(BIN)/python -m pytest -m long tests/suites/test_tpcds.py

@@ -53,6 +53,8 @@ SEVERAL = {
 }
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_recursions_over_recursions_in_one_query_and_in_views(oracle):
     run = oracle(rows_per_change=4000)
     run.table("e", "id INT, a INT, b INT", key="id")
@@ -84,6 +86,8 @@ def test_recursions_over_recursions_in_one_query_and_in_views(oracle):
     run.verify()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_recursions_in_all_partitions_and_filled_in_parts(oracle):
     run = oracle(rows_per_change=4000, small_rows=0, fill_rows=7)
     run.table("e", "id INT, a INT, b INT", key="id")
