@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.allowed import FUNCTIONS, REFUSED, SPECIAL_TIMES
+from headrace.catalyst.allowed import ALWAYS_CLOCK, FUNCTIONS, REFUSED, SPECIAL_TIMES
 from headrace.catalyst.clock import NAMES
 from headrace.catalyst.scala import items, kind_of, part
 from headrace.catalyst.walk import SUBQUERIES
@@ -228,3 +228,16 @@ def origin(node: Any, query: Span) -> Span:
     if not query.start <= begin < end <= query.end:
         return query
     return Span(query.text, begin, end, query.file, query.line)
+
+
+def check_clock(plan: Any, query: Span) -> None:
+    """Refuse the clock at places where it is not kept, subqueries included."""
+    for node, _ in nodes(plan):
+        for expression, name in expressions(node):
+            if name in ALWAYS_CLOCK:
+                raise clock_refused(expression, name, query)
+
+
+def clock_refused(expression: Any, name: str, query: Span) -> HeadraceError:
+    """Return the refusal of a call of the clock, by the name of its class."""
+    return refused(ALIASES.get(name, "current_timestamp"), origin(expression, query))

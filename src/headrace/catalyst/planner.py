@@ -24,13 +24,14 @@ from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.catalyst.distinct import marked
 from headrace.catalyst.failures import translate
 from headrace.catalyst.fence import (
-    ALIASES,
     LEAVES,
     NODE_WORDS,
     PARSED_NODES,
     check_cast,
+    check_clock,
     check_function,
     check_typed_literal,
+    clock_refused,
     expressions,
     first_cause,
     nodes,
@@ -251,7 +252,7 @@ class Planner:
             kept = marked(self.scala, analysed)
             if clocked:
                 kept = with_clock_marked(self.scala, kept)
-                self._check_clock(kept, query)
+                check_clock(kept, query)
             if kept is not analysed:
                 execution = dataset.ofRows(self._session, kept).queryExecution()
             optimised = execution.optimizedPlan()
@@ -385,18 +386,7 @@ class Planner:
                 if name in CALLS and kind in CONDITIONS:
                     clocked = True
                 elif name in ALWAYS_CLOCK:
-                    raise _clock_refused(expression, name, query)
+                    raise clock_refused(expression, name, query)
                 if not expression.deterministic() and not items(expression.children()):
                     raise refused(str(expression.prettyName()), origin(expression, query))
         return clocked, calls
-
-    def _check_clock(self, plan: Any, query: Span) -> None:
-        """Refuse the clock in subqueries at places where it is not kept."""
-        for node, _ in nodes(plan):
-            for expression, name in expressions(node):
-                if name in ALWAYS_CLOCK:
-                    raise _clock_refused(expression, name, query)
-
-
-def _clock_refused(expression: Any, name: str, query: Span) -> HeadraceError:
-    return refused(ALIASES.get(name, "current_timestamp"), origin(expression, query))
