@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_database import FakeDatabase
 
+from cli.fake_database import FakeDatabase
 from headrace.cli.command import main
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from fake_database import FakeDatabase, in_use
 
+from cli.fake_database import FakeDatabase, in_use
 from headrace import connect
 from headrace.cli.command import main
 from headrace.session import Subscription

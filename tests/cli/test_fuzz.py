@@ -7,12 +7,12 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_database import FakeDatabase
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from cli.fake_database import FakeDatabase
 from headrace.cli.commands import NAMES, Quit
 from headrace.cli.completion import Names, ShellCompleter
 from headrace.cli.interpreter import Interpreter

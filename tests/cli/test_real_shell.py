@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from terminal import CTRL_C, CTRL_D, ENTER, PROMPT, TAB, UP, Terminal
 
+from cli.terminal import CTRL_C, CTRL_D, ENTER, PROMPT, TAB, UP, Terminal
 from headrace.cli.welcome import FIRST_STEPS
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from terminal import CTRL_C, CTRL_D, ENTER, PROMPT, TAB, UP, Terminal
 
+from cli.terminal import CTRL_C, CTRL_D, ENTER, PROMPT, TAB, UP, Terminal
 from headrace.cli.commands import COMMANDS, HELP
 from headrace.cli.pieces import complete
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.ledger.building import Clock, postgres, relation
 
 from headrace.ledger import EpochCommit, Ledger, NewObject
 from headrace.types import Epoch
+from ledger.building import Clock, postgres, relation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

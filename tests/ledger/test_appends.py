@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.ledger.building import Clock, segment
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
@@ -17,6 +16,7 @@ from headrace.ledger import (
     Reject,
 )
 from headrace.types import Offset, RelationId
+from ledger.building import Clock, segment
 
 
 def span(first: int, end: int) -> OffsetRange:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from tests.ledger.building import relation, run, segment, step
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
@@ -21,11 +20,12 @@ from headrace.ledger import (
     schema,
 )
 from headrace.types import Epoch, Offset, RelationId
+from ledger.building import relation, run, segment, step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.ledger.building import Clock
+    from ledger.building import Clock
 
 
 def test_an_epoch_changes_everything_at_once(ledger: Ledger, orders: NewObject) -> None:

@@ -12,11 +12,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.ledger.building import segment, step
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DirectoryLock, EpochCommit, Ledger, Mode, NewObject, schema
 from headrace.types import Epoch
+from ledger.building import segment, step
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +59,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def path(tmp_path: Path, ledger: Ledger, orders: NewObject) -> Path:
     """A ledger at epoch 2, with ten rows in the log and one run."""
-    from tests.ledger.building import run
+    from ledger.building import run
 
     ledger.append(orders.relation, segment(10))
     step(ledger, run("1/0", "old"))

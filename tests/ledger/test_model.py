@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.ledger.building import postgres, relation, run, segment
 
 from headrace.errors import HeadraceError
 from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, Read, RunKind
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from ledger.building import postgres, relation, run, segment
 
 
 class LedgerMachine(RuleBasedStateMachine):

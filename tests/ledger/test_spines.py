@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.ledger.building import relation, run, segment, step
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, RunKind
 from headrace.types import ArrangementId, Epoch
+from ledger.building import relation, run, segment, step
 
 OWN = ArrangementId("1/0")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from statement_text import one, plain
 
 from headrace.sql import (
     CreateMaterializedView,
@@ -15,6 +14,7 @@ from headrace.sql import (
     Query,
     parse,
 )
+from sql.statement_text import one, plain
 
 A1 = (
     "CREATE TABLE orders ( order_id STRING, user_id STRING, amount DECIMAL(10,2), status STRING,"

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from statement_text import one
 
 from headrace.sql import CreateStream
 from headrace.sql.column_types import ALIASES
+from sql.statement_text import one
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import string
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_statements import STATEMENTS
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql import parse, split
 from headrace.sql.keywords import KEYWORDS
 from headrace.sql.lexer import tokens
 from headrace.sql.refusals import FIRST_WORDS
+from sql.test_statements import STATEMENTS
 
 VALID = [text for text, _ in STATEMENTS]
 PIECES = sorted({token.text for text in VALID for token in tokens(text)})

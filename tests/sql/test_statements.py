@@ -4,10 +4,10 @@ import pickle
 from typing import Any
 
 import pytest
-from statement_text import one, plain, spans
 
 from headrace.errors import HeadraceError
 from headrace.sql import CreateTable, Query, parse, parse_statement, split
+from sql.statement_text import one, plain, spans
 
 STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     # -- queries
