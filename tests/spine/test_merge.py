@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import RunFile, due, merge, write_run
+from headrace.spine import RunFile, Spine, difference, due, merge, ranges, write_run
 from headrace.zset import WEIGHT, Layout
 from text_tables import zset
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     import pytest
 
 USERS = Layout(("user",), pa.schema([("user", pa.string())]), pa.schema([(WEIGHT, pa.int64())]))
+
+
+PARTS = st.lists(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-2, 2).filter(bool)), max_size=3
+)
 
 
 def run(name: object, rows: int) -> RunFile:
@@ -91,3 +96,28 @@ def test_a_merge_holds_only_some_rows_at_a_time(
     merged = merge(tmp_path, USERS, [write_run(tmp_path, part) for part in parts])
     assert merged is not None
     assert merged.rows == 90
+
+
+@given(before=PARTS, after=PARTS)
+def test_what_leads_from_one_sum_to_another_does_in_every_part(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: list[dict[str, int]],
+    after: list[dict[str, int]],
+) -> None:
+    directory = tmp_path_factory.mktemp("runs")
+
+    def written(parts: list[dict[str, int]]) -> list[RunFile]:
+        lines = ["\n".join(f"{w} | {user}" for user, w in part.items()) for part in parts if part]
+        return [write_run(directory, zset(USERS, f"weight | user \n{text}")) for text in lines]
+
+    def contents(files: list[RunFile]) -> dict[str, int]:
+        parts = list(Spine.open(directory, USERS, files).scan(100))
+        return {row["user"]: row[WEIGHT] for part in parts for row in part.table.to_pylist()}
+
+    old, new = written(before), written(after)
+    found = [difference(directory, USERS, old, new, hashes) for hashes in ranges(3)]
+    led = [file for file in found if file is not None]
+    assert contents([*old, *led]) == contents(new)
+    for file, (low, high) in zip(found, ranges(3), strict=True):
+        assert file is None or (file.rows and low <= file.low <= file.high <= high)
+    assert {p.name for p in directory.iterdir()} == {f.name for f in [*old, *new, *led]}

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_json_string
 
+from headrace.catalog import PlainView
 from headrace.catalyst.allowed import (
     ALWAYS_CLOCK,
     OUTSIDE,
@@ -40,7 +41,14 @@ from headrace.catalyst.fence import (
     view_file,
     words,
 )
-from headrace.catalyst.python import PYTHON_CALL, Registered, require_own_name, undeclared
+from headrace.catalyst.python import (
+    PYTHON_CALL,
+    Registered,
+    lacks,
+    require_own_name,
+    undeclared,
+    waits,
+)
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import ASOF_JOINS, Scala, items, part
@@ -338,13 +346,9 @@ class Planner:
         name = ".".join(part.lower() for part in items(node.multipartIdentifier()))
         if name in common_tables or name in self._names or name in self._logs:
             return
-        if name in self.relations:
-            raise HeadraceError(
-                Code.UNAVAILABLE,
-                f'view "{name}" waits for a function',
-                hint="SHOW FUNCTIONS lists what is missing; register it.",
-                span=origin(node, query),
-            )
+        waiting = self.relations.get(name)
+        if isinstance(waiting, PlainView):
+            raise waits(name, lacks(waiting.functions, self.functions), origin(node, query))
         close = nearest(name, tuple(self._names))
         raise HeadraceError(
             Code.INVALID,

@@ -23,6 +23,8 @@ from headrace.functions.call import callable_of
 from headrace.sql.dialect import TRANSLATED
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
@@ -125,6 +127,26 @@ def undeclared(name: str, span: Span) -> HeadraceError:
         detail="It is not declared deterministic, so a view over it has no defined contents.",
         hint="If equal arguments always give equal results, register it with deterministic=True;"
         " else compute the value before inserting it.",
+        span=span,
+    )
+
+
+def lacks(functions: Iterable[str], registered: Container[str]) -> str | None:
+    """Return a sentence that names the functions of a view that are missing, if any are."""
+    missing = [f'"{name}"' for name in functions if name not in registered]
+    if not missing:
+        return None
+    some, are = ("function", "is") if len(missing) == 1 else ("functions", "are")
+    return f"It calls {some} {', '.join(missing)}, which {are} not registered."
+
+
+def waits(view: str, why: str | None, span: Span | None = None) -> HeadraceError:
+    """Return the error of reading a view that lacks a function, or is over one that does."""
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f'view "{view}" waits for a function',
+        detail=why,
+        hint="Register it: headrace.connect(..., functions=[...]), or db.register.",
         span=span,
     )
 

@@ -20,6 +20,7 @@ from headrace.types import Epoch
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
+    from headrace.ledger import Ledger
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.ports import Changelog, SinkWriter
     from headrace.types import RelationId
@@ -29,6 +30,12 @@ _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 60.0
 _QUIET_EPOCHS = 32
 """After how many epochs without a change the position is kept nevertheless."""
+
+
+def position(ledger: Ledger, sink: RelationId) -> Epoch | None:
+    """Return the last epoch that is known to be at the sink for good; None before the first."""
+    found = ledger.producer_at(sink, _POSITION)
+    return None if found is None else Epoch(found)
 
 
 @dataclass(slots=True)
@@ -52,8 +59,7 @@ class Delivery:
 
     def __post_init__(self) -> None:
         """Go on where the ledger says, and have nothing given up that is still to be read."""
-        found = self.loop.ledger.producer_at(self.sink, _POSITION)
-        self.at = self._kept = None if found is None else Epoch(found)
+        self.at = self._kept = position(self.loop.ledger, self.sink)
         self.loop.held[self.sink] = self.begins if self.at is None else self.at
 
     def advance(self) -> bool:
@@ -90,7 +96,6 @@ class Delivery:
         self.at = last
         if last - (self._kept or 0) >= _QUIET_EPOCHS:
             self._keep(last)
-        self.loop.held[self.sink] = last
         return written
 
     def _write(self, epoch: Epoch, changes: pa.Table) -> None:
@@ -99,11 +104,12 @@ class Delivery:
         self.loop.fault("sink written")
         self._keep(epoch)
         self.at = epoch
-        self.loop.held[self.sink] = epoch
 
     def _keep(self, epoch: Epoch) -> None:
         self.loop.ledger.append(self.sink, None, producer=ProducerPosition(_POSITION, epoch))
         self._kept = epoch
+        # Not what was delivered, but what the next start will know of it.
+        self.loop.held[self.sink] = epoch
 
     # -- in the background -----------------------------------------------------------------
 

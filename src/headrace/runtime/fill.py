@@ -27,9 +27,19 @@ from headrace.ledger import (
 )
 from headrace.runtime.attempt import new_run
 from headrace.runtime.rounds import Rounds, arranged_for
-from headrace.runtime.shares import NOTHING, snapshot
+from headrace.runtime.shares import NOTHING, run_file, snapshot
 from headrace.runtime.step import Arranged, Clock, LogShare, RowsShare, Share, Step
-from headrace.spine import HIGHEST, LOWEST, RunFile, due, merge, partition_of, ranges
+from headrace.spine import (
+    HIGHEST,
+    LOWEST,
+    RunFile,
+    difference,
+    due,
+    merge,
+    partition_of,
+    ranges,
+    sync_directory,
+)
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -91,29 +101,46 @@ class Fill:
     def again(self) -> Epoch:
         """Fill the view anew in place of what is stored of it; both locks are held.
 
-        The view is one that no epoch maintains. What it held before is given up: there may be
-        epochs that it had no part in.
+        The view is one that no epoch maintains. Its rows change by the difference, as in any
+        epoch, so those who follow it get that; what its operators kept is given up.
         """
         filled, ledger = self.filled(), self.loop.ledger
+        rows = rows_of(self.view.id)
         stored = ledger.spines(list(filled.layouts))
         gone = tuple(
             Merge(id_, tuple(run.name for run in runs), None)
             for id_, runs in stored.items()
-            if runs
+            if runs and id_ != rows
         )
+        kept = tuple(run for run in filled.runs if run.arrangement != rows)
+        changes = self._difference(filled, [run_file(run) for run in stored[rows]])
         epoch = ledger.commit(
             EpochCommit(
                 filled.previous,
                 uuid4().hex,
                 filled.reads,
-                filled.runs,
+                (*kept, *changes),
                 merges=gone,
                 counters={"filled": self.view.name, "changes": filled.rows},
                 clock=self._clock,
             )
         )
-        ledger.advance_since(dict.fromkeys(filled.layouts, epoch))
+        ledger.advance_since({id_: epoch for id_ in filled.layouts if id_ != rows})
         return epoch
+
+    def _difference(self, filled: Filled, before: list[RunFile]) -> tuple[NewRun, ...]:
+        """Write what the view's stored rows change by, a run for each partition."""
+        rows, directory = rows_of(self.view.id), self.loop.directory / "runs"
+        after = [run_file(run) for run in filled.runs if run.arrangement == rows]
+        layout = filled.layouts[rows]
+        found = [
+            difference(directory, layout, before, after, hashes)
+            for hashes in ranges(self.loop.partitions)
+        ]
+        for file in after:
+            (directory / file.name).unlink(missing_ok=True)
+        sync_directory(directory)
+        return tuple(new_run(rows, file, RunKind.DELTA) for file in found if file is not None)
 
     def filled(self) -> Filled:
         """Write what the view holds as of the last epoch, and of streams nobody else reads."""
@@ -141,6 +168,7 @@ class Fill:
             self._step(needs, {}, files, contents, pending, rounds)
         kept = self._own(needs) | self._rounds(files, contents, rounds)
         runs = tuple(new_run(id_, f, RunKind.MERGED) for id_ in files for f in files[id_])
+        sync_directory(loop.directory / "runs")
         return Filled(previous, reads, runs, kept, total)
 
     def _fixed_point(self, needs: StepPlan) -> tuple[dict[RelationId, Offset], tuple[Read, ...]]:

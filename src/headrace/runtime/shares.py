@@ -13,7 +13,7 @@ from headrace.types import ArrangementId, Epoch, Offset, RelationId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.ledger import Ledger, Run
+    from headrace.ledger import Ledger, NewRun, Run
     from headrace.zset import Layout
 
 NOTHING = LogShare((), Offset(0), Offset(0))
@@ -60,6 +60,6 @@ def snapshot(
     return shares
 
 
-def run_file(run: Run) -> RunFile:
+def run_file(run: Run | NewRun) -> RunFile:
     """Return what a reader of the file needs to know of a run."""
     return RunFile(run.name, run.rows, run.bytes, run.checksum, run.low, run.high)

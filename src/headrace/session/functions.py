@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.catalog import View
+from headrace.catalyst.python import lacks
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.functions import Function, FunctionRecord
 from headrace.ledger import Dirty, EpochCommit
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 _RECORDS = "functions"
 _SINCE = "waiting since"
 """By view: the last epoch that it had a part in."""
+
+_KNOWN_FROM = "filled again"
+"""By view: the epoch that filled it anew. What it held before is not its query's answer."""
 
 _NEVER = Epoch(-1)
 
@@ -168,12 +172,10 @@ class Functions:
         """Return the views that lack a function, and those over them, each with the reason."""
         found: dict[RelationId, str] = {}
         for view in catalog.defined_in_order():
-            missing = [name for name in view.functions if name not in self.registered]
+            why = lacks(view.functions, self.registered)
             below = [catalog.by_id[id_].name for id_ in view.inputs if id_ in found]
-            if missing:
-                names = ", ".join(f'"{name}"' for name in missing)
-                some, are = ("function", "is") if len(missing) == 1 else ("functions", "are")
-                found[view.id] = f"It calls {some} {names}, which {are} not registered."
+            if why is not None:
+                found[view.id] = why
             elif below:
                 found[view.id] = f'It is over view "{below[0]}", which waits for a function.'
         return found
@@ -226,7 +228,12 @@ class Functions:
 
     def _fill_again(self, view: View, progress: Callable[[int, int], None]) -> None:
         instance = self.instance
-        instance.settle()
+        ledger, epoch = instance.ledger, Epoch(instance.settle() + 1)
+        stored = ledger.get(_KNOWN_FROM) or {}
+        live = {
+            id_: at for id_, at in stored.items() if RelationId(int(id_)) in instance.catalog.by_id
+        }
+        ledger.set(_KNOWN_FROM, {**live, str(view.id): epoch})
         try:
             with instance.pump.compaction.busy:
                 Fill(instance.loop, view, instance.layouts, progress).again()
@@ -234,6 +241,11 @@ class Functions:
             if error.code is not Code.INVALID:
                 raise
             instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
+
+    def known_from(self, view: View) -> Epoch:
+        """Return the oldest epoch whose contents are the view's, as far as functions tell."""
+        stored = self.instance.ledger.get(_KNOWN_FROM) or {}
+        return Epoch(stored.get(str(view.id), 0))
 
     def _failed(self, view: View) -> bool:
         catalog = self.instance.catalog

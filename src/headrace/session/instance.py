@@ -16,12 +16,13 @@ from headrace.catalog import (
     View,
     relation_of_json,
 )
+from headrace.catalyst.python import waits
 from headrace.circuit import kept, rows_of, shared
 from headrace.circuit.explain import digest
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
-from headrace.runtime.deliveries import Deliveries
+from headrace.runtime.deliveries import Deliveries, position
 from headrace.runtime.epoch import WAITING
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill import Progress as FillProgress
@@ -100,6 +101,10 @@ class Instance:
             if isinstance(view, View):
                 self._check_stored(view, stored)
         self.loop.catalog = catalog
+        for record in records:  # before an epoch is made: they are given up by and by
+            if isinstance(catalog.by_id[record.relation], Sink):
+                at = position(self.ledger, record.relation)
+                self.loop.held[record.relation] = record.created_epoch if at is None else at
         own.wait(lacking)
         fed = {relation.source for relation in catalog if isinstance(relation, Sink)}
         hidden = [
@@ -344,14 +349,9 @@ class Instance:
         if relation.id not in self.loop.stopped():
             return
         dirty = self.ledger.dirty()
-        waits = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
-        if waits:
-            raise HeadraceError(
-                Code.UNAVAILABLE,
-                f'view "{relation.name}" waits for a function',
-                detail=waits[0],
-                hint="Register it: headrace.connect(..., functions=[...]), or db.register.",
-            )
+        waiting = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
+        if waiting:
+            raise waits(relation.name, waiting[0])
         causes = {entry.view: entry.detail for entry in dirty}
         below = [v for v in self.catalog.views_in_order() if v.id in causes]
         reason = causes.get(relation.id) or next(

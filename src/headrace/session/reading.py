@@ -10,6 +10,7 @@ from headrace.catalog import Relation, Stream, Table, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.serving import Contents
+from headrace.session.functions import Functions
 from headrace.session.literals import plain_value
 from headrace.session.results import Freshness, Result
 from headrace.session.system import is_system
@@ -69,6 +70,7 @@ class Reading:
             if is_system(id_):
                 continue
             relation = instance.catalog.by_id[id_]
+            self._require_known(relation, query, epoch)
             if epoch != last and isinstance(relation, Stream):
                 raise HeadraceError(
                     Code.UNSUPPORTED,
@@ -92,6 +94,7 @@ class Reading:
         if not all(column in names for column in (*simple.columns, *simple.equal)):
             return None
         self.instance.require_running(relation)
+        self._require_known(relation, query, epoch)
         contents = self.contents(relation)
         if simple.equal:
             key = self._key(relation, contents, simple)
@@ -102,6 +105,20 @@ class Reading:
             found = contents.whole(epoch)
         chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
         return found.select(chosen)
+
+    def _require_known(self, relation: Relation, query: Query, epoch: Epoch) -> None:
+        """Refuse to read a view as of an epoch that it had no part in, or another function."""
+        if query.as_of is None or not isinstance(relation, View):
+            return
+        oldest = Functions(self.instance).known_from(relation)
+        if epoch < oldest:
+            raise HeadraceError(
+                Code.INVALID,
+                f'epoch {epoch} of view "{relation.name}" is no longer kept',
+                detail=f"It was filled anew in epoch {oldest}, for a Python function.",
+                hint=f"Read it as of epoch {oldest} or later.",
+                span=query.as_of.span,
+            )
 
     def _key(self, relation: Relation, contents: Contents, simple: Simple) -> list[Any] | None:
         """Return the key's values if the conditions give just these, each as a plain literal."""

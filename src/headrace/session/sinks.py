@@ -171,6 +171,7 @@ class Sinks:
             and isinstance(found, View | Table)
             and (wanted is None or _types(found.schema) == _types(wanted))
         ):
+            self.instance.require_running(found)
             return found, False
         if wanted is None:
             return self.definitions.create_hidden(query), True

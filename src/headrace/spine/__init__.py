@@ -2,7 +2,7 @@
 
 from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.first_rows import Rank, Ranked
-from headrace.spine.merge import due, merge
+from headrace.spine.merge import difference, due, merge
 from headrace.spine.open_runs import forget_runs, open_run
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
@@ -18,6 +18,7 @@ __all__ = [
     "RunFile",
     "RunWriter",
     "Spine",
+    "difference",
     "due",
     "due_rows",
     "earliest_due",

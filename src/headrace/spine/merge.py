@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run_file import RunFile, RunWriter
 from headrace.spine.spine import Spine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from headrace.zset import Layout
+    from headrace.zset import Layout, ZSet
 
 MERGE_ROWS = 2**18
 """How many rows a merge holds at a time."""
@@ -37,10 +38,36 @@ def due(runs: Sequence[RunFile], fanout: int = 8) -> list[tuple[RunFile, ...]]:
 
 def merge(directory: Path, layout: Layout, runs: Sequence[RunFile]) -> RunFile | None:
     """Write the sum of runs as one run, in flat memory; None where everything cancels."""
-    spine = Spine.open(directory, layout, runs)
+    return _written(directory, layout, Spine.open(directory, layout, runs).scan(MERGE_ROWS))
+
+
+def difference(
+    directory: Path,
+    layout: Layout,
+    before: Sequence[RunFile],
+    after: Sequence[RunFile],
+    hashes: tuple[int, int] = (LOWEST, HIGHEST),
+) -> RunFile | None:
+    """Write what leads from one sum of runs to another as one run; None where they are equal.
+
+    Only rows with hashes in the range, both ends included, count. In flat memory: what takes
+    ``before`` back is a run for as long as that lasts.
+    """
+    old = Spine.open(directory, layout, before, *hashes)
+    gone = _written(directory, layout, (part.negated() for part in old.scan(MERGE_ROWS)))
+    try:
+        runs = [*([] if gone is None else [gone]), *after]
+        spine = Spine.open(directory, layout, runs, *hashes)
+        return _written(directory, layout, spine.scan(MERGE_ROWS))
+    finally:
+        if gone is not None:
+            (directory / gone.name).unlink(missing_ok=True)
+
+
+def _written(directory: Path, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:
     with RunWriter(directory, layout) as writer:
         empty = True
-        for part in spine.scan(MERGE_ROWS):
+        for part in parts:
             writer.append(part)
             empty = False
         return None if empty else writer.finish()
