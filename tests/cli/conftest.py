@@ -34,13 +34,13 @@ class Command:
     capture: pytest.CaptureFixture[bytes]
     patch: pytest.MonkeyPatch
     database: FakeDatabase = field(default_factory=FakeDatabase)
-    connect: Callable[[Path], FakeDatabase] | None = None
+    connect: Callable[..., FakeDatabase] | None = None
     out: str = ""
     err: str = ""
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> int:
         self.patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        connect = self.connect or (lambda _: self.database)
+        connect = self.connect or (lambda *_: self.database)
         code = main(["--data", str(self.directory), *arguments], connect)
         self.out, self.err = (written.decode() for written in self.capture.readouterr())
         return code

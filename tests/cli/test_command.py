@@ -262,7 +262,7 @@ def test_ctrl_c_cancels_the_statement_and_ends_the_script(command: Command) -> N
 def test_a_reader_that_has_gone_ends_the_command_quietly(tmp_path: Path) -> None:
     text = (
         "import sys; from fake_database import FakeDatabase; from headrace.cli.command import main;"
-        "sys.exit(main(connect=lambda _: FakeDatabase()))"
+        "sys.exit(main(connect=lambda *_: FakeDatabase()))"
     )
     reader, writer = os.pipe()
     os.close(reader)
@@ -347,7 +347,9 @@ SELECT senso FROM totals;
 @pytest.fixture
 def real(command: Command, spark: SparkSession) -> Command:
     """Run the command against the real database, on the session that all tests share."""
-    command.connect = lambda path: connect(path, spark=spark, partitions=2)
+    command.connect = lambda path, functions: connect(
+        path, spark=spark, partitions=2, functions=functions
+    )
     return command
 
 

@@ -142,13 +142,20 @@ def check_function(
         )
 
 
+REGISTER = (
+    "Register it: headrace.connect(..., functions=[...]), db.register, or headrace sql"
+    " --functions FILE."
+)
+"""What to do about a function that the catalog knows and this process does not."""
+
+
 def not_registered(name: str, span: Span | None = None) -> HeadraceError:
     """Return the error of a query over a function that the catalog knows and this process not."""
     return HeadraceError(
         Code.UNAVAILABLE,
         f'function "{name}" is not registered',
         detail="The catalog has a record of it, but code is not stored.",
-        hint="Give it to headrace.connect(..., functions=[...]), or to db.register.",
+        hint=REGISTER,
         span=span,
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import arrow_udf, pandas_udf, udf
 
-from headrace.catalyst.fence import origin
+from headrace.catalyst.fence import REGISTER, origin
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, kind_of
 from headrace.errors import Code, HeadraceError, Span
@@ -146,7 +146,7 @@ def waits(view: str, why: str | None, span: Span | None = None) -> HeadraceError
         Code.UNAVAILABLE,
         f'view "{view}" waits for a function',
         detail=why,
-        hint="Register it: headrace.connect(..., functions=[...]), or db.register.",
+        hint=REGISTER,
         span=span,
     )
 

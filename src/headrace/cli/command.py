@@ -24,6 +24,7 @@ from headrace.cli.connection import (
     opened,
 )
 from headrace.cli.failures import keep_quiet, report
+from headrace.cli.functions import FunctionFiles, functions_options
 from headrace.cli.inputs import Input, read_input
 from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Abandoned, StatementThread
@@ -33,9 +34,9 @@ from headrace.sql import quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headrace.cli.connection import Connect
     from headrace.cli.interpreter import Interpreter
     from headrace.cli.printer import Printer
-    from headrace.database import Database
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -64,6 +65,7 @@ Examples:
   headrace --data mill sql -f setup.sql -c "SELECT * FROM totals"
   headrace --data mill sql -c "\\d" -c "\\d totals"
   headrace --data mill sql --on-error continue -f many.sql
+  headrace --data mill sql --functions functions.py
   headrace --data mill sql --format csv -c "SELECT * FROM totals" > totals.csv
   headrace --data mill sql --format json -c "SUBSCRIBE totals" | jq .row
 
@@ -83,7 +85,7 @@ The shell heeds PAGER, VISUAL, EDITOR, NO_COLOR and HEADRACE_HISTORY (where it k
 
 def main(
     arguments: Sequence[str] | None = None,
-    connect: Callable[[Path], Database] = connect_to_headrace,
+    connect: Connect = connect_to_headrace,
 ) -> int:
     """Run the command and return its exit code."""
     invocation = Invocation(connect)
@@ -234,8 +236,15 @@ def headrace() -> None:
     show_default=True,
     help="What a script does when a statement fails; the exit code is 1 either way.",
 )
+@functions_options
 @click.pass_context
-def sql(context: click.Context, form: str, on_error: str) -> int:
+def sql(
+    context: click.Context,
+    form: str,
+    on_error: str,
+    functions: tuple[Path, ...],
+    replace_functions: bool,  # noqa: FBT001
+) -> int:
     """Run SQL statements and show what they answer.
 
     Statements run one by one; the first that fails ends the script. With neither -f nor -c, a
@@ -255,7 +264,8 @@ def sql(context: click.Context, form: str, on_error: str) -> int:
     thread = StatementThread(_note)
     make_directory(directory, sys.stderr)
     began = monotonic()
-    with opened(directory, invocation, thread, sys.stderr) as database:
+    given = FunctionFiles(functions, replace_functions)
+    with opened(directory, invocation, thread, sys.stderr, given) as database:
         seconds = monotonic() - began
         interpreter = Interpreter(
             Statements(database, thread, printer, sys.stderr),
@@ -287,9 +297,16 @@ def _run(interpreter: Interpreter, scripts: list[tuple[str, str | None]]) -> Non
 @headrace.command()
 @_common
 @_format_option
+@functions_options
 @click.argument("name", required=False)
 @click.pass_context
-def verify(context: click.Context, form: str, name: str | None) -> int:
+def verify(
+    context: click.Context,
+    form: str,
+    functions: tuple[Path, ...],
+    replace_functions: bool,  # noqa: FBT001
+    name: str | None,
+) -> int:
     """Compare views with their queries, run anew over all history.
 
     Checks the view NAME, or all views. Exits with 1 if one differs.
@@ -303,7 +320,8 @@ def verify(context: click.Context, form: str, name: str | None) -> int:
     need_directory(directory)
     thread = StatementThread(_note)
     text = f"VERIFY {quote(name)}" if name else "VERIFY"
-    with opened(directory, invocation, thread, sys.stderr) as database:
+    given = FunctionFiles(functions, replace_functions)
+    with opened(directory, invocation, thread, sys.stderr, given) as database:
         with ProgressBar(sys.stderr) as bar:
             answers = thread.call(
                 lambda: list(database.script(text, progress=bar.update)), database.cancel

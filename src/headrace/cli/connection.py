@@ -4,46 +4,61 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from headrace.cli.progress import status
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from headrace.cli.functions import FunctionFiles
     from headrace.cli.statement_thread import StatementThread
     from headrace.database import Database
+    from headrace.functions import Function
+
+    Connect = Callable[[Path, Sequence[Function]], Database]
 
 
 @dataclass(slots=True)
 class Invocation:
     """One call of the command: how it connects, and whether it shows stack traces."""
 
-    connect: Callable[[Path], Database]
+    connect: Connect
     debug: bool = False
 
 
-def connect_to_headrace(directory: Path) -> Database:
+def connect_to_headrace(directory: Path, functions: Sequence[Function]) -> Database:
     """Open a data directory in this process."""
     import headrace  # noqa: PLC0415  (--help does not wait for Spark's packages)
 
-    return headrace.connect(directory)
+    return headrace.connect(directory, functions=functions)
 
 
 @contextmanager
 def opened(
-    directory: Path, invocation: Invocation, thread: StatementThread, err: TextIO
+    directory: Path,
+    invocation: Invocation,
+    thread: StatementThread,
+    err: TextIO,
+    functions: FunctionFiles,
 ) -> Iterator[Database]:
-    """Open the data directory while a block runs.
+    """Open the data directory while a block runs, with functions that queries may call.
 
     Raises:
-        HeadraceError: ``invalid`` if it is no directory, ``conflict`` if it is in use.
+        HeadraceError: ``invalid`` if it is no directory; ``conflict`` if it is in use, or a
+            function differs from the one that views are over, and is not to replace it.
     """
+    made = functions.made()
+    given = () if functions.replace else made
     with status("starting Spark…", err):
-        database = thread.call(lambda: invocation.connect(directory))
+        database = thread.call(lambda: invocation.connect(directory, given))
     try:
+        if functions.replace:
+            for each in made:
+                thread.call(partial(database.register, each, replace=True), database.cancel)
         yield database
     finally:
         thread.call(database.close, database.cancel)

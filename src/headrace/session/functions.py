@@ -160,8 +160,8 @@ class Functions:
             Code.CONFLICT,
             f'function "{record.name}" differs from the one called by {_listed(calling)}',
             detail=f"Different: {'; '.join(differs)}.",
-            hint="Register it with replace=True, which fills these views anew; or drop them, and"
-            " create them afterwards."
+            hint="Register it with replace=True (--replace-functions in the command), which fills"
+            " these views anew; or drop them, and create them afterwards."
             if only_code
             else "Drop these views first, and create them afterwards.",
         )
