@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst.allowed import ALWAYS_CLOCK, FUNCTIONS, REFUSED, SPECIAL_TIMES
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from py4j.protocol import Py4JError
 
 LEAVES = ("LogicalRDD", "OneRowRelation", "LocalRelation", "CTERelationRef", "UnionLoopRef")
+_CHILDLESS = ("AttributeReference", "Literal", "UnresolvedAttribute")
+
 ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": "now"}
 
 PARSED_NODES = frozenset(
@@ -73,36 +76,56 @@ NODE_WORDS = {
 }
 
 
-def nodes(
-    plan: Any, prepared: Callable[[Any], Any] = lambda plan: plan
-) -> Iterator[tuple[Any, str]]:
-    """Yield every logical node with its kind, subqueries in expressions included.
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A logical node, its kind, and its expressions with the names of their classes.
+
+    Each question to the planner is a call into the JVM: what is known of a node is asked once.
+    """
+
+    handle: Any
+    kind: str
+    below: tuple[Any, ...]
+    expressions: tuple[tuple[Any, str], ...]
+    """Parents before children."""
+
+
+def nodes(plan: Any, prepared: Callable[[Any], Any] = lambda plan: plan) -> Iterator[Node]:
+    """Yield every logical node, subqueries in expressions included.
 
     ``prepared`` is applied to the whole plan, and to that of each subquery.
     """
     yield from _below(prepared(plan), prepared)
 
 
-def _below(plan: Any, prepared: Callable[[Any], Any]) -> Iterator[tuple[Any, str]]:
-    kind = str(plan.nodeName())
-    yield plan, kind
-    if kind == "UnresolvedWith":
+def _below(plan: Any, prepared: Callable[[Any], Any]) -> Iterator[Node]:
+    below = tuple(items(plan.children()))
+    node = Node(plan, str(plan.nodeName()), below, tuple(_expressions(plan)))
+    yield node
+    if node.kind == "UnresolvedWith":
         for pair in items(plan.cteRelations()):
             yield from _below(part(pair, 1), prepared)
-    for child in items(plan.children()):
+    for child in below:
         yield from _below(child, prepared)
-    for expression, name in expressions(plan):
+    for expression, name in node.expressions:
         if name in SUBQUERIES:
             yield from nodes(expression.plan(), prepared)
 
 
-def expressions(node: Any) -> Iterator[tuple[Any, str]]:
-    """Yield every expression of one node, parents before children."""
+def leaves(plan: Any) -> Iterator[Any]:
+    """Yield the nodes that have none below them, those of subqueries included."""
+    for each in (plan, *items(plan.subqueriesAll())):
+        yield from items(each.collectLeaves())
+
+
+def _expressions(node: Any) -> Iterator[tuple[Any, str]]:
     pending = items(node.expressions())
     while pending:
         expression = pending.pop()
-        yield expression, kind_of(expression)
-        pending.extend(items(expression.children()))
+        name = kind_of(expression)
+        yield expression, name
+        if name not in _CHILDLESS:
+            pending.extend(items(expression.children()))
 
 
 def check_function(
@@ -239,8 +262,8 @@ def origin(node: Any, query: Span) -> Span:
 
 def check_clock(plan: Any, query: Span) -> None:
     """Refuse the clock at places where it is not kept, subqueries included."""
-    for node, _ in nodes(plan):
-        for expression, name in expressions(node):
+    for node in nodes(plan):
+        for expression, name in node.expressions:
             if name in ALWAYS_CLOCK:
                 raise clock_refused(expression, name, query)
 

@@ -33,8 +33,8 @@ from headrace.catalyst.fence import (
     check_function,
     check_typed_literal,
     clock_refused,
-    expressions,
     first_cause,
+    leaves,
     nodes,
     origin,
     refused,
@@ -288,17 +288,16 @@ class Planner:
 
     def _plain_views(self, plan: Any) -> tuple[RelationId, ...]:
         """Return the plain views that stand in a plan."""
-        names = {
-            str(node.desc().identifier().table()) for node, kind in nodes(plan) if kind == "View"
-        }
+        if not self._queries:
+            return ()
+        views = (node.handle for node in nodes(plan) if node.kind == "View")
+        names = {str(view.desc().identifier().table()) for view in views}
         return tuple(sorted(self._names[name] for name in names & self._queries.keys()))
 
     def _leaves(self, plan: Any) -> tuple[RelationId, ...]:
         """Return the relations of a plan, those in subqueries included."""
-        found = {
-            self._relations[leaf.rdd().id()] for leaf, kind in nodes(plan) if kind == "LogicalRDD"
-        }
-        return tuple(sorted(found))
+        read = (leaf.rdd().id() for leaf in leaves(plan) if str(leaf.nodeName()) == "LogicalRDD")
+        return tuple(sorted({self._relations[rdd] for rdd in read}))
 
     def plan(self, analysed: Analysed) -> Plan:
         """Read the optimised plan as ours, or refuse the construct that is not maintained."""
@@ -322,20 +321,21 @@ class Planner:
     def _check_parsed(self, parsed: Any, query: Span) -> None:
         common_tables: set[str] = set()
         found = list(nodes(parsed))
-        for node, kind in found:
-            if kind == "UnresolvedWith":
-                common_tables |= {str(part(p, 0)).lower() for p in items(node.cteRelations())}
-        for node, kind in found:
-            if kind not in PARSED_NODES:
+        for node in found:
+            if node.kind == "UnresolvedWith":
+                pairs = items(node.handle.cteRelations())
+                common_tables |= {str(part(pair, 0)).lower() for pair in pairs}
+        for node in found:
+            if node.kind not in PARSED_NODES:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
-                    f"{NODE_WORDS.get(kind) or words(kind)} is not allowed in a query",
+                    f"{NODE_WORDS.get(node.kind) or words(node.kind)} is not allowed in a query",
                     hint="A query is one SELECT over streams, tables and views.",
-                    span=origin(node, query),
+                    span=origin(node.handle, query),
                 )
-            if kind == "UnresolvedRelation":
-                self._check_name(node, common_tables, query)
-            for expression, name in expressions(node):
+            if node.kind == "UnresolvedRelation":
+                self._check_name(node.handle, common_tables, query)
+            for expression, name in node.expressions:
                 if name in ("UnresolvedFunction", "UnresolvedGenerator"):
                     missing = self.remembered.keys() - self.functions.keys()
                     check_function(expression, name, query, self.functions, missing)
@@ -367,15 +367,15 @@ class Planner:
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
         # Functions such as to_date stand for others, which are what has to be looked at.
         replaced = self.scala.module(f"{_OPTIMIZER}.ReplaceExpressions").apply
-        for node, kind in nodes(analysed, replaced):
-            if not items(node.children()) and kind not in LEAVES:
+        for node in nodes(analysed, replaced):
+            if not node.below and node.kind not in LEAVES:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
-                    f"{words(kind)} is not allowed in a query",
+                    f"{words(node.kind)} is not allowed in a query",
                     hint="Read from streams, tables and views.",
-                    span=origin(node, query),
+                    span=origin(node.handle, query),
                 )
-            for expression, name in expressions(node):
+            for expression, name in node.expressions:
                 if name == PYTHON_CALL:
                     called = str(expression.name()).lower()
                     if called not in self.functions:
@@ -387,7 +387,7 @@ class Planner:
                     raise refused(OUTSIDE[name], origin(expression, query))
                 if name == "Cast":
                     check_cast(expression, query)
-                if name in CALLS and kind in CONDITIONS:
+                if name in CALLS and node.kind in CONDITIONS:
                     clocked = True
                 elif name in ALWAYS_CLOCK:
                     raise clock_refused(expression, name, query)

@@ -22,6 +22,7 @@ from headrace.catalyst.plan import (
     UnionAll,
     Window,
 )
+from headrace.catalyst.resolved import columns_of
 from headrace.catalyst.scala import items
 
 if TYPE_CHECKING:
@@ -107,4 +108,4 @@ def _and_also(needed: Needed, handles: Iterable[Any]) -> Needed:
 
 
 def _references(handles: Iterable[Any]) -> frozenset[int]:
-    return frozenset(int(a.exprId().id()) for handle in handles for a in items(handle.references()))
+    return frozenset(int(a.exprId().id()) for handle in handles for a in columns_of(handle))

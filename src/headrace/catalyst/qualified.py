@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from headrace.catalyst.fence import expressions, nodes, origin
+from headrace.catalyst.fence import nodes, origin
 from headrace.catalyst.scala import items, maybe
 from headrace.errors import Span
 from headrace.sql import Rewritten, quote
@@ -31,8 +31,9 @@ def with_one_word_names(parser: Any, query: Span, names: Collection[str]) -> Rew
 
     A query that Spark cannot parse is returned as it is: whoever parses it says what is wrong.
     """
+    text = query.source.lower()
     dotted = {name for name in names if "." in name}
-    if not dotted:
+    if not any(name.rpartition(".")[2] in text for name in dotted):
         return unchanged(query)
     try:
         parsed = parser.parsePlan(query.source)
@@ -53,15 +54,17 @@ class _Places:
 
     def found_in(self, parsed: Any) -> _Places:
         """Look at every node of a parsed query."""
-        for node, kind in nodes(parsed):
-            if kind == "SubqueryAlias" and str(node.child().nodeName()) == "UnresolvedRelation":
-                self.aliased.add(origin(node.child(), self.query).start)
-            elif kind == "UnresolvedRelation":
-                name = _dotted(items(node.multipartIdentifier()))
+        for node in nodes(parsed):
+            if node.kind == "SubqueryAlias":
+                (child,) = node.below
+                if str(child.nodeName()) == "UnresolvedRelation":
+                    self.aliased.add(origin(child, self.query).start)
+            elif node.kind == "UnresolvedRelation":
+                name = _dotted(items(node.handle.multipartIdentifier()))
                 if name in self.dotted:
-                    span = origin(node, self.query)
+                    span = origin(node.handle, self.query)
                     self.relations[span.start] = (span, name)
-            for expression, kind_ in expressions(node):
+            for expression, kind_ in node.expressions:
                 if kind_ == "UnresolvedAttribute":
                     self._column(expression, items(expression.nameParts())[:-1])
                 elif kind_ == "UnresolvedStar":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalyst import plan
 from headrace.catalyst.plan import children, with_children
 from headrace.catalyst.presence import Relaxed, relaxed
-from headrace.catalyst.resolved import attribute_of, passed_on, type_of
+from headrace.catalyst.resolved import attribute_of, columns_of, passed_on, type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class _Repeated:
         """Return the number of an expression, its columns told by their positions."""
         while kind_of(handle) == "Alias":
             handle = handle.child()
-        if not {passed_on(a) for a in items(handle.references())} <= known:
+        if not {passed_on(a) for a in columns_of(handle)} <= known:
             return handle  # it is about something else than its input: like no other
         normal = self.scala.module(_QUERY_PLAN).normalizeExpressions(handle, over)
         alike = self._of_expressions[int(normal.hashCode())]

@@ -20,6 +20,11 @@ def attributes_of(node: Any) -> tuple[Attribute, ...]:
     return tuple(attribute_of(a) for a in items(node.output()))
 
 
+def columns_of(expression: Any) -> list[Any]:
+    """Return the columns that an expression refers to, as Catalyst's attributes."""
+    return items(expression.references().toSeq())
+
+
 def attribute_of(handle: Any) -> Attribute:
     """Return a column by Catalyst's attribute."""
     return Attribute(

@@ -99,12 +99,8 @@ def within(expression: Any) -> Iterator[Any]:
 
 
 def items(sequence: Any) -> list[Any]:
-    """Return the elements of a Scala collection as a list."""
-    iterator = sequence.iterator()
-    found = []
-    while iterator.hasNext():
-        found.append(iterator.next())
-    return found
+    """Return the elements of a Scala ``Seq`` as a list."""
+    return [sequence.apply(position) for position in range(sequence.length())]
 
 
 def part(product: Any, position: int) -> Any:
