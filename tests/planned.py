@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.engine.engine import Engine
 from headrace.errors import Span
-from headrace.session.definitions import _check_names
+from headrace.session.definitions import check_names
 from headrace.sources.log_reader import EmbeddedLog
 from headrace.types import RelationId, Schema
 
@@ -53,7 +53,7 @@ class Planned:
         span = Span(query, 0, len(query))
         analysed = self.engine.planner.analyse(span)
         names = analysed.schema.names
-        _check_names(names, len(names), span)
+        check_names(names, len(names), span)
         id_ = RelationId(len(self.names) + 1)
         circuit = self.engine.circuit_of(id_, analysed, span, names)
         key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
@@ -65,5 +65,5 @@ class Planned:
         span = Span(query, 0, len(query))
         analysed = self.engine.planner.analyse(span)
         names = analysed.schema.names
-        _check_names(names, len(names), span)
+        check_names(names, len(names), span)
         return self.engine.circuit_of(RelationId(9), analysed, span, names)

@@ -54,3 +54,19 @@ def test_what_was_declared_is_told_again_after_a_restart(tmp_path, spark):
         assert "REFRESH" not in db.sql("REFRESH").message
         with pytest.raises(HeadraceError):
             db.sql("REFRESH nothing")
+
+
+def test_explain_says_why_a_query_is_no_view(db):
+    db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k))")
+    twice = "SELECT k, sum(v) AS k FROM t GROUP BY k"
+    told = lines(db, f"EXPLAIN {twice}")
+    assert told[0] == "-- Spark's optimised plan"
+    assert 'error[invalid]: column "k" is in the query twice' in told
+    with pytest.raises(HeadraceError, match="in the query twice") as caught:
+        db.sql(f"EXPLAIN CREATE MATERIALIZED VIEW m AS {twice}")
+    assert caught.value.span.source == twice
+    told = lines(db, f"EXPLAIN CIRCUIT CREATE MATERIALIZED VIEW m (a, b) AS {twice}")
+    assert told[:2] == ["-- Circuit", "Integrate: the view's rows"]
+    assert "by (a)" in told[2]
+    told = lines(db, "EXPLAIN SELECT now() FROM t")
+    assert 'error[unsupported]: function "now" is not allowed in a query' in told

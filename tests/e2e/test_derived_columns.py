@@ -87,6 +87,61 @@ def test_metadata_tells_where_a_row_came_from(db):
     assert rows(db, "SELECT count(DISTINCT at) FROM s") == [(2,)]
 
 
+def test_generated_columns_have_the_type_that_is_declared(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("""
+            CREATE TABLE lines (id INT PRIMARY KEY, price DECIMAL(8,2), qty INT,
+              total DECIMAL(12,3) GENERATED ALWAYS AS (price * qty) STORED NOT NULL,
+              big BOOLEAN AS (qty > 2) VIRTUAL COMMENT 'more than two',
+              label STRING GENERATED ALWAYS AS (SAFE_CAST(id AS INT64)));
+            CREATE MATERIALIZED VIEW sums AS SELECT big, sum(total) AS total FROM lines GROUP BY big;
+            INSERT INTO lines VALUES (1, 1.50, 2), (2, 2.00, 3)
+        """)
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("UPDATE lines SET qty = 4 WHERE id = 1; INSERT INTO lines VALUES (3, 1.00, 1)")
+        assert rows(db, "SELECT id, cast(total AS STRING), big, label FROM lines") == [
+            (1, "6.000", True, "1"),
+            (2, "6.000", True, "2"),
+            (3, "1.000", False, "3"),
+        ]
+        assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+        assert dict(db.columns("lines"))["total"] == "decimal(12,3)"
+        for statement, said in [
+            ("INSERT INTO lines VALUES (4, NULL, 1)", 'column "total" of table "lines" is NULL'),
+            ("INSERT INTO lines VALUES (4, 999999.99, 2000000000)", "cannot be represented"),
+            ("INSERT INTO lines (id, big) VALUES (4, true)", "does not arrive with a row"),
+        ]:
+            assert said in refused(db, statement).primary
+        assert len(db.sql("SELECT * FROM lines")) == 3
+        assert rows(
+            db,
+            "SELECT column_name, generation_expression FROM information_schema.columns"
+            " WHERE table_name = 'lines' AND generation_expression IS NOT NULL",
+        ) == [("big", "qty > 2"), ("label", "SAFE_CAST(id AS INT64)"), ("total", "price * qty")]
+
+
+def test_the_key_of_messages_is_recorded_and_told(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    made = (
+        "CREATE STREAM s (sensor VARCHAR KEY, reading INT) WITH (kafka_topic = 's', partitions = 2)"
+    )
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql(made)
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("INSERT INTO s VALUES ('a', 1), ('a', 2), (NULL, 3)")
+        assert len(db.sql("SELECT * FROM s")) == 3
+        assert db.sql("DESCRIBE s").fetchall() == [
+            ("sensor", "string", "message key"),
+            ("reading", "int", ""),
+        ]
+        assert ("# message key", "sensor", "") in db.sql("DESCRIBE EXTENDED s").fetchall()
+        assert db.sql("SHOW CREATE s").fetchall() == [("s", made)]
+        assert rows(
+            db, "SELECT column_name, is_key, is_message_key FROM information_schema.columns"
+        ) == [("reading", False, False), ("sensor", False, True)]
+
+
 @pytest.mark.parametrize(
     ("statement", "blamed"),
     [
@@ -96,6 +151,8 @@ def test_metadata_tells_where_a_row_came_from(db):
         ("CREATE TABLE t (k INT, x AS y, y AS k)", "y"),
         ("CREATE TABLE t (k INT, p AS PROCTIME())", "PROCTIME()"),
         ("CREATE TABLE t (x AS 1, k INT, PRIMARY KEY (x))", "x AS 1"),
+        ("CREATE TABLE t (k INT, x DATE GENERATED ALWAYS AS (k))", "k"),
+        ("CREATE TABLE t (k INT, x INT GENERATED ALWAYS AS (now()))", "now()"),
         ("CREATE TABLE t (k INT METADATA FROM 'ofset')", "'ofset'"),
         ("CREATE TABLE t (k INT, x AS k) WITH (format = 'debezium-json')", "t"),
     ],

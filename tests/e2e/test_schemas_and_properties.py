@@ -93,7 +93,9 @@ def test_a_schema_is_created_filled_and_dropped(db):
     assert refused(db, "CREATE SCHEMA lab").code is Code.CONFLICT
     error = refused(db, "DROP SCHEMA lab")
     assert (error.code, '"lab.t"' in error.primary) == (Code.CONFLICT, True)
-    assert "2 in or over it" in db.sql("DROP SCHEMA lab CASCADE").message
+    assert '"n"' in error.detail
+    message = db.sql("DROP SCHEMA lab CASCADE").message
+    assert message == 'dropped schema lab with "lab.t" in it and "n" over it'
     assert db.relations() == []
     assert rows(db, "SHOW SCHEMAS") == [("information_schema",)]
     assert refused(db, "DROP SCHEMA lab").code is Code.INVALID
@@ -146,3 +148,31 @@ def test_options_of_views_and_tables_are_known_by_name(db):
     assert refused(db, wrong).hint == 'Did you mean "refresh_interval_minutes"?'
     wrong = "CREATE MATERIALIZED VIEW m WITH (refresh_interval_minutes = 0) AS SELECT v FROM s"
     assert refused(db, wrong).code is Code.INVALID
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "taken"),
+    [
+        ("STREAM r (v INT)", "STREAM r (v INT, w INT)", True),
+        ("STREAM r (v INT)", "SOURCE r (v STRING)", True),
+        ("TABLE r (v INT)", "TABLE r (v STRING)", True),
+        ("TABLE r (v INT)", "TABLE r AS SELECT v FROM t", True),
+        ("TABLE r AS SELECT v FROM t", "MATERIALIZED VIEW r AS SELECT v + 1 AS v FROM t", True),
+        ("MATERIALIZED VIEW r AS SELECT v FROM t", "VIEW r AS SELECT v FROM t", True),
+        ("VIEW r AS SELECT v FROM t", "MATERIALIZED VIEW r AS SELECT v FROM t", True),
+        ("TABLE r (v INT)", "VIEW r AS SELECT v FROM t", False),
+        ("TABLE r (v INT)", "MATERIALIZED VIEW r AS SELECT v FROM t", False),
+        ("TABLE r (v INT)", "STREAM r (v INT)", False),
+        ("STREAM r (v INT)", "SINK r FROM t WITH (connector = 'blackhole')", False),
+        ("VIEW r AS SELECT v FROM t", "STREAM r (v INT)", False),
+    ],
+)
+def test_or_replace_takes_the_place_of_its_own_kind_only(db, first, second, taken):
+    db.sql(f"CREATE TABLE t (v INT); CREATE OR REPLACE {first}; INSERT INTO t VALUES (1)")
+    if taken:
+        db.sql(f"CREATE OR REPLACE {second}")
+    else:
+        error = refused(db, f"CREATE OR REPLACE {second}")
+        assert (error.code, error.span.source) == (Code.CONFLICT, "r")
+    created = db.sql("SHOW CREATE r").fetchall()[0][1]
+    assert created == f"CREATE OR REPLACE {second if taken else first}"

@@ -122,10 +122,80 @@ def test_a_file_sink_has_one_file_per_epoch(shop):
     ]
     assert sorted(found[:2]) == [("+I", 1, "ann", "10.00"), ("+I", 1, "bob", "20.00")]
     assert found[2:] == [
-        ("-D", -1, "ann", "10.00"),
-        ("+I", 1, "ann", "15.50"),
+        ("-U", -1, "ann", "10.00"),
+        ("+U", 1, "ann", "15.50"),
         ("-D", -1, "bob", "20.00"),
     ]
+
+
+def test_a_changelog_without_a_key_has_no_updates(shop):
+    shop.sql("CREATE MATERIALIZED VIEW amounts AS SELECT amount FROM orders")
+    shop.sql("CREATE SINK f FROM amounts WITH (connector = 'file', path = 'a'); FLUSH")
+    shop.sql("UPDATE orders SET amount = 11 WHERE id = 1; FLUSH")
+    assert [(c["op"], c["row"]["amount"]) for c in files(shop, "a")[2:]] == [
+        ("-D", "10.00"),
+        ("+I", "11.00"),
+    ]
+
+
+def test_csv_tells_the_operations_too(shop):
+    shop.sql("CREATE SINK f FROM spent WITH (connector = 'file', path = 'a', format = csv); FLUSH")
+    shop.sql("INSERT INTO orders VALUES (3, 'ann', 5.50), (4, 'cid', 1.00); FLUSH")
+    *_, last = sorted((shop.directory / "sinks" / "a").iterdir())
+    head, *lines = last.read_text().splitlines()
+    assert head == '"user","spent","__weight","__op"'
+    assert sorted(lines) == sorted(
+        ['"ann",10.00,-1,"-U"', '"ann",15.50,1,"+U"', '"cid",1.00,1,"+I"']
+    )
+    assert lines.index('"ann",10.00,-1,"-U"') + 1 == lines.index('"ann",15.50,1,"+U"')
+
+
+def test_a_sink_is_replaced_and_the_new_one_begins_with_what_there_is(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("""
+            CREATE TABLE t (k INT, v INT, PRIMARY KEY (k));
+            INSERT INTO t VALUES (1, 1), (2, 2);
+            CREATE OR REPLACE SINK s WITH (connector = 'file', path = 'one') AS SELECT k, v FROM t;
+            FLUSH
+        """)
+        again = "create or replace sink  s with (connector = 'file', path = 'one') as select k, v from t"
+        assert "goes on" in db.sql(again).message
+        assert len(db.instance.catalog.views_in_order()) == 1
+        db.sql("""
+            CREATE OR REPLACE SINK s WITH (connector = 'file', path = 'two') AS SELECT v FROM t WHERE v > 1;
+            INSERT INTO t VALUES (3, 3);
+            FLUSH
+        """)
+        assert [view.query for view in db.instance.catalog.views_in_order()] == [
+            "SELECT v FROM t WHERE v > 1"
+        ]
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("INSERT INTO t VALUES (4, 4); FLUSH")
+        assert sorted(c["row"]["k"] for c in files(db, "one")) == [1, 2]
+        assert [c["row"]["v"] for c in files(db, "two")] == [2, 3, 4]
+        assert rows(db, "SELECT name, source, target FROM information_schema.sinks") == [
+            ("s", "a query", "file")
+        ]
+
+
+def test_a_sink_does_not_write_beside_what_another_has_written(shop):
+    shop.sql("CREATE SINK s INTO out FROM spent")
+    error = refused(shop, "CREATE OR REPLACE SINK s INTO out AS SELECT user, 1 FROM spent")
+    assert (error.code, error.span.source) == (Code.CONFLICT, "out")
+    assert "DROP SINK s" in error.hint
+    assert "goes on" in shop.sql("CREATE OR REPLACE SINK s INTO out FROM spent").message
+    shop.sql("FLUSH; CREATE OR REPLACE SINK s FROM spent WITH (connector = 'blackhole')")
+    assert rows(shop, "SELECT * FROM out") == rows(shop, "SELECT * FROM spent")
+
+    to_file = "CREATE SINK {} FROM spent WITH (connector = 'file', path = 'x')"
+    shop.sql(to_file.format("f"))
+    error = refused(shop, to_file.format("g"))
+    assert (error.code, error.span.source) == (Code.CONFLICT, "path = 'x'")
+    assert 'of sink "f"' in error.primary
+    shop.sql("FLUSH; DROP SINK f")
+    assert "that was dropped" in refused(shop, to_file.format("f")).primary
+    assert len(shop.sql("SHOW SINKS")) == 1
 
 
 def test_a_sink_that_cannot_be_is_refused(shop):

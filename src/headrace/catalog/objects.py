@@ -23,6 +23,8 @@ class Declaration:
     """Columns that are computed as a row is written, each with its expression."""
     metadata: tuple[tuple[str, str], ...] = ()
     """Columns that tell where a row came from, each with what it tells."""
+    message_key: tuple[str, ...] = ()
+    """The columns of a stream that are in the key of a record of its topic."""
 
     @property
     def derived(self) -> frozenset[str]:
@@ -48,6 +50,7 @@ class Declaration:
             "watermark": None if self.watermark is None else list(self.watermark),
             "computed": [list(pair) for pair in self.computed],
             "metadata": [list(pair) for pair in self.metadata],
+            "message_key": list(self.message_key),
         }
 
     @classmethod
@@ -60,6 +63,7 @@ class Declaration:
             None if watermark is None else (watermark[0], watermark[1]),
             tuple((name, text) for name, text in value.get("computed", ())),
             tuple((name, told) for name, told in value.get("metadata", ())),
+            tuple(value.get("message_key", ())),
         )
 
 

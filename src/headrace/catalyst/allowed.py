@@ -173,6 +173,17 @@ REFUSED: dict[str, Refusal] = {
 }
 """Built-in functions that are refused by name. ``unix_timestamp`` only without arguments."""
 
+ONCE = frozenset(
+    """
+    curdate current_date current_time current_timestamp localtimestamp now rand randn random randstr
+    shuffle uniform unix_timestamp uuid
+    """.split()  # noqa: SIM905
+)
+"""What is refused in a view, and fine where a query is evaluated once and for all.
+
+So it is in INSERT, UPDATE and DELETE, whose rows are written as they are then, and in SELECT.
+"""
+
 ALWAYS_CLOCK = frozenset(
     {
         "CurrentDate",

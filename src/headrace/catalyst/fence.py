@@ -134,10 +134,12 @@ def check_function(
     query: Span,
     registered: Collection[str],
     missing: Collection[str],
+    allowed: Collection[str] = (),
 ) -> None:
     """Refuse a call, not resolved yet, of a function that is unknown or outside the fence.
 
     Functions of users may be called if they are registered; ``missing`` are those that were once.
+    Those in ``allowed`` may be called though they are refused in views.
     """
     if kind == "UnresolvedFunction":
         parts = [part.lower() for part in items(expression.nameParts())]
@@ -153,6 +155,8 @@ def check_function(
         raise not_registered(name, span)
     if name in NAMES or (name == "unix_timestamp" and items(expression.children())):
         return  # where the clock may stand is seen once the query is resolved
+    if name in allowed:
+        return
     if name in REFUSED:
         raise refused(name, span)
     if name not in FUNCTIONS:

@@ -17,10 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_json_string
 
 from headrace.catalog import PlainView
-from headrace.catalyst.allowed import (
-    ALWAYS_CLOCK,
-    OUTSIDE,
-)
+from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
+from headrace.catalyst.analysed import Analysed
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.catalyst.distinct import marked
 from headrace.catalyst.failures import translate
@@ -81,34 +79,6 @@ _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
 
 # It makes one subquery of several, of which each would then compute what all others need.
 _MERGING = "org.apache.spark.sql.execution.planmerging.MergeSubplans"
-
-
-@dataclass(frozen=True, slots=True)
-class Analysed:
-    """A query that Spark has resolved: its columns, what it reads, and Catalyst's plans.
-
-    ``names`` are all relations of the text, ``reads`` those that make a difference to its answer.
-    What is read through plain views counts as named; ``through`` are these views.
-    ``clocked``: it has conditions on the clock.
-    """
-
-    schema: Schema
-    names: tuple[RelationId, ...]
-    reads: tuple[RelationId, ...]
-    optimised: Any
-    read: Rewritten
-    """The query after the first rewriting."""
-    plain: Rewritten
-    """That, as Spark was given it: its text is where the plans have their places."""
-    clocked: bool = False
-    through: tuple[RelationId, ...] = ()
-    calls: Mapping[str, Span] = field(default_factory=dict)
-    """The Python functions that are called, in lower case, with the place of one call each."""
-
-    @property
-    def text(self) -> str:
-        """Spark's optimised plan as text."""
-        return str(self.optimised.toString())
 
 
 @dataclass
@@ -223,12 +193,16 @@ class Planner:
         self._queries.pop(name, None)
         self.spark.catalog.dropTempView(name)
 
-    def analyse(self, query: Span) -> Analysed:
-        """Resolve the query at ``query``; refuse what lies outside the fence."""
+    def analyse(self, query: Span, *, once: bool = False) -> Analysed:
+        """Resolve the query at ``query``; refuse what lies outside the fence.
+
+        With ``once`` it is evaluated once and for all, so that it may read the clock and chance; it
+        cannot be planned as a view then.
+        """
         read = spark_text(query, self.relations)
         plain = self._one_word(read)
         with self._blaming(read), plain.blaming_query():
-            return self._analysed(read, plain)
+            return self._analysed(read, plain, once=once)
 
     def _one_word(self, read: Rewritten) -> Rewritten:
         parser = self.scala.parser(self._session)
@@ -248,15 +222,15 @@ class Planner:
                     raise
             raise
 
-    def _analysed(self, read: Rewritten, plain: Rewritten) -> Analysed:
+    def _analysed(self, read: Rewritten, plain: Rewritten, *, once: bool) -> Analysed:
         query = plain.span
         try:
             parsed = self.scala.parser(self._session).parsePlan(plain.text)
-            self._check_parsed(parsed, query)
+            self._check_parsed(parsed, query, ONCE if once else frozenset())
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
-            clocked, calls = self._check_resolved(analysed, query)
+            clocked, calls = self._check_resolved(analysed, query, once=once)
             kept = marked(self.scala, analysed)
             if clocked:
                 kept = with_clock_marked(self.scala, kept)
@@ -318,7 +292,7 @@ class Planner:
     def _session(self) -> Any:
         return self.spark._jsparkSession  # noqa: SLF001
 
-    def _check_parsed(self, parsed: Any, query: Span) -> None:
+    def _check_parsed(self, parsed: Any, query: Span, allowed: frozenset[str]) -> None:
         common_tables: set[str] = set()
         found = list(nodes(parsed))
         for node in found:
@@ -338,8 +312,8 @@ class Planner:
             for expression, name in node.expressions:
                 if name in ("UnresolvedFunction", "UnresolvedGenerator"):
                     missing = self.remembered.keys() - self.functions.keys()
-                    check_function(expression, name, query, self.functions, missing)
-                elif name == "Literal":
+                    check_function(expression, name, query, self.functions, missing, allowed)
+                elif name == "Literal" and not allowed:
                     check_typed_literal(expression, query)
 
     def _check_name(self, node: Any, common_tables: set[str], query: Span) -> None:
@@ -357,10 +331,13 @@ class Planner:
             span=origin(node, query),
         )
 
-    def _check_resolved(self, analysed: Any, query: Span) -> tuple[bool, dict[str, Span]]:
+    def _check_resolved(
+        self, analysed: Any, query: Span, *, once: bool
+    ) -> tuple[bool, dict[str, Span]]:
         """Refuse what lies outside the fence.
 
-        Says whether there are conditions on the clock, and which Python functions are called.
+        Says whether there are conditions on the clock that are kept, and which Python functions are
+        called.
         """
         clocked, calls = False, dict[str, Span]()
         if analysed.isStreaming():
@@ -368,7 +345,8 @@ class Planner:
         # Functions such as to_date stand for others, which are what has to be looked at.
         replaced = self.scala.module(f"{_OPTIMIZER}.ReplaceExpressions").apply
         for node in nodes(analysed, replaced):
-            if not node.below and node.kind not in LEAVES:
+            own = once and node.kind == "ResolvedInlineTable"  # VALUES that are not constant
+            if not node.below and node.kind not in LEAVES and not own:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
                     f"{words(node.kind)} is not allowed in a query",
@@ -385,6 +363,8 @@ class Planner:
                     continue
                 if name in OUTSIDE:
                     raise refused(OUTSIDE[name], origin(expression, query))
+                if once:
+                    continue  # by their names, functions have passed the fence
                 if name == "Cast":
                     check_cast(expression, query)
                 if name in CALLS and node.kind in CONDITIONS:

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
-from headrace.catalyst.planner import Analysed, Planner
+from headrace.catalyst.planner import Planner
 from headrace.catalyst.scala import Scala
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Stored, differentiate
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from headrace.catalyst.analysed import Analysed
     from headrace.catalyst.python import Registered
     from headrace.functions import Function, FunctionRecord
     from headrace.runtime.step import Report, Step

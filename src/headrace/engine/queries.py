@@ -122,11 +122,14 @@ class Queries:
         Raises:
             HeadraceError: ``invalid`` where one fails on a row.
         """
-        place = "__place"
+        place, name = "__place", f"__rows_{uuid4().hex}"
         numbered = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
         try:
-            frame = self._snapshots.createDataFrame(numbered).selectExpr(place, *expressions)
-            return frame.toArrow().sort_by(place)
+            self._snapshots.createDataFrame(numbered).createOrReplaceTempView(name)
+            text = self._plain(f"SELECT {', '.join([place, *expressions])} FROM {name}")
+            found = self._snapshots.sql(text).toArrow()
+            self._snapshots.catalog.dropTempView(name)
+            return found.sort_by(place)
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
 

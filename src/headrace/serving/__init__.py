@@ -1,6 +1,7 @@
 """Reading views: snapshots, lookups and subscriptions."""
 
 from headrace.serving.contents import Contents
+from headrace.serving.operations import OPERATION, with_operations
 from headrace.serving.subscription import Change, Follower
 
-__all__ = ["Change", "Contents", "Follower"]
+__all__ = ["OPERATION", "Change", "Contents", "Follower", "with_operations"]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.zset import WEIGHT, ZSet
+from headrace.serving.operations import OPERATION, OPERATIONS, with_operations
+from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.serving.contents import Contents
     from headrace.types import Epoch
-
-
-OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D": "DELETE"}
-"""The operations of a changelog in signs and in words."""
+    from headrace.zset import ZSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +66,8 @@ class Follower:
         return changes
 
     def _operations(self, epoch: Epoch, rows: ZSet) -> Iterator[Change]:
-        """Pair what went with what came under one key; without a unique key nothing is paired."""
-        went: dict[Any, list[tuple[dict[str, Any], int]]] = defaultdict(list)
-        came: dict[Any, list[tuple[dict[str, Any], int]]] = defaultdict(list)
-        names = self.contents.layout.columns.names
-        for row in rows.table.to_pylist():
-            weight = row[WEIGHT]
-            plain = {name: row[name] for name in names}
-            key = repr([row[name] for name in self.key])
-            (came if weight > 0 else went)[key].append((plain, weight))
-        for key in dict.fromkeys([*went, *came]):
-            paired = bool(self.key) and key in went and key in came
-            for plain, weight in went[key]:
-                yield Change(epoch, "-U" if paired else "-D", weight, plain)
-            for plain, weight in came[key]:
-                yield Change(epoch, "+U" if paired else "+I", weight, plain)
+        changes = with_operations(rows.table, self.key)
+        operations, weights = changes[OPERATION].to_pylist(), changes[WEIGHT].to_pylist()
+        plain = changes.select(self.contents.layout.columns.names).to_pylist()
+        for operation, weight, row in zip(operations, weights, plain, strict=True):
+            yield Change(epoch, operation, weight, row)

@@ -16,6 +16,7 @@ from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.ledger import LoadProgress, ProducerPosition
 from headrace.serving import Contents
 from headrace.session.captured import Captured, image_of, is_captured, refuse_choices
+from headrace.session.evaluated import evaluated
 from headrace.session.literals import plain_values
 from headrace.session.results import Progress
 from headrace.sources.blocks import Progress as FileProgress
@@ -49,7 +50,7 @@ class Changes:
         span = statement.query.span
         rows = plain_values(statement.query.text, columns)
         if rows is None:
-            rows = self._evaluated(span, columns)
+            rows = evaluated(self.instance, span, columns)
         return self.append(relation, completed(relation.schema, rows), span)
 
     def append(
@@ -227,32 +228,6 @@ class Changes:
 
     # -- evaluation ------------------------------------------------------------------------
 
-    def _evaluated(self, span: Span, columns: tuple[Column, ...]) -> pa.Table:
-        """Have Spark evaluate a query and cast its columns, an overflow being an error."""
-        engine = self.instance.engine
-        with engine.planning:
-            analysed = engine.planner.analyse(span)
-        given = analysed.schema.columns
-        if len(given) != len(columns):
-            raise HeadraceError(
-                Code.INVALID,
-                f"{len(columns)} columns are to be filled, but the query has {len(given)}",
-                detail=f"Columns: {', '.join(column.name for column in columns)}.",
-                span=span,
-            )
-        casts = ", ".join(
-            f"CAST(`c{i}` AS {column.type.simpleString()}) AS {quote(column.name)}"
-            for i, column in enumerate(columns)
-        )
-        aliases = ", ".join(f"`c{i}`" for i in range(len(columns)))
-        text = f"SELECT {casts} FROM ({span.source}\n) AS `__given`({aliases})"
-        epoch = self.instance.settle()
-        self.instance.gather(analysed.names)
-        try:
-            return self.instance.queries.select(text, self.instance.shares(analysed.reads, epoch))
-        except HeadraceError as error:
-            raise error.at(span) from error
-
     def _update_text(self, table: Table, assignments: tuple[Assignment, ...]) -> str:
         given = {a.column.lower(): a.expression.text for a in assignments}
         old = [quote(name) for name in table.schema.names]
@@ -271,7 +246,7 @@ class Changes:
         engine, whole = self.instance.engine, Span(text, 0, len(text))
         try:
             with engine.planning:
-                analysed = engine.planner.analyse(whole)
+                analysed = engine.planner.analyse(whole, once=True)
             epoch = self.instance.ledger.last_epoch()
             self.instance.gather(analysed.names)
             shares = self.instance.shares((*analysed.reads, table.id), epoch)
@@ -359,10 +334,11 @@ def completed(schema: Schema, rows: pa.Table) -> pa.Table:
 
 
 def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
-    """Refuse NULL where a column must have a value."""
+    """Refuse NULL where a column that arrives must have a value."""
     for column in relation.schema.columns:
         found = rows[column.name]
-        if column.nullable or found.null_count == 0:
+        arrives = column.name not in relation.declaration.derived
+        if column.nullable or not arrives or found.null_count == 0:
             continue
         row = found.is_null().to_pylist().index(True) + 1
         raise HeadraceError(

@@ -1,4 +1,4 @@
-"""CREATE and DROP."""
+"""CREATE; DROP is in :mod:`headrace.session.drops`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.session.captured import is_captured
 from headrace.session.derived import computed_column, require_known_rows
+from headrace.session.drops import WORDS, Drops
 from headrace.session.functions import Functions
 from headrace.session.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
 from headrace.session.options import (
@@ -69,13 +70,13 @@ class Definitions:
             case CreateView():
                 return self.create_plain(statement)
             case Drop():
-                return self.drop(statement)
+                return Drops(self.instance).drop(statement)
             case DropFunction():
                 return Functions(self.instance).drop(statement)
             case CreateSchema():
                 return self.create_schema(statement)
             case DropSchema():
-                return self.drop_schema(statement)
+                return Drops(self.instance).drop_schema(statement)
 
     def create(self, statement: CreateStream | CreateTable) -> str:
         """Create an empty stream or table."""
@@ -129,7 +130,7 @@ class Definitions:
             analysed = engine.planner.analyse(span)
         refuse_system(analysed.names, span)
         names = statement.columns or analysed.schema.names
-        _check_names(names, len(analysed.schema.names), span)
+        check_names(names, len(analysed.schema.names), span)
         view = PlainView(
             self.instance.ledger.reserve_relation(),
             statement.name.dotted,
@@ -173,7 +174,7 @@ class Definitions:
             analysed = engine.planner.analyse(span)
             refuse_system(analysed.names, span)
             names = columns or analysed.schema.names
-            _check_names(names, len(analysed.schema.names), span)
+            check_names(names, len(analysed.schema.names), span)
             schema = analysed.schema.renamed(tuple(names))
             if not analysed.reads:
                 raise HeadraceError(
@@ -213,61 +214,6 @@ class Definitions:
         ledger.set(SCHEMAS, sorted({*(ledger.get(SCHEMAS) or ()), name}))
         return f"created schema {name}"
 
-    def drop_schema(self, statement: DropSchema) -> str:
-        """Drop a schema; with CASCADE all that is in it, and what depends on that."""
-        name, instance = statement.name.dotted, self.instance
-        if name not in instance.schemas() or name == SYSTEM_SCHEMA:
-            if statement.if_exists and name != SYSTEM_SCHEMA:
-                return f'"{name}" does not exist'
-            known = sorted({*instance.schemas()} - {SYSTEM_SCHEMA})
-            raise HeadraceError(
-                Code.INVALID,
-                f'schema "{name}" cannot be dropped'
-                if name == SYSTEM_SCHEMA
-                else f'schema "{name}" does not exist',
-                hint=f"There are: {', '.join(known)}." if known else None,
-                span=statement.name.span,
-            )
-        inside = [r for r in instance.catalog if r.name.rpartition(".")[0] == name]
-        if inside and not statement.cascade:
-            names = ", ".join(f'"{relation.name}"' for relation in inside)
-            raise HeadraceError(
-                Code.CONFLICT,
-                f'schema "{name}" has {names} in it',
-                hint=f"Use DROP SCHEMA {name} CASCADE to drop these too.",
-                span=statement.name.span,
-            )
-        ids = {r.id for r in inside}
-        ids |= {above.id for r in inside for above in instance.catalog.dependants(r.id)}
-        if ids:
-            instance.drop(sorted(ids))
-        ledger = instance.ledger
-        ledger.set(SCHEMAS, [known for known in ledger.get(SCHEMAS) or () if known != name])
-        return f"dropped schema {name}{f' and {len(ids)} in or over it' if ids else ''}"
-
-    def drop(self, statement: Drop) -> str:
-        """Drop a relation, with CASCADE also the views over it."""
-        instance, name = self.instance, statement.name
-        relation = instance.catalog.find(name.dotted)
-        if relation is None and statement.if_exists:
-            return f'"{name}" does not exist'
-        relation = instance.catalog.resolve(name.dotted, name.span)
-        _check_kind(relation, statement)
-        above = instance.catalog.dependants(relation.id)
-        visible = [view for view in above if not view.name.startswith(HIDDEN)]
-        if visible and not statement.cascade:
-            names = ", ".join(f'"{view.name}"' for view in visible)
-            raise HeadraceError(
-                Code.CONFLICT,
-                f'{relation.kind} "{relation.name}" is used by {names}',
-                hint=f"Use DROP ... {relation.name} CASCADE to drop these too.",
-                span=name.span,
-            )
-        instance.drop([relation.id, *(view.id for view in above)])
-        names = ", ".join(f'"{view.name}"' for view in visible)
-        also = f" and {names} over it" if visible else ""
-        return f"dropped {relation.kind} {relation.name}{also}"
-
     def place_of(self, name: Name, statement: Placed) -> tuple[RelationId, ...] | None:
         """Return what the new relation takes the place of; None where it need not be created."""
         existing = self.instance.catalog.find(name.dotted)
@@ -289,6 +235,13 @@ class Definitions:
                 Code.CONFLICT,
                 f'{existing.kind} "{existing.name}" exists already',
                 hint="Use CREATE OR REPLACE, or IF NOT EXISTS.",
+                span=name.span,
+            )
+        if not isinstance(existing, _replaceable(statement)):
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'"{existing.name}" is a {existing.kind}, which is not replaced by another kind',
+                hint=f"Choose another name, or DROP {WORDS[type(existing)]} {existing.name} first.",
                 span=name.span,
             )
         self.instance.catalog.without([existing.id], name.span)
@@ -321,6 +274,23 @@ class Definitions:
         return Column(definition.name, type_, not (definition.not_null or keyed))
 
 
+def _replaceable(statement: Placed) -> tuple[type[Relation], ...]:
+    """Return what a statement with OR REPLACE may take the place of."""
+    match statement:
+        case CreateStream() if not statement.primary_key:
+            return (Stream,)
+        case CreateStream():
+            return (Stream, Table)
+        case CreateTable():
+            return (Table, View)
+        case CreateTableAs():
+            return (View, Stream if statement.kind is ObjectKind.STREAM else Table)
+        case CreateView() | CreateMaterializedView():
+            return (View, PlainView)
+        case CreateSink():
+            return (Sink,)
+
+
 def _present(schema: Schema, name: str) -> Schema:
     """Return the schema with one column that is never NULL."""
     return Schema(
@@ -333,7 +303,8 @@ def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(spelled[name.lower()] for name in names)
 
 
-def _check_names(names: tuple[str, ...], count: int, span: Span) -> None:
+def check_names(names: tuple[str, ...], count: int, span: Span) -> None:
+    """Raise unless these can name the columns of a view, whose query has so many."""
     if len(names) != count:
         raise HeadraceError(
             Code.INVALID,
@@ -354,34 +325,6 @@ def _check_names(names: tuple[str, ...], count: int, span: Span) -> None:
         seen.add(name.lower())
 
 
-_WORDS = {
-    Stream: "STREAM",
-    Table: "TABLE",
-    View: "MATERIALIZED VIEW",
-    PlainView: "VIEW",
-    Sink: "SINK",
-}
-
-
-def _check_kind(relation: Relation, statement: Drop) -> None:
-    kinds = {
-        ObjectKind.STREAM: (Stream, View),
-        ObjectKind.SOURCE: (Stream, Table),
-        ObjectKind.TABLE: (Table, View),
-        ObjectKind.VIEW: (View, PlainView),
-        ObjectKind.MATERIALIZED_VIEW: (View,),
-        ObjectKind.SINK: (Sink,),
-        ObjectKind.JOB: (Sink,),
-    }
-    if not isinstance(relation, kinds[statement.kind]):
-        raise HeadraceError(
-            Code.INVALID,
-            f'"{relation.name}" is a {relation.kind}, not a {statement.kind}',
-            hint=f"Use DROP {_WORDS[type(relation)]} {relation.name}.",
-            span=statement.name.span,
-        )
-
-
 def _declaration(statement: CreateStream | CreateTable) -> Declaration:
     mark = statement.watermark
     return Declaration(
@@ -390,4 +333,5 @@ def _declaration(statement: CreateStream | CreateTable) -> Declaration:
         None if mark is None else (mark.column, mark.expression.text),
         tuple((c.name, c.computed.text) for c in statement.columns if c.computed is not None),
         tuple((c.name, c.metadata) for c in statement.columns if c.metadata is not None),
+        statement.message_key if isinstance(statement, CreateStream) else (),
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Schema) -> Column:
-    """Return a computed column with its type.
+    """Return a computed column with its type: the declared one, or its expression's.
 
     Raises:
         HeadraceError: at the place in the expression, where it is none over the columns that
@@ -42,9 +42,14 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
         f"CAST(NULL AS {column.type.simpleString()}) AS {quote(column.name)}"
         for column in arriving.columns
     )
+    begin, end = "SELECT (", ")"
+    if definition.type.text:
+        with engine.planning:
+            type_ = engine.planner.parse_type(definition.type.span, definition.type.text)
+        begin, end = "SELECT CAST((", f") AS {type_.simpleString()})"
     rewriting = Rewriting(span)
     rewriting.replace(
-        span, ["SELECT (", (span.start, span.end), f") AS value FROM (SELECT {nulls})"]
+        span, [begin, (span.start, span.end), f"{end} AS value FROM (SELECT {nulls})"]
     )
     rewritten = rewriting.done()
     with rewritten.blaming_query(), engine.planning:
@@ -56,7 +61,8 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
                 hint="Compute it in a view.",
                 span=span,
             )
-    return Column(definition.name, analysed.schema.columns[0].type, nullable=True)
+    found = analysed.schema.columns[0].type
+    return Column(definition.name, found, nullable=not definition.not_null)
 
 
 def require_known_rows(table: Table, span: Span) -> None:
@@ -84,6 +90,7 @@ def with_derived(
     if not said.derived or not rows.num_rows:
         return rows
     values = dict(_told(relation, rows.num_rows, first))
+    required = {column.name for column in relation.schema.columns if not column.nullable}
     if said.computed:
         arriving = rows.select([n for n in relation.schema.names if n not in said.derived])
         expressions = [
@@ -99,6 +106,12 @@ def with_derived(
         if comes is not None:
             new = pc.if_else(comes, new, rows[name])
         rows = rows.set_column(place, field, new)
+        if name in required and new.null_count:
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}" of {relation.kind} "{relation.name}" is NULL for some row',
+                hint="It is NOT NULL, and does not arrive with a row.",
+            )
     return rows
 
 

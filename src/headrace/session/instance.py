@@ -36,7 +36,7 @@ from headrace.types import ArrangementId, Epoch, Offset, RelationId
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -167,6 +167,7 @@ class Instance:
         self, relation: Stream | Table | PlainView | Sink, dropped: tuple[RelationId, ...] = ()
     ) -> Epoch:
         """Create what has no contents yet, in place of ``dropped``, in an epoch of its own."""
+        dropped = tuple(self._with_sources(dropped))
         with self.loop.lock:
             catalog = self.catalog.without(dropped).with_(relation)
             gone = [self.catalog.by_id[id_] for id_ in dropped]
@@ -223,12 +224,7 @@ class Instance:
 
         A view that was made for a sink goes with it.
         """
-        sinks = [r for r in map(self.catalog.by_id.get, ids) if isinstance(r, Sink)]
-        for sink in sinks:
-            self.deliveries.forget(sink.id)
-            source = self.catalog.by_id[sink.source]
-            if source.name.startswith(HIDDEN) and source.id not in ids:
-                ids = [*ids, source.id]
+        ids = self._with_sources(ids)
         with self.loop.lock:
             catalog = self.catalog.without(ids)
             gone = [self.catalog.by_id[id_] for id_ in ids]
@@ -240,6 +236,16 @@ class Instance:
                 self.ledger.clear_dirty(relation.id)
             self._withdraw(gone)
             return epoch
+
+    def _with_sources(self, ids: Sequence[RelationId]) -> list[RelationId]:
+        """Stop the sinks among relations that go; return these, with the views made for sinks."""
+        found = list(ids)
+        for sink in [r for r in map(self.catalog.by_id.get, ids) if isinstance(r, Sink)]:
+            self.deliveries.forget(sink.id)
+            source = self.catalog.by_id[sink.source]
+            if source.name.startswith(HIDDEN) and source.id not in found:
+                found.append(source.id)
+        return found
 
     def _withdraw(self, relations: list[Relation]) -> None:
         order = {view.id: i for i, view in enumerate(self.catalog.defined_in_order())}

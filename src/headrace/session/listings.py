@@ -9,22 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
-from headrace.circuit import Circuit, rows_of
-from headrace.circuit.explain import explain, state, summary
+from headrace.circuit import rows_of
+from headrace.circuit.explain import state
 from headrace.errors import Code, HeadraceError
+from headrace.session.explaining import Explaining
 from headrace.session.functions import Functions, users
 from headrace.session.jobs import JOB_COLUMNS, jobs
 from headrace.session.naming import HIDDEN
 from headrace.session.results import Progress, Result
-from headrace.session.system import is_system
 from headrace.sql import (
     Describe,
     Explain,
-    Explainable,
-    Explained,
     Listing,
     Name,
-    Query,
     Show,
     ShowCreate,
 )
@@ -109,12 +106,13 @@ class Listings:
             said = relation.declaration
             derived |= {name: f"computed: {text}" for name, text in said.computed}
             derived |= {name: f"metadata: {told}" for name, told in said.metadata}
+            derived |= dict.fromkeys(said.message_key, "message key")
         rows: list[tuple[str, str, str]] = []
         for column in relation.schema.columns:
             note = "" if column.nullable else "not null"
+            note = derived.get(column.name, note)
             note = "key" if column.name in key else note
             note = "effective from" if column.name == effective else note
-            note = derived.get(column.name, note)
             rows.append((column.name, column.sql, note))
         if statement.extended:
             rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
@@ -122,10 +120,7 @@ class Listings:
 
     def explain(self, statement: Explain) -> Result:
         """Show every rung: Spark's plan, the circuit, what it keeps and what a change costs."""
-        if statement.shown is Explained.LINEAGE:
-            lines = self._lineage(statement.target)
-        else:
-            lines = self._explained(statement.target, statement.shown)
+        lines = Explaining(self.instance).lines(statement.target, statement.shown)
         return self.answer(("plan",), [(line,) for line in lines])
 
     def verify(self, name: Name | None, progress: Callable[[Progress], None]) -> Result:
@@ -282,6 +277,8 @@ class Listings:
             found += [(f"option {key}", value) for key, value in said.options]
             if said.watermark is not None:
                 found.append(("watermark", f"{said.watermark[0]} AS {said.watermark[1]}"))
+            if said.message_key:
+                found.append(("message key", ", ".join(said.message_key)))
             found.append(("changes in the log", f"{ledger.log_end(relation.id):,}"))
             found.append(("rejected rows", f"{ledger.reject_count(relation.id):,}"))
         if isinstance(relation, Table) and relation.effective_from is not None:
@@ -295,89 +292,8 @@ class Listings:
             found.append(("readable since epoch", str(ledger.since(rows_of(relation.id)))))
         if isinstance(relation, View) and relation.id not in self.instance.unplanned:
             circuit = self.instance.engine.circuit(relation)
-            found.append(("state", state(circuit, self._sizes(relation))))
+            found.append(("state", state(circuit, Explaining(self.instance).sizes(relation))))
         return found
-
-    def _lineage(self, target: Explainable) -> list[str]:
-        """Return what a view or query reads, down to logs and how far they have been read."""
-        instance = self.instance
-        if isinstance(target, Name):
-            relation = instance.catalog.resolve(target.dotted, target.span)
-            return self._read_by(relation, "")
-        query = target if isinstance(target, Query) else target.query
-        with instance.engine.planning:
-            analysed = instance.engine.planner.analyse(query.span)
-        reads = [id_ for id_ in (*analysed.names, *analysed.through) if not is_system(id_)]
-        inputs = [self._read_by(instance.catalog.by_id[id_], "  ") for id_ in reads]
-        return ["the query", *(line for lines in inputs for line in lines)]
-
-    def _read_by(self, relation: Relation, indent: str) -> list[str]:
-        ledger = self.instance.ledger
-        if isinstance(relation, Stream | Table):
-            done, end = ledger.position(relation.id), ledger.log_end(relation.id)
-            read = f"changes [0, {done:,}) of {end:,} are read"
-            return [f"{indent}{relation.kind} {relation.name}: {read}"]
-        at = "" if isinstance(relation, PlainView) else f": epoch {ledger.last_epoch()}"
-        below = [
-            self._read_by(self.instance.catalog.by_id[id_], f"{indent}  ")
-            for id_ in relation.inputs
-        ]
-        return [
-            f"{indent}{relation.kind} {relation.name}{at}",
-            *(x for lines in below for x in lines),
-        ]
-
-    def _explained(self, target: Explainable, shown: Explained) -> list[str]:
-        engine, catalog = self.instance.engine, self.instance.catalog
-        if isinstance(target, Name):
-            relation = catalog.resolve(target.dotted, target.span)
-            if not isinstance(relation, View | PlainView):
-                return [f"{relation.kind} {relation.name}: rows as they are logged"]
-            from headrace.session.reading import whole_span  # noqa: PLC0415
-
-            span = whole_span(relation.query)
-            existing = relation if isinstance(relation, View) else None
-        else:
-            query = target if isinstance(target, Query) else target.query
-            span, existing = query.span, None
-        with engine.planning:
-            analysed = engine.planner.analyse(span)
-            lines = ["-- Spark's optimised plan", *analysed.text.rstrip().split("\n"), ""]
-            if any(is_system(id_) for id_ in analysed.names):
-                return [*lines, "-- read when it is asked: no view can be over it"]
-            try:
-                circuit = self._circuit(existing, analysed, span)
-            except HeadraceError as error:
-                if not isinstance(target, Query):
-                    raise
-                return [*lines, "-- not maintainable as a view", *str(error).split("\n")]
-        if shown is not Explained.EVERYTHING:
-            lines = []
-        sizes = self._sizes(existing)
-        lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, sizes)]
-        said = ["", state(circuit, sizes), summary(circuit)]
-        return lines if shown is Explained.CIRCUIT else [*lines, *said]
-
-    def _circuit(self, existing: View | None, analysed: Any, span: Any) -> Circuit:
-        engine = self.instance.engine
-        if existing is not None:
-            return engine.circuit(existing)
-        return engine.circuit_of(RelationId(0), analysed, span, analysed.schema.names)
-
-    def _sizes(self, view: View | None) -> dict[Any, tuple[int, int]]:
-        if view is None:
-            return {}
-        ledger = self.instance.ledger
-        circuit = self.instance.engine.circuit(view)
-        ids = {id_ for node in circuit.stateful() for id_ in node.arrangements}
-        spines = ledger.spines(ids)
-        return {
-            id_: (
-                sum(r.rows for r in spines.get(id_, ())),
-                sum(r.bytes for r in spines.get(id_, ())),
-            )
-            for id_ in ids
-        }
 
     def answer(self, names: tuple[str, ...], rows: list[Any]) -> Result:
         """Return rows as a result, a column of which has one type."""

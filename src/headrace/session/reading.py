@@ -64,7 +64,7 @@ class Reading:
     def _by_spark(self, query: Query, epoch: Epoch, last: Epoch) -> pa.Table:
         instance = self.instance
         with instance.engine.planning:
-            analysed = instance.engine.planner.analyse(query.span)
+            analysed = instance.engine.planner.analyse(query.span, once=True)
         instance.gather(analysed.names)
         for id_ in analysed.reads:
             if is_system(id_):

@@ -269,7 +269,8 @@ class Session:
         if text[:6].upper() == "VALUES":
             return False
         with self.instance.engine.planning:
-            return bool(self.instance.engine.planner.analyse(statement.query.span).names)
+            found = self.instance.engine.planner.analyse(statement.query.span, once=True)
+            return bool(found.names)
 
     def _copy(self, statement: Copy) -> Result:
         done, rejected, end, note = self._changes.copy(statement)

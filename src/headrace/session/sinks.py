@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.catalog import Sink, Stream, Table, View, key_of
+from headrace.catalog import Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.ledger import ProducerPosition
@@ -19,6 +19,7 @@ from headrace.session.derived import require_known_rows
 from headrace.session.reading import simple_select, whole_span
 from headrace.sinks import Blackhole, FileFormat, FileSink, Printed
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
+from headrace.sql.lexer import tokens
 from headrace.types import Epoch, RelationId, Schema
 from headrace.zset import WEIGHT
 
@@ -92,7 +93,14 @@ class Sinks:
             )
         options = checked_options(statement.options) if statement.into is None else ()
         target = None if statement.into is None else self._target(statement.into)
-        sink = self._made(name.dotted, statement.source, target, (), options, created)
+        former = self.instance.catalog.by_id[replaced[0]] if replaced else None
+        secret = created != statement.span.source  # which may be another one now
+        if isinstance(former, Sink) and not secret and _said(former.created_sql) == _said(created):
+            return f"sink {former.name} is so already, and goes on"
+        self._require_own_place(statement, former, target, options)
+        sink = self._made(
+            name.dotted, statement.source, target, (), options, created, replaced=replaced
+        )
         return f"created sink {sink.name}: {self.begin(sink)}"
 
     def job(self, statement: Insert, target: Stream | Table) -> str:
@@ -129,6 +137,8 @@ class Sinks:
         columns: tuple[str, ...],
         options: tuple[tuple[str, str], ...],
         created_sql: str,
+        *,
+        replaced: tuple[RelationId, ...] = (),
     ) -> Sink:
         span = source.span
         if isinstance(source, Name):
@@ -153,12 +163,47 @@ class Sinks:
                 options,
                 created_sql,
             )
-            self.instance.create(sink)
+            self.instance.create(sink, replaced)
         except BaseException:
             if made:
                 self.instance.drop([followed.id])
             raise
         return sink
+
+    def _require_own_place(
+        self,
+        statement: CreateSink,
+        former: Relation | None,
+        target: Stream | Table | None,
+        options: tuple[tuple[str, str], ...],
+    ) -> None:
+        """Raise where rows would stand beside those that another sink has written."""
+        if isinstance(former, Sink) and target is not None and former.target == target.id:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'sink "{former.name}" has written into {target.kind} "{target.name}" already',
+                detail="What it wrote stays, and the new sink begins with all that there is.",
+                hint=f"Write into another table; or DROP SINK {former.name}, remove the rows that"
+                " it wrote, and CREATE it again.",
+                span=statement.span if statement.into is None else statement.into.span,
+            )
+        path = dict(options).get("path")
+        if path is None:
+            return
+        place = self.instance.directory / "sinks" / path
+        others = [r for r in self.instance.catalog if isinstance(r, Sink)]
+        taken = [r.name for r in others if dict(r.options).get("path") == path]
+        if not taken and not (place.is_dir() and any(place.glob("*.*"))):
+            return
+        whose = f'of sink "{taken[0]}"' if taken else "of a sink that was dropped"
+        given = next(option for option in statement.options if option.key.lower() == "path")
+        raise HeadraceError(
+            Code.CONFLICT,
+            f"directory '{path}' has the changelog {whose}",
+            detail="A directory holds one changelog, whose sum is the view.",
+            hint="Choose another path, or remove the directory.",
+            span=given.span,
+        )
 
     def _followed(self, query: Query, wanted: Schema | None) -> tuple[View | Table, bool]:
         """Return the view or table to follow, and whether it was made for this."""
@@ -249,19 +294,26 @@ class Sinks:
         )
 
 
+def _said(created_sql: str) -> list[str]:
+    """Return what a CREATE SINK says after the word SINK, to be compared."""
+    words = [token.word or token.text for token in tokens(created_sql)]
+    first = words.index("SINK") + 1 if "SINK" in words else 0
+    return [word for word in words[first:] if word not in {"IF", "NOT", "EXISTS", ";"}]
+
+
 def writer_of(instance: Instance, sink: Sink) -> SinkWriter:
     """Return what writes to where a sink says."""
     if sink.target is not None:
         return TableWriter(instance, sink, sink.target)
-    options = dict(sink.options)
+    options, key = dict(sink.options), key_of(instance.catalog.by_id[sink.source])
     match options["connector"]:
         case "print":
-            return Printed()
+            return Printed(key)
         case "blackhole":
             return Blackhole()
         case _:
             root: Path = instance.directory / "sinks"
-            return FileSink(root / options["path"], FileFormat(options["format"]))
+            return FileSink(root / options["path"], FileFormat(options["format"]), key)
 
 
 def checked_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, TimestampType
 
-from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
+from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.session.jobs import JOB_COLUMNS, jobs
@@ -131,12 +131,26 @@ def _views(instance: Instance) -> list[tuple[Any, ...]]:
 
 
 def _columns(instance: Instance) -> list[tuple[Any, ...]]:
-    return [
-        (*_place(r), c.name, position, c.sql, c.nullable, c.name in key_of(r))
-        for r in _listed(instance)
-        if not isinstance(r, Sink)
-        for position, c in enumerate(r.schema.columns, 1)
-    ]
+    rows: list[tuple[Any, ...]] = []
+    for r in _listed(instance):
+        if isinstance(r, Sink):
+            continue
+        said = r.declaration if isinstance(r, Stream | Table) else Declaration()
+        computed, key = dict(said.computed), key_of(r)
+        rows += [
+            (
+                *_place(r),
+                c.name,
+                position,
+                c.sql,
+                c.nullable,
+                c.name in key,
+                c.name in said.message_key,
+                computed.get(c.name),
+            )
+            for position, c in enumerate(r.schema.columns, 1)
+        ]
+    return rows
 
 
 def _epochs(instance: Instance) -> list[tuple[Any, ...]]:
@@ -222,6 +236,8 @@ _RELATIONS: dict[str, tuple[Columns, Callable[[Instance], list[tuple[Any, ...]]]
             ("data_type", _TEXT),
             ("is_nullable", _FLAG),
             ("is_key", _FLAG),
+            ("is_message_key", _FLAG),
+            ("generation_expression", _TEXT),
         ),
         _columns,
     ),

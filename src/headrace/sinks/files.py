@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.csv as pa_csv
 
-from headrace.sinks.lines import json_line
+from headrace.serving import with_operations
+from headrace.sinks.lines import json_lines
 from headrace.spine import sync_directory
-from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,10 +34,12 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
-    """Writes ``<epoch>.jsonl`` or ``<epoch>.csv``, what went before what came."""
+    """Writes ``<epoch>.jsonl`` or ``<epoch>.csv``: under each key what went, then what came."""
 
     directory: Path
     format: FileFormat
+    key: tuple[str, ...] = ()
+    """The columns by which rows are unique; empty where none are known."""
     guarantee: str = "exactly once: one file per epoch"
 
     def write(self, epoch: Epoch, changes: pa.Table) -> None:
@@ -46,13 +48,12 @@ class FileSink:
         ending = "jsonl" if self.format is FileFormat.JSON else "csv"
         place = self.directory / f"{epoch:020d}.{ending}"
         draft = place.with_suffix(".draft")
-        ordered = changes.sort_by(WEIGHT)
         with draft.open("wb") as file:
             if self.format is FileFormat.CSV:
-                pa_csv.write_csv(ordered, file)
+                pa_csv.write_csv(with_operations(changes, self.key), file)
             else:
-                for row in ordered.to_pylist():
-                    file.write(f"{json_line(epoch, row)}\n".encode())
+                for line in json_lines(epoch, changes, self.key):
+                    file.write(f"{line}\n".encode())
             file.flush()
             os.fsync(file.fileno())
         draft.replace(place)

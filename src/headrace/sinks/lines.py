@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 from datetime import date, datetime, time
-from typing import Any
+from typing import TYPE_CHECKING
 
+from headrace.serving import OPERATION, with_operations
 from headrace.zset import WEIGHT
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
-def json_line(epoch: int, row: dict[str, Any]) -> str:
-    """Return one change, whose weight is among its columns, as a line of JSON.
+    import pyarrow as pa
 
-    Decimals are text, so that no digit is lost; times are ISO 8601; binary is hexadecimal.
+
+def json_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Iterator[str]:
+    """Yield the changes of an epoch, rows each with a weight, as lines of JSON.
+
+    What goes and comes under one key is an update. Decimals are text, so that no digit is lost;
+    times are ISO 8601; binary is hexadecimal.
     """
-    weight = row[WEIGHT]
-    plain = {name: value for name, value in row.items() if name != WEIGHT}
-    operation = "+I" if weight > 0 else "-D"
-    change = {"epoch": epoch, "op": operation, "weight": weight, "row": plain}
-    return json.dumps(change, default=_text, ensure_ascii=False)
+    for row in with_operations(changes, key).to_pylist():
+        operation, weight = row.pop(OPERATION), row.pop(WEIGHT)
+        change = {"epoch": epoch, "op": operation, "weight": weight, "row": row}
+        yield json.dumps(change, default=_text, ensure_ascii=False)
 
 
 def _text(value: object) -> str:

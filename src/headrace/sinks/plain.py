@@ -6,8 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sinks.lines import json_line
-from headrace.zset import WEIGHT
+from headrace.sinks.lines import json_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,10 +28,12 @@ class Blackhole:
 class Printed:
     """Prints each change as a line of JSON to standard output."""
 
+    key: tuple[str, ...] = ()
+    """The columns by which rows are unique; empty where none are known."""
     guarantee: str = "at least once"
 
     def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Print the changes: what went, then what came."""
-        for row in changes.sort_by(WEIGHT).to_pylist():
-            sys.stdout.write(f"{json_line(epoch, row)}\n")
+        """Print the changes: under each key what went, then what came."""
+        for line in json_lines(epoch, changes, self.key):
+            sys.stdout.write(f"{line}\n")
         sys.stdout.flush()

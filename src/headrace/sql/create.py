@@ -47,18 +47,15 @@ def take_create(cursor: Cursor) -> Statement:
     first = cursor.token
     cursor.expect("CREATE")
     or_replace = cursor.accept("OR", "REPLACE")
-    if or_replace and cursor.at_any("SCHEMA", "SINK"):
-        word = cursor.token.word
+    if or_replace and cursor.at("SCHEMA"):
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f"OR REPLACE {word} is not supported",
-            hint=f"DROP {word} first, then CREATE it.",
+            "OR REPLACE SCHEMA is not supported",
+            hint="DROP SCHEMA first, then CREATE it.",
             span=cursor.span(cursor.token, cursor.token),
         )
     if cursor.accept("SCHEMA"):
         return _schema(cursor, first)
-    if cursor.accept("SINK"):
-        return _sink(cursor, first)
     kind = _kind(cursor)
     at_if = cursor.token
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
@@ -70,9 +67,12 @@ def take_create(cursor: Cursor) -> Statement:
             span=cursor.span(at_if),
         )
     name = cursor.name(f"the {kind}'s name")
+    modes = or_replace, if_not_exists
+    if kind is ObjectKind.SINK:
+        return _sink(cursor, name, first, modes)
     if kind in {ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW}:
-        return _view(cursor, kind, name, first, (or_replace, if_not_exists))
-    return _relation(cursor, kind, name, first, (or_replace, if_not_exists))
+        return _view(cursor, kind, name, first, modes)
+    return _relation(cursor, kind, name, first, modes)
 
 
 def _schema(cursor: Cursor, first: Token) -> CreateSchema:
@@ -82,10 +82,8 @@ def _schema(cursor: Cursor, first: Token) -> CreateSchema:
     return CreateSchema(name, cursor.span(first), if_not_exists)
 
 
-def _sink(cursor: Cursor, first: Token) -> CreateSink:
-    """Take ``name [INTO table] FROM view [WITH (...)]`` or ``name ... [WITH (...)] AS query``."""
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
-    name = cursor.name("the sink's name")
+def _sink(cursor: Cursor, name: Name, first: Token, modes: tuple[bool, bool]) -> CreateSink:
+    """Take ``[INTO table] FROM view [WITH (...)]`` or ``... [WITH (...)] AS query``."""
     into = cursor.name("a table's name") if cursor.accept("INTO") else None
     source: Query | Name | None = None
     if cursor.accept("FROM"):
@@ -98,14 +96,14 @@ def _sink(cursor: Cursor, first: Token) -> CreateSink:
         source = _defining_query(cursor, ())
     else:
         cursor.expect_end(*(() if options else ("WITH",)))
-    return CreateSink(name, source, cursor.span(first), into, options, if_not_exists=if_not_exists)
+    return CreateSink(name, source, cursor.span(first), into, options, *modes)
 
 
 def _kind(cursor: Cursor) -> ObjectKind:
     if cursor.accept("MATERIALIZED"):
         cursor.expect("VIEW")
         return ObjectKind.MATERIALIZED_VIEW
-    for kind in (ObjectKind.STREAM, ObjectKind.TABLE, ObjectKind.VIEW):
+    for kind in (ObjectKind.STREAM, ObjectKind.TABLE, ObjectKind.VIEW, ObjectKind.SINK):
         if cursor.accept(kind.value.upper()):
             return kind
     if cursor.accept("SOURCE"):

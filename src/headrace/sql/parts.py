@@ -65,8 +65,8 @@ class Query:
 class ColumnDefinition:
     """One column of a stream or table; ``type`` is in Spark's spelling, its span as written.
 
-    A computed column has no type of its own, but its expression's. ``metadata`` is what a column
-    tells of where its row came from, such as ``offset``.
+    A computed column without a type, whose text is empty, has its expression's. ``metadata`` is
+    what a column tells of where its row came from, such as ``offset``.
     """
 
     name: str

@@ -71,7 +71,9 @@ CALLS: tuple[Call, ...] = (
     _call("STARTS_WITH", f"{POSTGRES} {BIGQUERY}", "startswith({0}, {1})"),
     _call("ENDS_WITH", BIGQUERY, "endswith({0}, {1})"),
     _call("MZ_NOW", "Materialize", "now()", "the clock"),
+    _call("GEN_RANDOM_UUID", POSTGRES, "uuid()", "in INSERT, UPDATE and SELECT"),
     # -- BigQuery
+    _call("GENERATE_UUID", BIGQUERY, "uuid()", "in INSERT, UPDATE and SELECT"),
     _call("SAFE_DIVIDE", BIGQUERY, "try_divide({0}, {1})"),
     _call("SAFE_ADD", BIGQUERY, "try_add({0}, {1})"),
     _call("SAFE_SUBTRACT", BIGQUERY, "try_subtract({0}, {1})"),
@@ -90,6 +92,7 @@ CALLS: tuple[Call, ...] = (
     _call("TO_BASE64", BIGQUERY, "base64({0})"),
     _call("FROM_BASE64", BIGQUERY, "unbase64({0})"),
     # -- Snowflake
+    _call("UUID_STRING", SNOWFLAKE, "uuid()", "in INSERT, UPDATE and SELECT"),
     _call("IFF", SNOWFLAKE, "if({0}, {1}, {2})"),
     _call("DIV0", SNOWFLAKE, _DIV0),
     _call("TO_VARCHAR", SNOWFLAKE, "CAST({0} AS STRING)"),

@@ -16,7 +16,6 @@ class RefusedCall:
 
 _PROCESSING = "It is the time of processing, so the same rows would give another answer each time."
 _EVENT = "Use a time in the data; compare it with now() in WHERE."
-_RANDOM = "Its value differs at every evaluation."
 _JSON_HINT = "Use get_json_object(x, '$.path'), or parse_json(x):path."
 _JSON_REASON = "Objects and arrays give NULL there, and their text in Spark's functions."
 
@@ -37,9 +36,6 @@ REFUSED_CALLS: dict[str, RefusedCall] = {
         "Its result has months and days at once, which Spark's intervals have not.",
         "Use timestampdiff(unit, start, end), or end - start.",
     ),
-    "GEN_RANDOM_UUID": RefusedCall("PostgreSQL", _RANDOM, "Compute it before inserting."),
-    "GENERATE_UUID": RefusedCall("BigQuery", _RANDOM, "Compute it before inserting."),
-    "UUID_STRING": RefusedCall("Snowflake", _RANDOM, "Compute it before inserting."),
     "FLATTEN": RefusedCall(
         "Snowflake", "It makes rows of six columns.", "Use LATERAL VIEW explode(array) t AS value."
     ),
