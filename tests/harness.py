@@ -202,17 +202,15 @@ class Oracle:
                 continue  # dropped, and its past with it
             table = self.db.sql(f"SELECT * FROM {name} AS OF EPOCH {epoch}").to_arrow()
             self._agree(name, f"AS OF EPOCH {epoch}", bag_of(table), expected)
-        self.verify()
+        self.verify(*list(self.views)[-1:])
         self.db.compact()
         self._check_contents("after compaction")
         self.reopen()
 
-    def verify(self) -> None:
-        """Have the database check itself."""
-        if not self.views:
-            return
-        found = self.db.sql("VERIFY").fetchall()
-        assert {view for view, *_ in found} == set(self.views)
+    def verify(self, *names: str) -> None:
+        """Have the database check some of its views."""
+        found = [row for name in names for row in self.db.sql(f"VERIFY {name}").fetchall()]
+        assert [view for view, *_ in found] == list(names)
         for view, rows, differences, verdict in found:
             assert (differences, verdict) == (0, "equal to batch"), (view, self.views[view])
             assert rows <= sum(self._changelogs[view].values())

@@ -53,12 +53,12 @@ class History:
     def life(self, names: Iterable[str], most: int = 1000) -> None:
         """Live through small and large epochs, delete everything, and begin again."""
         among = list(names)
-        self.epochs(among, (1, 10, most, 10, 1))
+        self.epochs(among, (1, 10, most, 1))
         for name in among:
             if self.run.models[name].deletes:
                 self.run.truncate(name)
         self.run.epoch()
-        self.epochs(among, (10, 1))
+        self.epochs(among, (10,))
 
     def changes(self, model: Model, count: int) -> list[tuple[int, Row]]:
         """Return changes that can happen to the rows that are there."""

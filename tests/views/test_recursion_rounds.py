@@ -83,7 +83,7 @@ def test_recursions_over_recursions_in_one_query_and_in_views(oracle):
     assert run.rows("chained") == []
     run.log("starts", [(1, (1,))])
     run.epoch()
-    run.verify()
+    run.verify(*run.views)
 
 
 @pytest.mark.long
