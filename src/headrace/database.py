@@ -169,6 +169,7 @@ class Database:
         def report(made: Progress) -> None:
             self._cancellation.check()
             progress(made)
+            self._cancellation.check()  # what is told may be why it is cancelled
 
         self._session.report = report
         try:

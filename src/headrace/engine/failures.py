@@ -44,8 +44,6 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
         return HeadraceError(
             Code(ours["code"]), lines[0].strip(), notes.get("detail"), notes.get("hint")
         )
-    if any(word in text for word in _CANCELLED):
-        return HeadraceError(Code.UNAVAILABLE, "the step was cancelled")
     found = _CONDITION.search(text)
     if found is not None and found["condition"].startswith(_EVALUATION):
         message = found["message"].split(" SQLSTATE")[0].rstrip(".")
@@ -54,5 +52,8 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
             message[:1].lower() + message[1:],
             hint="Use the try_ form of the function to get NULL instead.",
         )
+    # Only now: the message of a condition may quote a value, such as the state of an order.
+    if any(word in text for word in _CANCELLED):
+        return HeadraceError(Code.UNAVAILABLE, "the step was cancelled")
     shown = found["message"] if found is not None else text.split("\n", maxsplit=1)[0]
     return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {shown[:500]}")

@@ -26,7 +26,7 @@ from headrace.ledger import (
     RunKind,
 )
 from headrace.runtime.attempt import new_run
-from headrace.runtime.rounds import Rounds, arranged_for
+from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
 from headrace.runtime.shares import NOTHING, run_file, snapshot
 from headrace.runtime.step import Arranged, Clock, LogShare, RowsShare, Share, Step
 from headrace.spine import (
@@ -137,13 +137,24 @@ class Fill:
             difference(directory, layout, before, after, hashes)
             for hashes in ranges(self.loop.partitions)
         ]
-        for file in after:
-            (directory / file.name).unlink(missing_ok=True)
+        remove_runs(directory, after)
         sync_directory(directory)
         return tuple(new_run(rows, file, RunKind.DELTA) for file in found if file is not None)
 
     def filled(self) -> Filled:
-        """Write what the view holds as of the last epoch, and of streams nobody else reads."""
+        """Write what the view holds as of the last epoch, and of streams nobody else reads.
+
+        Where that fails or is cancelled, no file that it wrote stays.
+        """
+        files: dict[ArrangementId, list[RunFile]] = defaultdict(list)
+        try:
+            return self._filled(files)
+        except BaseException:
+            for written in files.values():
+                remove_runs(self.loop.directory / "runs", written)
+            raise
+
+    def _filled(self, files: dict[ArrangementId, list[RunFile]]) -> Filled:
         loop, needs = self.loop, self.loop.runner.plan_fill(self.view.id)
         previous = loop.ledger.last_epoch()
         # The other views stay as they are, so no row of theirs may be due.
@@ -151,7 +162,6 @@ class Fill:
         ends, reads = self._fixed_point(needs)
         inputs = [loop.catalog.by_id[id_] for id_ in sorted(needs.reads)]
         shares = snapshot(loop.ledger, inputs, self.layouts, previous, ends)
-        files: dict[ArrangementId, list[RunFile]] = defaultdict(list)
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
         rounds = Rounds(loop.directory / "runs", needs.loops, loop.settings.recursion_rows)
@@ -275,6 +285,7 @@ class Fill:
             merged = merge(step.runs_directory, layout, group)
             for file in group:
                 del kept[file.name]
+            remove_runs(step.runs_directory, group)
             if merged is not None:
                 kept[merged.name] = merged
         return list(kept.values())

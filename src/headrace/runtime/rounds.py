@@ -105,9 +105,9 @@ class Rounds:
                     detail="Rows that lead to themselves again would go on for ever.",
                     hint=_HINT,
                 )
-        _remove(self.runs, self._spent)
+        remove_runs(self.runs, self._spent)
         for files in self._beyond.values():
-            _remove(self.runs, files)
+            remove_runs(self.runs, files)
 
 
 _HINT = "Take the cycle out of the data, or allow for more by MAX RECURSION LEVEL n."
@@ -163,10 +163,11 @@ class Written:
         if len(files) == 1:
             return files[0]
         total = merge(self.runs, layout, files)
-        _remove(self.runs, files)
+        remove_runs(self.runs, files)
         return total
 
 
-def _remove(directory: Path, files: Iterable[RunFile]) -> None:
+def remove_runs(directory: Path, files: Iterable[RunFile]) -> None:
+    """Delete files that the ledger does not name."""
     for file in files:
         (directory / file.name).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import pyarrow as pa
 
-from headrace.catalog import Sink, Table, View, key_of
+from headrace.catalog import Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError
 from headrace.serving import Change, Follower
 from headrace.session.changes import Changes, chosen
@@ -273,8 +273,12 @@ class Session:
             return bool(found.names)
 
     def _copy(self, statement: Copy) -> Result:
-        done, rejected, end, note = self._changes.copy(statement)
-        self._wrote(self.instance.catalog.resolve(statement.target.dotted).id, end)
+        try:
+            done, rejected, _, note = self._changes.copy(statement)
+        finally:  # what was copied before it failed or was cancelled is there
+            relation = self.instance.catalog.find(statement.target.dotted)
+            if isinstance(relation, Stream | Table):
+                self._wrote(relation.id, self.instance.ledger.log_end(relation.id))
         kept = f", {rejected:,} rejected: see SHOW REJECTS" if rejected else ""
         return self._done(f"{done:,} {'row' if done == 1 else 'rows'} copied{kept}{note}")
 

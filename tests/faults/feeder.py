@@ -1,0 +1,87 @@
+"""What feeds sinks until it is killed: it writes the same changes at every start, each once.
+
+``feeder.py DIRECTORY BATCHES [STAGE NTH]`` prints ``ready`` once it is open and ``batch N`` after
+each batch; with a stage it kills itself, as ``kill -9`` does, when that stage is reached for the
+NTH time. What is printed to a sink comes as lines of JSON. At its end it prints ``done`` with what
+the views hold, after checking that the sinks' tables hold the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from headrace.database import Database
+from headrace.settings import Settings
+
+ACCOUNTS = 5
+DEFINITIONS = """
+CREATE TABLE IF NOT EXISTS payments (id INT PRIMARY KEY, account INT, amount INT);
+CREATE MATERIALIZED VIEW IF NOT EXISTS totals AS
+  SELECT account, count(*) AS n, sum(amount) AS total FROM payments GROUP BY account;
+CREATE MATERIALIZED VIEW IF NOT EXISTS large AS SELECT amount FROM payments WHERE amount > 50;
+CREATE TABLE IF NOT EXISTS by_key (account INT PRIMARY KEY, n BIGINT, total BIGINT);
+CREATE TABLE IF NOT EXISTS bag (amount INT);
+CREATE TABLE IF NOT EXISTS copied (account INT, n BIGINT, total BIGINT) WITH (connector = 'kafka');
+CREATE STREAM IF NOT EXISTS arrived (id INT);
+CREATE MATERIALIZED VIEW IF NOT EXISTS seen AS SELECT id FROM arrived;
+CREATE STREAM IF NOT EXISTS seen_again (id INT);
+CREATE SINK IF NOT EXISTS k INTO by_key FROM totals;
+CREATE SINK IF NOT EXISTS b INTO bag FROM large;
+CREATE SINK IF NOT EXISTS s INTO seen_again FROM seen;
+CREATE SINK IF NOT EXISTS f FROM totals WITH (connector = 'file', path = 'totals');
+CREATE SINK IF NOT EXISTS c FROM large WITH (connector = 'file', path = 'large', format = csv);
+CREATE SINK IF NOT EXISTS p FROM seen WITH (connector = 'print')
+"""
+
+
+def main() -> None:
+    """Feed, or die at the stage that is asked for."""
+    directory, batches = Path(sys.argv[1]), int(sys.argv[2])
+    stage, nth = (sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 3 else ("", 0)
+    reached = 0
+
+    def fault(at: str) -> None:
+        nonlocal reached
+        reached += at == stage
+        if at == stage and reached == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with Database(directory, Settings.of({"partitions": 1}), fault=fault) as db:
+        print("ready", flush=True)
+        db.sql(DEFINITIONS)
+        if "insert_into_copied" not in [name for name, *_ in db.sql("SHOW JOBS").fetchall()]:
+            db.sql("INSERT INTO copied SELECT * FROM totals")
+        for batch in range(batches):
+            rows = [(batch * 4 + i, i % ACCOUNTS, (37 * batch + i) % 100) for i in range(4)]
+            # What was there is paid anew: accounts change, and large payments go.
+            rows += [(id_ // 2, id_ % 3, amount // 2) for id_, _, amount in rows]
+            db.insert("payments", rows, producer="payments", sequence=batch)
+            db.insert("arrived", [(batch,)], producer="arrived", sequence=batch)
+            print("batch", batch, flush=True)
+        db.flush()
+        held = {name: contents(db, name) for name in ("totals", "large", "seen")}
+        for name, table in SINKS:
+            if contents(db, table) != held[name]:
+                print("WRONG", table, contents(db, table), held[name], flush=True)
+                sys.exit(3)
+        wrong = [row for row in db.verify() if row[3] != "equal to batch"]
+        if wrong:
+            print("WRONG", wrong, flush=True)
+            sys.exit(3)
+        print("done", json.dumps(held), flush=True)
+
+
+SINKS = [("totals", "by_key"), ("totals", "copied"), ("large", "bag"), ("seen", "seen_again")]
+
+
+def contents(db: Database, name: str) -> list[list[object]]:
+    """Return the rows of a relation, in order."""
+    return sorted([list(row) for row in db.sql(f"SELECT * FROM {name}").fetchall()])
+
+
+if __name__ == "__main__":
+    main()

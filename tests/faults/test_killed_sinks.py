@@ -1,0 +1,109 @@
+"""``kill -9`` of what feeds sinks, around each delivery and at random moments.
+
+Tables and directories hold each change once, whenever it was killed; what is printed holds each
+change at least once, and what comes twice comes under the same epoch.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+FEEDER = Path(__file__).with_name("feeder.py")
+STAGES = [("sink", 2), ("sink written", 4), ("sink written", 11), ("sink", 9)]
+RANDOM_KILLS = 1
+BATCHES_PER_START = 3
+SECONDS_ALLOWED = 240.0
+
+
+def start(directory: Path, batches: int, *stage: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(FEEDER), str(directory), str(batches), *stage]
+    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+
+
+def printed_changes(output: str) -> list[tuple[int, str, int, int]]:
+    """What the sink that prints has said: epoch, operation, weight and id."""
+    # Other threads print as well, and may begin a line first.
+    changes = [json.loads(found) for found in re.findall(r'\{"epoch".*?\}\}', output)]
+    return [(c["epoch"], c["op"], c["weight"], c["row"]["id"]) for c in changes]
+
+
+@pytest.mark.timeout(600)
+def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path) -> None:
+    data, moments = tmp_path / "data", random.Random(5)
+    died, printed, batches = 0, [], 0
+    for stage, nth in STAGES:
+        batches += BATCHES_PER_START
+        feeder = start(data, batches, stage, str(nth))
+        output, _ = feeder.communicate(timeout=SECONDS_ALLOWED)
+        assert feeder.returncode in (0, -signal.SIGKILL), output[-3000:]
+        died += feeder.returncode == -signal.SIGKILL
+        printed += printed_changes(output)
+    assert died >= len(STAGES) - 1, "the faults were hardly ever reached"
+    for _ in range(RANDOM_KILLS):
+        batches += BATCHES_PER_START
+        feeder = start(data, batches)
+        assert feeder.stdout is not None
+        lines = iter(feeder.stdout.readline, "")
+        before = [*takewhile(lambda line: line != "ready\n", lines)]  # sinks go on at once
+        time.sleep(moments.uniform(0.0, 3.0))
+        feeder.send_signal(signal.SIGKILL)
+        output, _ = feeder.communicate()
+        printed += printed_changes("".join(before) + output)
+    feeder = start(data, batches)
+    output, _ = feeder.communicate(timeout=SECONDS_ALLOWED)
+    assert feeder.returncode == 0, output[-3000:]
+    printed += printed_changes(output)
+    held = json.loads(output.split("done ")[-1].split("\n")[0])
+
+    assert added_up(json_changes(data / "sinks" / "totals")) == sorted(map(tuple, held["totals"]))
+    assert added_up(csv_changes(data / "sinks" / "large")) == sorted(map(tuple, held["large"]))
+    assert not list((data / "sinks").rglob("*.draft")), "half a file is left"
+    # At least once: all are there, and what is there twice is the same change of the same epoch.
+    assert sorted([id_] for _, _, _, id_ in set(printed)) == held["seen"]
+
+
+def json_changes(directory: Path) -> list[tuple[tuple[int, ...], int]]:
+    changes = [
+        json.loads(line)
+        for path in sorted(directory.glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    return [(tuple(map(int, c["row"].values())), c["weight"]) for c in changes]
+
+
+def csv_changes(directory: Path) -> list[tuple[tuple[int, ...], int]]:
+    rows = []
+    for path in sorted(directory.glob("*.csv")):
+        with path.open(newline="") as file:
+            header, *lines = csv.reader(file)
+            weight = header.index("__weight")
+            rows += [
+                (tuple(int(v) for i, v in enumerate(line) if i != weight), int(line[weight]))
+                for line in lines
+            ]
+    return rows
+
+
+def added_up(changes: list[tuple[tuple[int, ...], int]]) -> list[tuple[int, ...]]:
+    """Return the rows that changes add up to; after each of them, none is there less than never."""
+    total: Counter[tuple[int, ...]] = Counter()
+    for row, weight in changes:
+        total[row] += weight
+        assert total[row] >= 0, (row, "was taken back before it came")
+    return sorted(total.elements())
