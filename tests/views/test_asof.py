@@ -130,6 +130,54 @@ def test_rows_that_tie_in_time_go_by_all_their_values(oracle):
     run.finish()
 
 
+TIES = {
+    "latest": """SELECT t.id, q.price, q.note FROM trades t LEFT ASOF JOIN quotes q
+        MATCH_CONDITION (t.at >= q.at) ON t.sym = q.sym""",
+    "cheap": """SELECT t.id, q.price FROM trades t ASOF JOIN quotes q
+        MATCH_CONDITION (t.at < q.at) ON t.sym <=> q.sym AND q.price < 3""",
+    "over": """SELECT p.sym, count(q.note) AS n, min(q.note) AS least, max(q.nr) AS nr
+        FROM (SELECT sym, at + 1 AS at FROM trades) p LEFT ASOF JOIN
+        (SELECT note, sym, at, nr FROM quotes WHERE price > 0) q
+        MATCH_CONDITION (p.at >= q.at) USING (sym) GROUP BY p.sym""",
+    "chained": """SELECT l.id, q.nr FROM latest l LEFT ASOF JOIN quotes q
+        MATCH_CONDITION (l.id <= q.at) ON l.note = q.note""",
+}
+
+
+def test_queries_and_verify_choose_among_rows_that_tie_as_views_do(db):
+    dice = random.Random(2)
+    db.sql("CREATE TABLE trades (id INT, sym STRING, at INT, PRIMARY KEY (id))")
+    db.sql("CREATE TABLE quotes (nr INT, sym STRING, at INT, price INT, note STRING)")
+
+    def some(*values):
+        return dice.choice(values)
+
+    for name, text in TIES.items():
+        db.sql(f"CREATE MATERIALIZED VIEW {name} AS {text}")
+    for _ in range(2):
+        trades = [
+            (dice.randrange(30), some("x", "y", None), some(1, 2, 3, None)) for _ in range(12)
+        ]
+        quotes = [
+            (
+                nr,
+                some("x", "y", None),
+                some(1, 2, 3),
+                some(None, 0, 1, 2, 3, 4),
+                some(None, "a", "b"),
+            )
+            for nr in range(40)
+        ]
+        db.insert("trades", list({row[0]: row for row in trades}.values()))
+        db.insert("quotes", quotes)
+        assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+        for name, text in TIES.items():
+            held = db.sql(f"SELECT * FROM {name}").fetchall()
+            asked = db.sql(f"SELECT * FROM ({text}) WHERE true").fetchall()
+            assert sorted(map(repr, asked)) == sorted(map(repr, held)), name
+        db.sql("DELETE FROM quotes WHERE nr % 3 = 0")
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [

@@ -9,13 +9,16 @@ next row as one more column, by a window over each key, and the join becomes a p
 What changes on the left is looked up; what changes on the right has the rows with its keys looked
 at again. Rows of the right side that tie in time go by the values of all columns that the query
 reads: the greatest is the nearest. A time that is NULL is never near.
+
+Spark's own node leaves open which of the rows that tie is taken. Where it is run, in queries and to
+verify views, its right side has only the greatest of them: see :func:`without_ties`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql.types import MapType, VariantType
 
@@ -23,12 +26,10 @@ from headrace.catalyst.clock import all_of, conjuncts
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.rewrite import join
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe
+from headrace.errors import Code, HeadraceError
 from headrace.types import holds
 
-if TYPE_CHECKING:
-    from headrace.errors import HeadraceError
-
-Refuse = Callable[[str, str, Any], "HeadraceError"]
+Refuse = Callable[[str, str, Any], HeadraceError]
 """Makes a refusal of a message, a hint and the node to blame."""
 
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
@@ -97,6 +98,33 @@ class AsOf:
         joined = join(scala, node.left(), right, kind, condition)
         return scala.logical("Project", node.output(), joined)
 
+    def without_ties(self) -> Any:
+        """Return the node with just one row of each key and time on its right side.
+
+        Raises:
+            HeadraceError: as :meth:`rewritten` does.
+        """
+        scala, node = self.scala, self.node
+        _, _, time = self._match()
+        keys, own, _ = self._conditions()
+        named = [scala.alias(each, "__tied") for each in (time, *(key for _, _, key in keys))]
+        filtered = all_of(scala, [*own, scala.expression("IsNotNull", time)])
+        right = scala.logical("Filter", filtered, node.right())
+        columns = items(right.output())
+        right = scala.logical("Project", scala.seq([*columns, *named]), right)
+        number = scala.expression("RowNumber")
+        partition = scala.seq([each.toAttribute() for each in named])
+        order = scala.seq(
+            [self._sorted(c, "Descending", "NullsLast") for c in self._comparable(columns)]
+        )
+        call = scala.expression("WindowSpecDefinition", partition, order, number.frame())
+        nth = scala.alias(scala.expression("WindowExpression", number, call), "__nth")
+        right = scala.logical("Window", scala.seq([nth]), partition, order, right, scala.none)
+        one = self.scala.module(f"{EXPRESSIONS}.Literal").apply(1)
+        first = scala.expression("EqualTo", nth.toAttribute(), one)
+        right = scala.logical("Project", scala.seq(columns), scala.logical("Filter", first, right))
+        return node.withNewChildren(scala.seq([node.left(), right]))
+
     def _match(self) -> tuple[str, Any, Any]:
         """Return how a time of the left compares with that of its match, and the two."""
         condition = self.node.asOfCondition()
@@ -161,15 +189,43 @@ class AsOf:
     def _order(self, operator: str, time: Any, columns: list[Any]) -> Any:
         """Return the order of the window: by time, away from the left side's, then by all else."""
         ascending = operator in ("GreaterThanOrEqual", "GreaterThan")
-        rest = [c for c in columns if not holds(type_of(c), (MapType, VariantType))]
         orders = [self._sorted(time, "Ascending" if ascending else "Descending")]
-        return self.scala.seq([*orders, *(self._sorted(c, "Ascending") for c in rest)])
+        rest = [self._sorted(c, "Ascending") for c in self._comparable(columns)]
+        return self.scala.seq([*orders, *rest])
 
-    def _sorted(self, value: Any, direction: str) -> Any:
+    def _comparable(self, columns: list[Any]) -> list[Any]:
+        return [c for c in columns if not holds(type_of(c), (MapType, VariantType))]
+
+    def _sorted(self, value: Any, direction: str, where: str = "NullsFirst") -> Any:
         way = self.scala.module(f"{EXPRESSIONS}.{direction}")
-        nulls = self.scala.module(f"{EXPRESSIONS}.NullsFirst")
+        nulls = self.scala.module(f"{EXPRESSIONS}.{where}")
         return self.scala.expression("SortOrder", value, way, nulls, self.scala.seq([]))
 
     def _normalised(self, value: Any) -> Any:
         rule = "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
         return self.scala.module(rule).normalize(value)
+
+
+def has_asof(plan: Any) -> bool:
+    """Say whether there is an as-of join in a plan."""
+    return "AsOfJoin" in str(plan.toString())
+
+
+def without_ties(scala: Scala, plan: Any) -> Any:
+    """Return an optimised plan whose as-of joins choose among rows that tie as views do.
+
+    Optimised, since the choice goes by the columns that are read. A join that views refuse stays.
+    """
+    below = items(plan.children())
+    if below:
+        plan = plan.withNewChildren(scala.seq([without_ties(scala, child) for child in below]))
+    if plan.nodeName() != "AsOfJoin":
+        return plan
+    try:
+        return AsOf(scala, plan, _left_alone).without_ties()
+    except HeadraceError:
+        return plan
+
+
+def _left_alone(message: str, hint: str, _node: Any) -> HeadraceError:
+    return HeadraceError(Code.UNSUPPORTED, message, hint=hint)

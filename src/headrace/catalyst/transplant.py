@@ -307,6 +307,10 @@ class Transplant:
         """Return the resolved logical plan of a DataFrame."""
         return frame._jdf.queryExecution().analyzed()  # noqa: SLF001
 
+    def optimised(self, frame: DataFrame) -> Any:
+        """Return the logical plan of a DataFrame as Spark has optimised it."""
+        return frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
+
     def run(self, logical: Any) -> None:
         """Execute a plan for its tasks' effects, with a fresh physical plan."""
         dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")

@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
+from headrace.catalyst.asof import has_asof, without_ties
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, Scala
@@ -201,11 +202,28 @@ class Queries:
     def _declare_canonical(self, relation: Stream | Table | View) -> None:
         if isinstance(relation, View):
             self._declare_text(self._canonical, relation)
+            self._choose_among_ties(relation)
             return
         raw = self._raw_frame(self._canonical, relation)
         raw.createOrReplaceTempView(quote(_raw(relation)))
         text = _canonical_sql(relation)
         self._canonical.sql(text).createOrReplaceTempView(quote(relation.name))
+
+    def _choose_among_ties(self, view: View) -> None:
+        """Have a view choose among rows that tie by what it reads, not by what is read of it.
+
+        Not one over the clock, whose plan is another at every time.
+        """
+        transplant = self._transplant(self._canonical)
+        frame = self._canonical.table(quote(view.name))
+        logical = transplant.logical(frame)
+        if not has_asof(logical) or with_clock_at(transplant.scala, logical, 0) is not logical:
+            return
+        single = without_ties(transplant.scala, transplant.optimised(frame))
+        transplant.frame(single).createOrReplaceTempView(quote(view.name))
+
+    def _transplant(self, session: SparkSession) -> Transplant:
+        return Transplant(session, Scala(session.sparkContext._jvm))  # noqa: SLF001
 
     def _raw_frame(self, session: SparkSession, relation: Stream | Table) -> DataFrame:
         """Return the changes of a relation's log, as ``c0``, ..., with weights and places."""
@@ -243,10 +261,13 @@ class Queries:
 
     def _answer(self, session: SparkSession, query: str, now: int | None = None) -> pa.Table:
         frame = session.sql(query)
+        transplant = self._transplant(session)
         if now is not None:
-            transplant = Transplant(session, Scala(session.sparkContext._jvm))  # noqa: SLF001
             logical = with_clock_at(transplant.scala, transplant.logical(frame), now)
             frame = transplant.frame(logical)
+        if has_asof(transplant.logical(frame)):
+            single = without_ties(transplant.scala, transplant.optimised(frame))
+            frame = transplant.frame(single)
         schema = Schema.of_spark(frame.schema).arrow
         return frame.toArrow().cast(schema)
 
