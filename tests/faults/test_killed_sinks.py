@@ -88,16 +88,11 @@ def json_changes(directory: Path) -> list[tuple[tuple[int, ...], int]]:
 
 
 def csv_changes(directory: Path) -> list[tuple[tuple[int, ...], int]]:
-    rows = []
+    changes = []
     for path in sorted(directory.glob("*.csv")):
         with path.open(newline="") as file:
-            header, *lines = csv.reader(file)
-            weight = header.index("__weight")
-            rows += [
-                (tuple(int(v) for i, v in enumerate(line) if i != weight), int(line[weight]))
-                for line in lines
-            ]
-    return rows
+            changes += list(csv.DictReader(file))
+    return [((int(change["amount"]),), int(change["__weight"])) for change in changes]
 
 
 def added_up(changes: list[tuple[tuple[int, ...], int]]) -> list[tuple[int, ...]]:
