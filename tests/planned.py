@@ -57,7 +57,9 @@ class Planned:
         id_ = RelationId(len(self.names) + 1)
         circuit = self.engine.circuit_of(id_, analysed, span, names)
         key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
-        self.declare(View(id_, name, analysed.schema, query, analysed.names, key, query))
+        self.declare(
+            View(id_, name, analysed.schema, query, analysed.names, created_sql=query, key=key)
+        )
         return circuit
 
     def circuit(self, query: str) -> Circuit:

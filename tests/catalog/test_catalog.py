@@ -25,7 +25,7 @@ def table(number: int, name: str) -> Table:
 
 def view(number: int, name: str, *needed: int) -> View:
     depends_on = tuple(RelationId(n) for n in needed)
-    return View(RelationId(number), name, SCHEMA, "SELECT ...", depends_on, ("userId",), "CREATE")
+    return View(RelationId(number), name, SCHEMA, "SELECT ...", depends_on, key=("userId",))
 
 
 #   orders(1) ── spend(3) ── top(5)

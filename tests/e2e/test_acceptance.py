@@ -12,12 +12,9 @@ from decimal import Decimal
 import pytest
 
 import headrace
+from asked import rows
 
 pytestmark = pytest.mark.spark
-
-
-def rows(db, text):
-    return sorted(db.sql(text).fetchall())
 
 
 def after(db, statement, *followed):

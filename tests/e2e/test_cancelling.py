@@ -11,6 +11,7 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import headrace
+from asked import rows
 from headrace import Code, HeadraceError
 from headrace.sources import files
 
@@ -29,10 +30,6 @@ def loaded(tmp_path, spark):
         db.sql("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
         db.insert("t", [(k, k % 40) for k in range(ROWS)])
         yield db
-
-
-def rows(db, text):
-    return sorted(db.sql(text).fetchall())
 
 
 def cancelled_at(db, text, when):

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 
 import headrace
+from asked import refused, rows
 from headrace import Code, HeadraceError
 
 pytestmark = pytest.mark.spark
-
-
-def rows(db, text):
-    return sorted(db.sql(text).fetchall())
-
-
-def refused(db, text):
-    with pytest.raises(HeadraceError) as caught:
-        db.sql(text)
-    return caught.value
 
 
 def test_computed_columns_follow_their_rows(tmp_path, spark):

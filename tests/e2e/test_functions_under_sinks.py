@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 import headrace
+from asked import rows
 from headrace import Code, HeadraceError
 
 pytestmark = pytest.mark.spark
@@ -33,10 +34,6 @@ CREATE SINK f FROM grades WITH (connector = 'file', path = 'grades');
 CREATE SINK own WITH (connector = 'file', path = 'own') AS
   SELECT grade(amount) AS grade, max(amount) AS most FROM orders GROUP BY grade(amount)
 """
-
-
-def rows(db, text):
-    return sorted(db.sql(text).fetchall())
 
 
 def delivered(db, name):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from asked import rows
 from headrace import Code, HeadraceError
 
 pytestmark = pytest.mark.spark
-
-
-def rows(db, text):
-    return sorted(db.sql(text).fetchall())
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import headrace
-from headrace import Code, HeadraceError
+from asked import refused, rows
+from headrace import Code
 
 pytestmark = pytest.mark.spark
 
@@ -20,16 +21,6 @@ def shop(db):
         CREATE VIEW big (number, buyer, paid) AS SELECT id, user, amount FROM orders WHERE amount > 15
     """)
     return db
-
-
-def rows(db, text):
-    return sorted(db.sql(text).fetchall())
-
-
-def refused(db, text):
-    with pytest.raises(HeadraceError) as caught:
-        db.sql(text)
-    return caught.value
 
 
 def test_a_plain_view_is_read_like_a_relation_and_follows_its_inputs(shop):

@@ -7,19 +7,10 @@ from decimal import Decimal
 import pytest
 
 import headrace
-from headrace import Code, HeadraceError
+from asked import refused, rows
+from headrace import Code
 
 pytestmark = pytest.mark.spark
-
-
-def rows(db, text):
-    return sorted(db.sql(text).fetchall())
-
-
-def refused(db, text):
-    with pytest.raises(HeadraceError) as caught:
-        db.sql(text)
-    return caught.value
 
 
 @pytest.fixture

@@ -7,19 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 import headrace
-from headrace import Code, HeadraceError
+from asked import refused, rows
+from headrace import Code
 
 pytestmark = pytest.mark.spark
-
-
-def rows(db, text):
-    return sorted(db.sql(text).fetchall())
-
-
-def refused(db, text):
-    with pytest.raises(HeadraceError) as caught:
-        db.sql(text)
-    return caught.value
 
 
 def test_what_the_clock_says_is_written_and_stays(tmp_path, spark):

@@ -143,10 +143,8 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A relation that a query defines over others."""
-
-    kind: ClassVar[str] = "view"
+class _NamedQuery:
+    """What a view is, whether its contents are kept or not."""
 
     id: RelationId
     name: str
@@ -155,15 +153,11 @@ class View:
     query: str
     """Spark SQL, as written."""
     depends_on: tuple[RelationId, ...]
-    """The relations that the query names, each once."""
-    key: tuple[str, ...] = ()
-    """Columns that are unique together, as the schema spells them; empty if none are known."""
-    created_sql: str = ""
-    """The whole statement, for people."""
-    circuit: str = ""
-    """A digest of the circuit that keeps its state; empty where none was taken."""
+    """The streams, tables and materialized views that are read, each once."""
     through: tuple[RelationId, ...] = ()
     """The plain views that the query names, directly or through others."""
+    created_sql: str = ""
+    """The whole statement, for people."""
     functions: tuple[str, ...] = ()
     """The Python functions that are called, also through plain views, in lower case."""
 
@@ -172,82 +166,44 @@ class View:
         """Everything that cannot be dropped before the view."""
         return (*self.depends_on, *self.through)
 
+
+@dataclass(frozen=True, slots=True)
+class View(_NamedQuery):
+    """A relation that a query defines over others, and whose contents are kept."""
+
+    kind: ClassVar[str] = "view"
+
+    key: tuple[str, ...] = ()
+    """Columns that are unique together, as the schema spells them; empty if none are known."""
+    circuit: str = ""
+    """A digest of the circuit that keeps its state; empty where none was taken."""
+
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
-        return {
-            **_common(self),
-            "query": self.query,
-            "depends_on": list(self.depends_on),
-            "key": list(self.key),
-            "created_sql": self.created_sql,
-            "circuit": self.circuit,
-            "through": list(self.through),
-            **({"functions": list(self.functions)} if self.functions else {}),
-        }
+        return {**_query(self), "key": list(self.key), "circuit": self.circuit}
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> View:
         """Return the view that :meth:`to_json` wrote."""
         return cls(
-            *_common_of_json(value),
-            query=value["query"],
-            depends_on=tuple(RelationId(id_) for id_ in value["depends_on"]),
-            key=tuple(value["key"]),
-            created_sql=value["created_sql"],
-            circuit=value.get("circuit", ""),
-            through=tuple(RelationId(id_) for id_ in value.get("through", ())),
-            functions=tuple(value.get("functions", ())),
+            **_query_of_json(value), key=tuple(value["key"]), circuit=value.get("circuit", "")
         )
 
 
 @dataclass(frozen=True, slots=True)
-class PlainView:
+class PlainView(_NamedQuery):
     """A named query of which nothing is kept: it is part of every query that names it."""
 
     kind: ClassVar[str] = "plain view"
 
-    id: RelationId
-    name: str
-    """Parts joined by dots, in lower case."""
-    schema: Schema
-    query: str
-    """Spark SQL, as written."""
-    depends_on: tuple[RelationId, ...]
-    """The streams, tables and materialized views that are read through it, each once."""
-    through: tuple[RelationId, ...] = ()
-    """The plain views that the query names, directly or through others."""
-    created_sql: str = ""
-    """The whole statement, for people."""
-    functions: tuple[str, ...] = ()
-    """The Python functions that are called, also through other plain views, in lower case."""
-
-    @property
-    def inputs(self) -> tuple[RelationId, ...]:
-        """Everything that cannot be dropped before the view."""
-        return (*self.depends_on, *self.through)
-
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
-        return {
-            **_common(self),
-            "query": self.query,
-            "depends_on": list(self.depends_on),
-            "through": list(self.through),
-            "created_sql": self.created_sql,
-            **({"functions": list(self.functions)} if self.functions else {}),
-        }
+        return _query(self)
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> PlainView:
         """Return the view that :meth:`to_json` wrote."""
-        return cls(
-            *_common_of_json(value),
-            query=value["query"],
-            depends_on=tuple(RelationId(id_) for id_ in value["depends_on"]),
-            through=tuple(RelationId(id_) for id_ in value["through"]),
-            created_sql=value["created_sql"],
-            functions=tuple(value.get("functions", ())),
-        )
+        return cls(**_query_of_json(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,3 +312,28 @@ def _common(relation: Relation) -> dict[str, Any]:
 
 def _common_of_json(value: dict[str, Any]) -> tuple[RelationId, str, Schema]:
     return RelationId(value["id"]), value["name"], Schema.of_json(value["schema"])
+
+
+def _query(view: View | PlainView) -> dict[str, Any]:
+    return {
+        **_common(view),
+        "query": view.query,
+        "depends_on": list(view.depends_on),
+        "through": list(view.through),
+        "created_sql": view.created_sql,
+        **({"functions": list(view.functions)} if view.functions else {}),
+    }
+
+
+def _query_of_json(value: dict[str, Any]) -> dict[str, Any]:
+    id_, name, schema = _common_of_json(value)
+    return {
+        "id": id_,
+        "name": name,
+        "schema": schema,
+        "query": value["query"],
+        "depends_on": tuple(RelationId(each) for each in value["depends_on"]),
+        "through": tuple(RelationId(each) for each in value.get("through", ())),
+        "created_sql": value["created_sql"],
+        "functions": tuple(value.get("functions", ())),
+    }

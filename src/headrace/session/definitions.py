@@ -192,11 +192,11 @@ class Definitions:
             schema,
             span.text[span.start : span.end],
             analysed.names,
-            key,
-            created_sql,
-            digest(circuit),
             analysed.through,
+            created_sql,
             tuple(sorted(analysed.calls)),
+            key,
+            digest(circuit),
         )
 
     def create_schema(self, statement: CreateSchema) -> str:
