@@ -91,6 +91,8 @@ FORMS = (
     ("ksqlDB", "SELECT WINDOWEND FROM s WINDOW SESSION (5 MINUTES) GROUP BY k"),
     ("ksqlDB", "SELECT LATEST_BY_OFFSET(v) FROM s"),
     ("ksqlDB", "SELECT EARLIEST_BY_OFFSET(v, 2, false) FROM s"),
+    ("ksqlDB", "SELECT COLLECT_LIST(v) FROM s"),
+    ("Flink", "SELECT LISTAGG(k, ',') FROM s"),
     ("ksqlDB", "SELECT ROWTIME, ROWOFFSET, * FROM s"),
     ("Headrace", "LATEST_BY_EVENT_TIME(v, ts)"),
     ("Headrace", "SELECT EARLIEST_BY_EVENT_TIME(v) FROM s"),
@@ -122,10 +124,18 @@ _FORMS_HEAD = """
 _REFUSED_HEAD = """
 ## What is refused
 
-Beside these, whatever is written in another dialect's own form and has no equal is refused at its place, with what to use instead:
-`EXTRACT(DOW ...)` and `DATEDIFF(unit, ...)`, which count otherwise in PostgreSQL and Snowflake than in Spark; patterns of `TO_CHAR`
-whose fields Java's do not have; casts to `VARCHAR(n)`; `SPLIT` at one character that means something in regular expressions;
-windows of months.
+Whatever is written in another dialect's own form and has no equal is refused at its place, with what to use instead, such as patterns
+of `TO_CHAR` whose fields Java's do not have, and windows of months. Refused too are a few forms that Spark has and that mean something
+else elsewhere, where rows would silently be others than their writer meant:
+
+| form | as in Spark | as elsewhere |
+|---|---|---|
+| `EXTRACT(DOW FROM x)`, Sunday is 1 in Spark, 0 in PostgreSQL and Snowflake | `dayofweek(x)` | `dayofweek(x) - 1` |
+| `DATEDIFF(MONTH, a, b)`, whole units in Spark, boundaries crossed in Snowflake | `TIMESTAMPDIFF(MONTH, a, b)` | parts subtracted, as `year(b) - year(a)`; `datediff(b, a)` for days |
+| `SPLIT(x, '.')`, a regular expression in Spark, a text elsewhere | `SPLIT(x, '')` has a text's characters | `SPLIT(x, '[.]')` |
+| `CAST(x AS VARCHAR(3))`, which Spark does not cut off | `CAST(x AS STRING)` | `left(CAST(x AS STRING), 3)` |
+
+These functions have no equal:
 
 | function | of | why | instead |
 |---|---|---|---|

@@ -19,7 +19,17 @@ BY_OFFSET = {
     "aliased": "SELECT x.k, LATEST_BY_OFFSET(x.v + 1) AS v FROM s AS x WHERE x.v > 1 GROUP BY x.k",
     "joined": "SELECT t.w, LATEST_BY_OFFSET(s.v) AS v FROM s JOIN t ON t.k = s.k GROUP BY t.w",
     "places": "SELECT ROWOFFSET, * FROM s WHERE v > 1",
+    "lists": """SELECT k, COLLECT_LIST(v) AS l, ARRAY_AGG(v + 1) FILTER (WHERE v > 1) AS f, COLLECT_SET(v) AS s,
+        size(collect_set(v)) AS n, sort_array(collect_list(v)) AS o FROM s GROUP BY k""",
+    "texts": "SELECT LISTAGG(CAST(v AS STRING), '-') AS l, STRING_AGG(k) FILTER (WHERE v > 2) AS m FROM s",
+    "joined_lists": "SELECT t.w, COLLECT_LIST(s.v) AS l FROM s JOIN t ON t.k = s.k GROUP BY t.w",
 }
+
+
+def in_order(value, condition):
+    """A list in the order of the column that counts the rows."""
+    kept = f"if(({value}) IS NOT NULL AND {condition}, struct(n, {value} AS x), NULL)"
+    return f"transform(array_sort(collect_list({kept})), p -> p.x)"
 
 
 def plain():
@@ -38,6 +48,12 @@ def plain():
         "aliased": "SELECT k, max_by(v + 1, n) AS v FROM s WHERE v > 1 GROUP BY k",
         "joined": "SELECT t.w, max_by(s.v, s.n) FILTER (WHERE s.v IS NOT NULL) AS v FROM s JOIN t ON t.k = s.k GROUP BY t.w",
         "places": "SELECT n AS ROWOFFSET, * FROM s WHERE v > 1",
+        "lists": f"""SELECT k, {in_order("v", "true")} AS l, {in_order("v + 1", "v > 1")} AS f,
+            array_distinct({in_order("v", "true")}) AS s, CAST(count(DISTINCT v) AS INT) AS n,
+            array_sort(collect_list(v)) AS o FROM s GROUP BY k""",
+        "texts": f"""SELECT if(count(v) > 0, array_join({in_order("CAST(v AS STRING)", "true")}, '-'), NULL) AS l,
+            if(count_if(v > 2 AND k IS NOT NULL) > 0, array_join({in_order("k", "v > 2")}, ''), NULL) AS m FROM s""",
+        "joined_lists": f"SELECT t.w, {in_order('v', 'true')} AS l FROM s JOIN t ON t.k = s.k GROUP BY t.w",
     }
 
 
@@ -61,6 +77,12 @@ def test_the_order_of_arrival_is_that_of_the_log(oracle):
     expected = plain()
     for name, query in BY_OFFSET.items():
         run.view(name, query, expected=expected[name])
+    assert [row[:2] + row[3:4] for row in run.rows("lists")] == [
+        ("a", [1, 7, 2], [1, 7, 2]),
+        ("b", [5], [5]),
+        ("c", [], []),
+        (None, [3, 9], [3, 9]),
+    ]
     assert run.rows("latest") == [("a", 2, 1), ("b", 5, 5), ("c", None, None), (None, 9, 3)]
     for n, (k, v) in enumerate([("a", 0), ("b", 2), ("c", None), ("c", 8), ("d", 4)], len(rows)):
         run.insert("s", [(k, v, n)])
@@ -157,3 +179,19 @@ def test_windows_are_by_the_event_time_that_the_stream_declares(oracle):
         run.insert("m", [(0 if t is None else int(t.timestamp() * 1000),) for _, _, t, _ in some])
         run.epoch()
     run.finish()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT COLLECT_LIST(w) AS l FROM t",
+        "SELECT COLLECT_LIST(w) AS l FROM t JOIN s ON t.k = s.k JOIN s AS r ON r.k = t.k",
+        "SELECT COLLECT_LIST(v) AS l FROM (SELECT v FROM s)",
+        "SELECT LISTAGG(k) AS l FROM t",
+    ],
+)
+def test_lists_of_what_has_no_order_stay_refused(db, query):
+    db.sql("CREATE STREAM s (k STRING, v INT); CREATE TABLE t (k STRING, w INT)")
+    with pytest.raises(headrace.HeadraceError, match="is not stated") as caught:
+        db.sql(f"CREATE MATERIALIZED VIEW m AS {query}")
+    assert caught.value.code is headrace.Code.UNSUPPORTED

@@ -8,6 +8,7 @@ scripts, paths, reflection) never reaches its analyser.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,9 @@ _DATA_RULES = (
 )
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 
+# The length of VARCHAR(n) and CHAR(n) is read and not kept: Spark's expressions have texts.
+_LENGTHS = re.compile(r'"(?:var)?char\(\d+\)"')
+
 _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
 
 # It makes one subquery of several, of which each would then compute what all others need.
@@ -125,7 +129,7 @@ class Planner:
                 hint="Use a type of Spark SQL, such as INT, BIGINT, STRING or DECIMAL(10,2).",
                 span=type_span,
             ) from error
-        return _parse_datatype_json_string(parsed.json())
+        return _parse_datatype_json_string(_LENGTHS.sub('"string"', parsed.json()))
 
     def prepared(self, function: Function) -> Registered:
         """Return a Python function as queries could call it; nothing has changed yet.

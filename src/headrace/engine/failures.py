@@ -32,6 +32,26 @@ _EVALUATION = (
     "NUMERIC_VALUE_OUT_OF_RANGE",
     "MAP_KEY_DOES_NOT_EXIST",
 )
+"""Conditions that a try_ form of the function avoids."""
+
+_OF_VALUES = (
+    "CANNOT_DECODE_URL",
+    "CANNOT_PARSE_",
+    "CONVERSION_INVALID_INPUT",
+    "DATETIME_FIELD_OUT_OF_BOUNDS",
+    "DATETIME_OVERFLOW",
+    "DUPLICATED_MAP_KEY",
+    "ELEMENT_AT_BY_INDEX_ZERO",
+    "INTERVAL_ARITHMETIC_OVERFLOW",
+    "INTERVAL_DIVIDED_BY_ZERO",
+    "INVALID_FRACTION_OF_SECOND",
+    "INVALID_INDEX_OF_ZERO",
+    "INVALID_URL",
+    "NULL_MAP_KEY",
+)
+"""Conditions that other values would not lead to."""
+
+_SETTING = re.compile(r"\s*If necessary set .*", re.DOTALL)
 
 
 def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
@@ -45,12 +65,13 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
             Code(ours["code"]), lines[0].strip(), notes.get("detail"), notes.get("hint")
         )
     found = _CONDITION.search(text)
-    if found is not None and found["condition"].startswith(_EVALUATION):
-        message = found["message"].split(" SQLSTATE")[0].rstrip(".")
+    if found is not None and found["condition"].startswith((*_EVALUATION, *_OF_VALUES)):
+        message = _SETTING.sub("", found["message"].split(" SQLSTATE")[0]).rstrip(".")
+        has_form = found["condition"].startswith(_EVALUATION) or "try_" in message
         return HeadraceError(
             Code.INVALID,
             message[:1].lower() + message[1:],
-            hint="Use the try_ form of the function to get NULL instead.",
+            hint="Use the try_ form of the function to get NULL instead." if has_form else None,
         )
     # Only now: the message of a condition may quote a value, such as the state of an order.
     if any(word in text for word in _CANCELLED):

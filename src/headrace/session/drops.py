@@ -71,7 +71,7 @@ class Drops:
             raise HeadraceError(
                 Code.CONFLICT,
                 f'{relation.kind} "{relation.name}" is used by {_listed(visible)}',
-                hint=f"Use DROP ... {relation.name} CASCADE to drop these too.",
+                hint=f"Use DROP {WORDS[type(relation)]} {relation.name} CASCADE to drop these too.",
                 span=name.span,
             )
         instance.drop([relation.id, *(view.id for view in above)])

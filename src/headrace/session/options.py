@@ -54,7 +54,7 @@ _EXTERNAL_GROUPS = (
     "sink.",
     "value.",
 )
-_OF_RELATIONS = (EFFECTIVE_FROM, *_EXTERNAL)
+_OF_RELATIONS = (EFFECTIVE_FROM, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
     REFRESH_MINUTES,
     "allow_non_incremental_definition",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_assignment, take_key
-from headrace.sql.parts import ObjectKind
+from headrace.sql.parts import Name, ObjectKind
 from headrace.sql.refusals import refuse_setting
 from headrace.sql.statements import (
     Describe,
@@ -37,12 +37,16 @@ def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema:
     """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
     first = cursor.token
     cursor.expect("DROP")
-    for word, dropped in (("SCHEMA", DropSchema), ("FUNCTION", DropFunction)):
-        if cursor.accept(word):
-            if_exists = cursor.accept("IF", "EXISTS")
-            name = cursor.name(f"the {word.lower()}'s name")
-            cascade = _cascade(cursor)
-            return dropped(name, cursor.span(first), if_exists, cascade)
+    if cursor.accept("SCHEMA") or cursor.accept("DATABASE"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.name("the schema's name")
+        cascade = _cascade(cursor)
+        return DropSchema(name, cursor.span(first), if_exists, cascade)
+    if cursor.accept("FUNCTION"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.name("the function's name")
+        cascade = _cascade(cursor)
+        return DropFunction(name, cursor.span(first), if_exists, cascade)
     for kind in ObjectKind:
         if cursor.accept(*kind.value.upper().split()):
             break
@@ -59,7 +63,12 @@ def take_terminate(cursor: Cursor) -> Drop:
     first = cursor.advance()
     if cursor.peek(1).kind is not Kind.END:
         cursor.accept("JOB") or cursor.accept("QUERY")
-    name = cursor.name("a job's name")
+    place = cursor.token
+    if place.kind is Kind.STRING:
+        text = cursor.string("a job's name").lower()
+        name = Name((text,), cursor.span(place))
+    else:
+        name = cursor.name("a job's name")
     cursor.expect_end()
     return Drop(ObjectKind.JOB, name, cursor.span(first))
 
@@ -68,6 +77,7 @@ def _cascade(cursor: Cursor) -> bool:
     cascade = cursor.accept("CASCADE")
     if not cascade:
         cursor.accept("RESTRICT")  # the default, in words
+        cursor.accept("DELETE", "TOPIC")  # as in ksqlDB: a log goes with its relation
     cursor.expect_end(*(() if cascade else ("CASCADE",)))
     return cascade
 
@@ -93,11 +103,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         key = take_key(cursor)
         cursor.expect_end()
         return ShowOption(cursor.span(first), key)
-    for listing in Listing:
-        if cursor.accept(*listing.value.upper().split()):
-            break
-    else:
-        raise cursor.expected_word(*_LISTINGS)
+    listing = _listing(cursor)
     relation = None
     if listing is Listing.REJECTS and cursor.accept("FOR"):
         relation = cursor.name("a stream's or table's name")
@@ -105,13 +111,25 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     return Show(listing, cursor.span(first), relation)
 
 
+def _listing(cursor: Cursor) -> Listing:
+    if cursor.accept("DATABASES"):
+        return Listing.SCHEMAS
+    for listing in Listing:
+        if cursor.accept(*listing.value.upper().split()):
+            return listing
+    raise cursor.expected_word(*_LISTINGS)
+
+
 def take_describe(cursor: Cursor) -> Describe:
-    """Take ``DESCRIBE [EXTENDED] name``."""
+    """Take ``DESCRIBE [TABLE] [EXTENDED] name``, or ksqlDB's ``DESCRIBE name EXTENDED``."""
     first = cursor.advance()
+    if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
+        _accept_kind(cursor)
     extended = cursor.at("EXTENDED") and cursor.peek(1).kind is not Kind.END
     if extended:
         cursor.advance()
     name = cursor.name("a stream's, table's or view's name")
+    extended = cursor.accept("EXTENDED") or extended
     cursor.expect_end()
     return Describe(name, cursor.span(first), extended)
 

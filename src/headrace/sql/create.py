@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError
 from headrace.sql.columns import Columns
 from headrace.sql.fragments import take_query
+from headrace.sql.lexer import Kind
 from headrace.sql.options import take_options
 from headrace.sql.parts import Name, ObjectKind, Query
 from headrace.sql.statements import (
@@ -47,14 +48,14 @@ def take_create(cursor: Cursor) -> Statement:
     first = cursor.token
     cursor.expect("CREATE")
     or_replace = cursor.accept("OR", "REPLACE")
-    if or_replace and cursor.at("SCHEMA"):
+    if or_replace and cursor.at_any("SCHEMA", "DATABASE"):
         raise HeadraceError(
             Code.UNSUPPORTED,
-            "OR REPLACE SCHEMA is not supported",
+            f"OR REPLACE {cursor.token.word} is not supported",
             hint="DROP SCHEMA first, then CREATE it.",
             span=cursor.span(cursor.token, cursor.token),
         )
-    if cursor.accept("SCHEMA"):
+    if cursor.accept("SCHEMA") or cursor.accept("DATABASE"):
         return _schema(cursor, first)
     kind = _kind(cursor)
     at_if = cursor.token
@@ -107,6 +108,11 @@ def _kind(cursor: Cursor) -> ObjectKind:
         if cursor.accept(kind.value.upper()):
             return kind
     if cursor.accept("SOURCE"):
+        named = cursor.peek(1).kind is not Kind.SYMBOL  # CREATE SOURCE TABLE name, as in ksqlDB
+        if named and cursor.accept("TABLE"):
+            return ObjectKind.TABLE
+        if named:
+            cursor.accept("STREAM")
         return ObjectKind.STREAM
     raise cursor.expected_word(
         "STREAM", "TABLE", "SOURCE", "VIEW", "MATERIALIZED VIEW", "SCHEMA", "SINK"

@@ -234,6 +234,8 @@ def _refuse_emit(cursor: Cursor, body: list[Token]) -> None:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 "EMIT FINAL is not supported",
-                hint="Use EMIT CHANGES, and keep the rows of windows that have ended.",
+                detail="Rows that come late are counted where they belong: no result is final.",
+                hint="Use EMIT CHANGES; to have windows only once they have ended by the clock, add"
+                " HAVING with the window's end <= now() - INTERVAL 10 MINUTES, or the grace.",
                 span=cursor.span(here, following),
             )

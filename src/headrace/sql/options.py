@@ -59,8 +59,13 @@ def _key(cursor: Cursor) -> str:
 
 
 def _value(cursor: Cursor) -> str:
-    """Take a value: a string, a number, a boolean or words, as text."""
+    """Take a value: a string, a number, a boolean, words or an interval, as text."""
     token = cursor.token
+    if token.word == "INTERVAL" and cursor.peek(1).kind in {Kind.STRING, Kind.DQUOTED, Kind.NUMBER}:
+        cursor.advance()
+        while not (cursor.at_end() or cursor.token.text in {",", ")"}):
+            cursor.advance()
+        return cursor.text(token, cursor.previous)
     if token.kind in {Kind.STRING, Kind.DQUOTED}:
         return string_value(cursor.advance())
     if token.kind is Kind.NUMBER:

@@ -22,7 +22,7 @@ from headrace.sql.create import take_create
 from headrace.sql.cursor import Cursor
 from headrace.sql.fragments import at_query, take_query
 from headrace.sql.keywords import STATEMENTS
-from headrace.sql.lexer import Source, split
+from headrace.sql.lexer import Kind, Source, split
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
 from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Explain, Explained
 
@@ -67,9 +67,14 @@ def _take_statement(cursor: Cursor) -> Statement:
 
 
 def _take_explain(cursor: Cursor) -> Explain:
-    """Take ``EXPLAIN [what]`` of a query, ``CREATE MATERIALIZED VIEW ...`` or ``VIEW name``."""
+    """Take ``EXPLAIN [what]`` of a query, ``CREATE MATERIALIZED VIEW ...`` or ``[VIEW] name``.
+
+    Flink's ``EXPLAIN PLAN FOR``, and Spark's ``EXTENDED`` and ``FORMATTED``, say no more.
+    """
     first = cursor.token
     cursor.expect("EXPLAIN")
+    if cursor.peek(1).kind is not Kind.END:
+        cursor.accept("PLAN", "FOR") or cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
     shown = Explained.EVERYTHING
     for kind in Explained:
         if kind and cursor.accept(kind.value.upper()):
@@ -84,9 +89,17 @@ def _take_explain(cursor: Cursor) -> Explain:
     elif cursor.at("CREATE"):
         created = _explained_create(cursor)
         target = created
+    elif cursor.token.kind in {Kind.WORD, Kind.BACKQUOTED} and _is_last_name(cursor):
+        target = cursor.name("a view's name")
+        cursor.expect_end()
     else:
         raise cursor.expected("a query", "VIEW", "CREATE MATERIALIZED VIEW")
     return Explain(target, cursor.span(first), shown)
+
+
+def _is_last_name(cursor: Cursor) -> bool:
+    following = cursor.peek(1)
+    return following.kind is Kind.END or following.text == "."
 
 
 def _explained_create(cursor: Cursor) -> CreateMaterializedView | CreateTableAs:
@@ -129,6 +142,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "RESET": take_reset,
     "SET": take_set,
     "SHOW": take_show,
+    "STOP": take_terminate,
     "SUBSCRIBE": take_subscribe,
     "TERMINATE": take_terminate,
     "TRUNCATE": take_truncate,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sql.dialect.operators import cast
+from headrace.sql.dialect.streams import in_order_of_arrival
 from headrace.sql.dialect.tree import Found, Node, split_at
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def _listed(site: Site) -> Found | None:
     inside = site.group.inside
     at = _order_by(inside)
     if at is None:
-        return None
+        return in_order_of_arrival(site)
     arguments = split_at(inside[:at])
     given = ", ".join(f"{{{i}}}" for i in range(len(arguments)))
     order = f"{{{len(arguments)}}}"
@@ -33,7 +34,7 @@ def _gathered(site: Site) -> Found | None:
     inside = site.group.inside
     at = _order_by(inside)
     if at is None:
-        return None
+        return in_order_of_arrival(site)
     value, orders = inside[:at], split_at(inside[at + 2 :])
     if not value or value[0].word == "DISTINCT":
         raise site.refused(

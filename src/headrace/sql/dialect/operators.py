@@ -83,7 +83,8 @@ def _type(writer: Writer, nodes: Sequence[Node], stop: int) -> tuple[str | None,
             Code.UNSUPPORTED,
             f"a cast to {spark} is not supported",
             "Spark ignores the length, which cuts texts off in other dialects.",
-            f"Use left(CAST(x AS STRING), {length}).",
+            f"Use CAST(x AS STRING) for the whole text, as Spark has it; left(CAST(x AS STRING),"
+            f" {length}) to cut it off, as others do.",
             Span(query.text, fragment.span.start, fragment.span.end, query.file, query.line),
         )
     return spark, cursor.previous.end

@@ -4,6 +4,10 @@
 order in which they came, ``ROWOFFSET`` is a row's place. A SELECT that uses them reads the one
 stream of its FROM under another name, where the place is one more column; ``*`` does not show it.
 Rows of tables and views have no place: they are replaced and taken back.
+
+Lists without an order, ``COLLECT_LIST(x)``, ``COLLECT_SET(x)``, ``ARRAY_AGG(x)``, ``LISTAGG(x)``,
+are gathered in the order in which the rows of the one stream came, as they are in ksqlDB and Flink;
+of anything else they are left to Spark, which has no order for them.
 """
 
 from __future__ import annotations
@@ -31,6 +35,12 @@ OFFSET = f"{RESERVED_PREFIX}offset"
 """The column of a row's place in its stream's log, counted from 0."""
 
 _BY_OFFSET = frozenset({"LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET"})
+_LISTS = frozenset({"COLLECT_LIST", "COLLECT_SET", "ARRAY_AGG", "LISTAGG", "STRING_AGG"})
+_ORDER_FORGOTTEN = frozenset(
+    {"SORT_ARRAY", "SIZE", "CARDINALITY", "ARRAY_SIZE", "ARRAY_MAX", "ARRAY_MIN", "ARRAY_CONTAINS"}
+)
+"""The functions to which the order of a list makes no difference."""
+
 _BY_TIME = frozenset({"LATEST_BY_EVENT_TIME", "EARLIEST_BY_EVENT_TIME"})
 _ARRIVAL = "Use LATEST_BY_EVENT_TIME(x, time), by a time in the data."
 
@@ -48,11 +58,15 @@ def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     if len(streams) == 1:
         scope = _with_time(writer, streams[0], scope, columns)
     uses = _uses(block.nodes[block.start : block.end])
-    used = next((use for use in uses if use.word.lower() not in columns), None)
-    if used is None or (used.word == "ROWOFFSET" and not streams):
+    used = sorted(
+        (u for u in uses if u.word.lower() not in columns), key=lambda u: u.word in _LISTS
+    )
+    if not used or (used[0].word == "ROWOFFSET" and not streams):
         return Edits(scope)
     if len(streams) != 1:
-        raise _no_stream(writer, used, len(streams))
+        if used[0].word in _LISTS:
+            return Edits(scope)
+        raise _no_stream(writer, used[0], len(streams))
     (found,) = streams
     relation = writer.relations[found.name]
     first, last = block.nodes[found.start], block.nodes[found.end - 1]
@@ -79,21 +93,54 @@ def _with_time(writer: Writer, found: Named, scope: Scope, columns: Container[st
     )
 
 
-def _uses(nodes: Sequence[Node]) -> Iterator[Node]:
+def _uses(nodes: Sequence[Node], function: str = "") -> Iterator[Node]:
     """Yield what asks for a row's place, without what subqueries ask."""
     for at, node in enumerate(nodes):
         if isinstance(node, Group):
             if not is_query(node.inside):
-                yield from _uses(node.inside)
-        elif _is_use(nodes, at):
+                yield from _uses(node.inside, nodes[at - 1].word if at else "")
+        elif _is_use(nodes, at, function):
             yield node
 
 
-def _is_use(nodes: Sequence[Node], at: int) -> bool:
+def _is_use(nodes: Sequence[Node], at: int, function: str) -> bool:
     word, before = nodes[at].word, nodes[at - 1] if at else None
+    if word in _LISTS:
+        return _is_in_no_order(nodes, at, function)
     if word in _BY_OFFSET:
         return at + 1 < len(nodes) and is_group(nodes[at + 1])
     return word == "ROWOFFSET" and (before is None or before.text.upper() not in {".", "AS"})
+
+
+def _is_in_no_order(nodes: Sequence[Node], at: int, function: str) -> bool:
+    """Say whether a list is gathered here whose order is shown, and not stated."""
+    group = nodes[at + 1] if at + 1 < len(nodes) else None
+    if function in _ORDER_FORGOTTEN or not isinstance(group, Group) or not group.inside:
+        return False
+    words = {node.word for node in group.inside}
+    if group.inside[0].word == "DISTINCT" or "ORDER" in words:
+        return False
+    after = [node.word for node in nodes[at + 2 : at + 5]]
+    return "OVER" not in after[:1] + after[2:3] and after[:1] != ["WITHIN"]
+
+
+def in_order_of_arrival(site: Site) -> Found | None:
+    """``COLLECT_LIST(x)`` and the like over one stream; None where the order is another."""
+    order, most = site.scope.offset, 2 if site.name in {"LISTAGG", "STRING_AGG"} else 1
+    if order is None or not _is_in_no_order(site.nodes, site.at, site.scope.function):
+        return None
+    if not 0 < len(site.arguments) <= most:
+        return None
+    where = "FILTER (WHERE ({0}) IS NOT NULL{filter})"
+    rows = f"collect_list(struct({order} AS o, {{0}} AS v)) {where}"
+    gathered = f"transform(sort_array({rows}, true), __e -> __e.v)"
+    if site.name == "COLLECT_SET":
+        return site.written(f"array_distinct({gathered})")
+    if most == 1:
+        return site.written(gathered)
+    between = "{1}" if len(site.arguments) == most else "''"
+    joined = f"array_join({gathered}, {between})"
+    return site.written(f"CASE WHEN count(*) {where} > 0 THEN {joined} END")
 
 
 def _no_stream(writer: Writer, used: Node, count: int) -> HeadraceError:
@@ -159,5 +206,8 @@ def _by_order(site: Site) -> Found | None:
 
 
 _TRUTH = frozenset({"TRUE", "FALSE"})
-BY_ORDER: dict[str, Form] = dict.fromkeys([*_BY_OFFSET, *_BY_TIME], _by_order)
+BY_ORDER: dict[str, Form] = {
+    **dict.fromkeys([*_BY_OFFSET, *_BY_TIME], _by_order),
+    **dict.fromkeys(["COLLECT_LIST", "COLLECT_SET"], in_order_of_arrival),
+}
 """The functions of this page, by name."""

@@ -18,6 +18,9 @@ _UNITS = (
 _TRUNCATED = frozenset({*_UNITS, "YYYY", "YY", "MON", "MM", "DD"})
 _MONDAYS = "Use ISOWEEK, or WEEK(MONDAY), whose weeks begin on Mondays."
 _ELAPSED = "Use TIMESTAMPDIFF(unit, start, end), the whole units that have passed."
+_SPARKS = (
+    "Use TIMESTAMPDIFF(unit, start, end) for the whole units that have passed, as Spark has it."
+)
 
 
 def _unit(word: str) -> str:
@@ -49,7 +52,7 @@ def _field(site: Site, field: str, value: tuple[Node, ...]) -> Found | None:
         case "DOW":
             raise site.refused(
                 "EXTRACT(DOW ...) is not supported",
-                "Use dayofweek(x) - 1 for PostgreSQL's, dayofweek(x) for Spark's.",
+                "Use dayofweek(x) for Spark's, dayofweek(x) - 1 for PostgreSQL's.",
                 "Sunday is 0 in PostgreSQL and Snowflake, and 1 in Spark.",
             )
         case "DAYOFWEEK":
@@ -187,7 +190,7 @@ def _datediff(site: Site) -> Found | None:
         return None
     raise site.refused(
         f"{site.name} with a unit is not supported",
-        f"{_ELAPSED} For boundaries crossed, subtract parts: year(b) - year(a), datediff(b, a).",
+        f"{_SPARKS} For boundaries crossed, subtract parts: year(b) - year(a), datediff(b, a).",
         "Snowflake counts the boundaries that are crossed, Spark the whole units that have passed.",
     )
 

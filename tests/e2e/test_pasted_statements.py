@@ -1,0 +1,132 @@
+"""Statements as users of other systems write them, beside those of the acceptance list."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import headrace
+from headrace import Code, HeadraceError
+
+pytestmark = pytest.mark.spark
+
+
+def rows(db, text):
+    return sorted(db.sql(text).fetchall())
+
+
+def refused(db, text):
+    with pytest.raises(HeadraceError) as caught:
+        db.sql(text)
+    return caught.value
+
+
+def test_texts_of_a_length_are_texts(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("""
+            CREATE TABLE users (id INTEGER PRIMARY KEY, name CHARACTER VARYING(255) NOT NULL, code CHAR(3),
+              tags ARRAY<VARCHAR(9)>, `varchar(3)` INT);
+            CREATE MATERIALIZED VIEW by_code AS SELECT code, count(*) AS n FROM users GROUP BY code;
+            INSERT INTO users VALUES (1, 'ann', 'nok', ARRAY('a'), 1), (2, 'bob', 'x', NULL, 2)
+        """)
+        assert rows(db, "SELECT id FROM users WHERE code = 'x'") == [(2,)]
+    with headrace.connect(tmp_path / "again", **where) as db:
+        assert rows(db, "SELECT * FROM by_code") == [("nok", 1), ("x", 1)]
+        assert dict(db.columns("users")) == {
+            "id": "int",
+            "name": "string",
+            "code": "string",
+            "tags": "array<string>",
+            "varchar(3)": "int",
+        }
+        error = refused(db, "SELECT CAST(name AS VARCHAR(2)) FROM users")
+        assert "CAST(x AS STRING) for the whole text, as Spark has it" in error.hint
+
+
+def test_statements_of_ksqldb(db):
+    db.sql("""
+        CREATE SOURCE STREAM clicks (user VARCHAR KEY, page VARCHAR) WITH (KAFKA_TOPIC='clicks', VALUE_FORMAT='JSON');
+        CREATE SOURCE TABLE users (id BIGINT PRIMARY KEY, name VARCHAR) WITH (KAFKA_TOPIC='users', VALUE_FORMAT='JSON');
+        INSERT INTO clicks (user, page) VALUES ('u1', 'b'), ('u1', 'a'), ('u2', 'c'), ('u1', 'b');
+        CREATE TABLE pages AS SELECT user, COLLECT_LIST(page) AS l, COLLECT_SET(page) AS s FROM clicks GROUP BY user EMIT CHANGES
+    """)
+    assert rows(db, "SELECT * FROM pages") == [
+        ("u1", ["b", "a", "b"], ["b", "a"]),
+        ("u2", ["c"], ["c"]),
+    ]
+    assert rows(db, "DESCRIBE pages EXTENDED")[0][0] == "# bytes stored"
+    assert db.sql("EXPLAIN pages").fetchall()[0] == ("-- Spark's optimised plan",)
+    assert db.sql("DROP TABLE pages DELETE TOPIC").message == "dropped view pages"
+    assert {kind for _, kind, *_ in db.sql("SHOW TABLES")} == {"stream", "table"}
+
+
+def test_statements_of_flink_and_bigquery(db):
+    db.sql("""
+        CREATE DATABASE IF NOT EXISTS shop;
+        CREATE TABLE shop.orders (id INT, amount DECIMAL(8,2), PRIMARY KEY (id) NOT ENFORCED) OPTIONS (description = 'x');
+        CREATE TABLE total (amount DECIMAL(20,2)) WITH ('connector' = 'jdbc');
+        INSERT INTO total SELECT SUM(amount) FROM shop.orders;
+        CREATE MATERIALIZED VIEW shop.m OPTIONS (max_staleness = INTERVAL "4:0:0" HOUR TO SECOND) AS SELECT count(*) AS n FROM shop.orders
+    """)
+    assert rows(db, "SHOW DATABASES") == [("information_schema",), ("shop",)]
+    assert db.sql("EXPLAIN PLAN FOR SELECT id FROM shop.orders").fetchall()[-1] == (
+        "No part is recomputed: the work of an epoch follows its changes.",
+    )
+    assert db.sql("STOP JOB 'insert_into_total'").message == "dropped sink insert_into_total"
+    assert refused(db, "DROP TABLE shop.orders").hint == (
+        "Use DROP TABLE shop.orders CASCADE to drop these too."
+    )
+    db.sql("DROP DATABASE shop CASCADE")
+
+
+def test_windows_appear_once_they_have_ended_by_the_clock(tmp_path, spark):
+    now = [datetime(2025, 1, 1, 10, 30, tzinfo=UTC)]
+    clock = lambda: int(now[0].timestamp() * 1e6)  # noqa: E731
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "db", clock=clock, **where) as db:
+        db.sql("CREATE STREAM s (k STRING, at TIMESTAMP, WATERMARK FOR at AS at)")
+        error = refused(
+            db,
+            "CREATE TABLE m AS SELECT k, COUNT(*) AS n FROM s WINDOW TUMBLING (SIZE 1 HOUR)"
+            " GROUP BY k EMIT FINAL",
+        )
+        assert (error.code, error.span.source) == (Code.UNSUPPORTED, "EMIT FINAL")
+        assert "<= now() - INTERVAL 10 MINUTES" in error.hint
+        db.sql("""
+            CREATE MATERIALIZED VIEW m AS SELECT k, TUMBLE_END(at, INTERVAL '1' HOUR) AS until, COUNT(*) AS n
+            FROM s GROUP BY k, TUMBLE(at, INTERVAL '1' HOUR)
+            HAVING TUMBLE_END(at, INTERVAL '1' HOUR) <= now() - INTERVAL 10 MINUTES;
+            INSERT INTO s VALUES ('a', TIMESTAMP '2025-01-01 10:01:00'), ('a', TIMESTAMP '2025-01-01 10:02:00')
+        """)
+        with db.sql("SUBSCRIBE m") as followed:
+            told = lambda: [(c.operation, c.row["n"]) for c in followed.poll() or []]  # noqa: E731
+            assert told() == []
+            now[0] += timedelta(minutes=39)
+            db.sql("INSERT INTO s VALUES ('a', TIMESTAMP '2025-01-01 10:59:00'); FLUSH")
+            assert told() == []
+            now[0] += timedelta(minutes=1)
+            db.sql("FLUSH")
+            assert told() == [("+I", 3)]
+            db.sql("INSERT INTO s VALUES ('a', TIMESTAMP '2025-01-01 10:00:00'); FLUSH")
+            assert told() == [("-D", 3), ("+I", 4)]
+        assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT to_date(v, 'yyyy') AS d FROM t", "could not be parsed"),
+        ("SELECT 1 / (length(v) - 1) AS d FROM t", "division by zero"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_the_fault_of_the_data(db, query, said):
+    db.sql("CREATE TABLE t (v STRING); INSERT INTO t VALUES ('x')")
+    error = refused(db, query)
+    assert error.code is Code.INVALID
+    assert said in error.primary
+    assert "spark." not in error.primary
+    db.sql("DELETE FROM t")
+    db.sql(f"CREATE MATERIALIZED VIEW m AS {query}; INSERT INTO t VALUES ('x'); FLUSH")
+    assert rows(db, "SELECT view FROM (SELECT table_name AS view, state FROM information_schema.tables) WHERE state = 'stopped'") == [("m",)]  # fmt: skip
