@@ -338,8 +338,6 @@ def test_every_form_is_on_the_page():
     same = {
         "CAST": "SAFE_CAST",
         "TRY_CAST": "SAFE_CAST",
-        "DATEDIFF": "DATEDIFF(UNIT",
-        "SPLIT": "`SPLIT`",
     }
     for name in FORMS.keys() - ALIKE:
         assert same.get(name, f"{name}(") in page, name
