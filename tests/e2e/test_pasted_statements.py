@@ -130,3 +130,37 @@ def test_a_value_that_does_not_fit_is_the_fault_of_the_data(db, query, said):
     db.sql("DELETE FROM t")
     db.sql(f"CREATE MATERIALIZED VIEW m AS {query}; INSERT INTO t VALUES ('x'); FLUSH")
     assert rows(db, "SELECT view FROM (SELECT table_name AS view, state FROM information_schema.tables) WHERE state = 'stopped'") == [("m",)]  # fmt: skip
+
+
+def test_names_between_double_quotes_where_a_query_shows_that_it_has_them(db):
+    db.sql("""
+        CREATE TABLE users (id INT, name STRING, PRIMARY KEY (id));
+        CREATE STREAM "clicks" ("user" STRING, n INT);
+        INSERT INTO "users" ("id", "name") VALUES (1, 'ann'), (2, "bob");
+        INSERT INTO clicks VALUES ('u', 1);
+        CREATE MATERIALIZED VIEW m AS SELECT upper("name") AS "Name", count(*) AS "n" FROM users GROUP BY "name"
+    """)
+    assert rows(db, "SELECT * FROM m") == [("ANN", 1), ("BOB", 1)]
+    for query, found in [
+        ('SELECT "id", "name" FROM "users"', [(1, "ann"), (2, "bob")]),
+        ('SELECT u."id" FROM users u WHERE "name" = \'ann\'', [(1,)]),
+        ('SELECT "users"."id" FROM users JOIN "clicks" ON "n" = "id"', [(1,)]),
+        ('SELECT (SELECT max("n") FROM "clicks") AS m FROM users', [(1,), (1,)]),
+        ('SELECT LATEST_BY_OFFSET("n") AS n FROM "clicks"', [(1,)]),
+        # Texts, as in Spark and BigQuery.
+        ('SELECT id FROM users WHERE name = "ann"', [(1,)]),
+        ('SELECT trim(BOTH "x" FROM "xay") AS t FROM users WHERE id IS DISTINCT FROM "2"', [("ay",)]),
+    ]:  # fmt: skip
+        assert rows(db, query) == found
+    error = refused(db, 'SELECT "nme" FROM "users"')
+    assert (error.hint, error.span.source) == ('Did you mean "name"?', '"nme"')
+    assert db.sql('DELETE FROM "users" WHERE "name" = \'bob\'').message == "1 row deleted"
+    assert db.sql('UPDATE users SET "name" = upper("name")').message == "1 row updated"
+    assert rows(db, "SELECT * FROM users") == [(1, "ANN")]
+    assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+
+
+def test_spark_reads_no_name_between_double_quotes(spark):
+    for query in ('SELECT 1 AS "x"', 'SELECT x FROM "t"', 'SELECT "t".x FROM VALUES (1) AS t(x)'):
+        with pytest.raises(Exception, match=r"PARSE_SYNTAX_ERROR|INVALID_EXTRACT"):
+            spark.sql(query)

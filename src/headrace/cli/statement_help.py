@@ -127,8 +127,8 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "CREATE SINK": Synopsis(
         "feed a view's changes into a table or files, for as long as the sink is there",
-        "CREATE SINK [IF NOT EXISTS] name INTO table FROM view\n"
-        "CREATE SINK [IF NOT EXISTS] name FROM view"
+        "CREATE [OR REPLACE] SINK [IF NOT EXISTS] name INTO table FROM view\n"
+        "CREATE [OR REPLACE] SINK [IF NOT EXISTS] name FROM view"
         " WITH (connector = 'file' | 'print' | 'blackhole', ...)",
         "CREATE SINK archive FROM totals WITH (connector = 'file', path = 'totals');",
     ),

@@ -76,7 +76,8 @@ class Changes:
             chosen(table, (assignment.column,), assignment.span)
         text = self._update_text(table, statement.assignments)
         with _CaughtUp(self.instance):
-            found = self._matching(table, text, statement.where, statement.span)
+            names_of = [statement.target.span, *(a.span for a in statement.assignments)]
+            found = self._matching(table, text, statement.where, statement.span, names_of)
             old = found.select(range(len(names)))
             new = found.select(range(len(names), 2 * len(names))).rename_columns(list(names))
             new = new.cast(table.schema.arrow)
@@ -97,7 +98,8 @@ class Changes:
         table = self._table(statement.target)
         text = ", ".join(quote(name) for name in table.schema.names)
         with _CaughtUp(self.instance):
-            old = self._matching(table, text, statement.where, statement.span)
+            places = [statement.target.span]
+            old = self._matching(table, text, statement.where, statement.span, places)
             return old.num_rows, self._append_changes(table, [_weighted(old, -1)])
 
     def truncate(self, statement: Truncate) -> Written:
@@ -239,10 +241,15 @@ class Changes:
         ]
         return ", ".join([*old, *new])
 
-    def _matching(self, table: Table, columns: str, where: Any, span: Span) -> pa.Table:
+    def _matching(
+        self, table: Table, columns: str, where: Any, span: Span, names: Iterable[Span]
+    ) -> pa.Table:
         # Doubled, for `FROM t WHERE (x)` can also name a table "where" with one column.
         condition = "" if where is None else f" WHERE (({where.text}))"
-        text = f"SELECT {columns} FROM {quote(table.name)}{condition}"
+        # Where the statement has names between double quotes, so has the query made from it.
+        doubled = any(name.source.startswith('"') for name in names)
+        name = f'"{table.name}"' if doubled and '"' not in table.name else quote(table.name)
+        text = f"SELECT {columns} FROM {name}{condition}"
         engine, whole = self.instance.engine, Span(text, 0, len(text))
         try:
             with engine.planning:

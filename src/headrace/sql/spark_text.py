@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sql.dialect import translated
+from headrace.sql.double_quotes import with_names_unquoted
 from headrace.sql.system_time import with_versions
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def spark_text(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, at the place in the query as written.
     """
-    first = translated(query, relations)
+    named = with_names_unquoted(query)
+    with named.blaming_query():
+        first = translated(named.span, relations).after(named)
     with first.blaming_query():
         return with_versions(first.span, relations).after(first)

@@ -60,7 +60,11 @@ class Difference:
 DIFFERENCES: tuple[Difference, ...] = (
     Difference("5 / 2", "2.5, as in BigQuery and Snowflake", "2 in PostgreSQL and Flink: use DIV"),
     Difference("ORDER BY x", "NULLs first, last with DESC", "the other way round in PostgreSQL"),
-    Difference('"x"', "a text, as in BigQuery", "a column in PostgreSQL and Snowflake: use `x`"),
+    Difference(
+        '"x"',
+        "a text, as in BigQuery; a name in a query that has one beside FROM, JOIN, AS or a dot",
+        "always a name in PostgreSQL and Snowflake: use `x`",
+    ),
     Difference("concat(a, b)", "NULL if one is", "PostgreSQL and ksqlDB pass over NULLs"),
     Difference(
         "greatest(a, b)", "NULLs are passed over", "NULL if one is, in BigQuery and Snowflake"

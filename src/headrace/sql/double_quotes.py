@@ -1,0 +1,69 @@
+"""Names between double quotes, as PostgreSQL and Snowflake have them, where a query shows it.
+
+In Spark, and in BigQuery, double quotes make a text. A text cannot stand in FROM, beside the dot of
+a qualified name, or after AS: a query with double quotes at such a place is of a dialect in which
+all of them make names. Without one, they are texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Span
+from headrace.sql.cursor import Cursor
+from headrace.sql.dialect.blocks import blocks_of
+from headrace.sql.dialect.tree import Group, tree_of
+from headrace.sql.keywords import quote
+from headrace.sql.lexer import Kind, Source, Token, identifier_value
+from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.sql.dialect.tree import Node
+
+
+def with_names_unquoted(query: Span) -> Rewritten:
+    """Return the query with backticks for double quotes, if these make names in it."""
+    if query.text.find('"', query.start, query.end) < 0:
+        return unchanged(query)
+    tokens = Cursor(Source(query.text, query.start, query.end, query.file)).tokens[:-1]
+    quoted = [token for token in tokens if _is_quoted(token)]
+    nodes = tree_of(tokens, query) if quoted else None
+    if nodes is None or not _has_name(nodes):
+        return unchanged(query)
+    rewriting = Rewriting(query)
+    for token in quoted:
+        place = Span(query.text, token.start, token.end, query.file, query.line)
+        rewriting.replace(place, [quote(identifier_value(token))])
+    return rewriting.done()
+
+
+def _is_quoted(node: Node | None) -> bool:
+    return isinstance(node, Token) and node.kind is Kind.DQUOTED and node.text[0] == '"'
+
+
+def _has_name(nodes: Sequence[Node]) -> bool:
+    """Say whether something between double quotes stands where only a name can."""
+    for at, node in enumerate(nodes):
+        if isinstance(node, Group):
+            if _has_name(node.inside):
+                return True
+        elif _is_quoted(node):
+            before = nodes[at - 1] if at else None
+            after = nodes[at + 1] if at + 1 < len(nodes) else None
+            if before is not None and (before.text == "." or before.word == "AS"):
+                return True
+            if after is not None and after.text == ".":
+                return True
+    return any(_is_quoted(nodes[at]) for at in _relations(nodes))
+
+
+def _relations(nodes: Sequence[Node]) -> Iterable[int]:
+    """Yield where the relations of FROM begin, of all SELECTs of a level."""
+    for block in blocks_of(nodes):
+        first, last = block.clauses.get("FROM", (0, 0))
+        for at in range(first, last):
+            before = nodes[at - 1]
+            if at == first or before.text == "," or before.word == "JOIN":
+                yield at
