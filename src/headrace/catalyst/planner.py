@@ -50,7 +50,7 @@ from headrace.catalyst.python import (
 )
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
-from headrace.catalyst.scala import ASOF_JOINS, Scala, items, part
+from headrace.catalyst.scala import ASOF_JOINS, Scala, items, part, scala_of
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions.results import require_returnable
 from headrace.sql import Rewritten, quote, spark_text
@@ -115,7 +115,7 @@ class Planner:
             "spark.sql.optimizer.excludedRules",
             ",".join([*(f"{_OPTIMIZER}.{rule}" for rule in _DATA_RULES), _MERGING]),
         )
-        self.scala = Scala(self.spark.sparkContext._jvm)  # noqa: SLF001
+        self.scala = scala_of(self.spark)
 
     def parse_type(self, type_span: Span, text: str | None = None) -> DataType:
         """Return the Spark type that ``text`` (by default, the span's own text) names."""

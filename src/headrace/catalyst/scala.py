@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import SparkSession
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 ASOF_JOINS = ("spark.sql.join.asofJoin.enabled", "true")
@@ -16,28 +19,42 @@ EXPRESSIONS = f"{_CATALYST}.expressions"
 LOGICAL = f"{_CATALYST}.plans.logical"
 TYPES = "org.apache.spark.sql.types"
 
+_OF_PYSPARK = (
+    "PythonSQLUtils",
+    "PythonUtils",
+    "SimplePythonFunction",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.classic.SparkSession$",
+    "org.apache.spark.sql.execution.python.UserDefinedPythonFunction",
+    "org.apache.spark.sql.functions",
+)
+"""The classes that PySpark asks for with every query and every function."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scala:
-    """The JVM of one Spark session; every value it returns is a handle on a JVM object.
+    """The JVM of a Spark session; every value it returns is a handle on a JVM object.
 
-    Each name is looked up once: to py4j a package is a class that is in none of Spark's jars, and
-    it goes through all of them to know.
+    What never changes is asked for once.
     """
 
     jvm: Any
-    _named: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def named(self, path: str) -> Any:
-        """Return the class or package at a dotted path."""
-        if path not in self._named:
-            package, _, name = path.rpartition(".")
-            self._named[path] = getattr(self.named(package) if package else self.jvm, name)
-        return self._named[path]
+        """Return the class at a dotted path, or of a name that PySpark imports.
+
+        The view of the JVM keeps it, for PySpark as well: to find a class by its name, py4j goes
+        through all of Spark's jars.
+        """
+        kept = vars(self.jvm)
+        if path not in kept:
+            kept[path] = getattr(self.jvm, path)
+        return kept[path]
 
     def module(self, path: str) -> Any:
         """Return the singleton of a Scala ``object``."""
-        return getattr(self.named(f"{path}$"), "MODULE$")
+        return self._once(path, lambda: getattr(self.named(f"{path}$"), "MODULE$"))
 
     def expression(self, name: str, *arguments: Any) -> Any:
         """Construct the Catalyst expression class ``name``."""
@@ -49,10 +66,19 @@ class Scala:
 
     def seq(self, items: Iterable[Any]) -> Any:
         """Return an immutable Scala ``Seq`` of the items."""
+        given = list(items)
+        return self._seq(given) if given else self._once("Nil", lambda: self._seq([]))
+
+    def _seq(self, items: list[Any]) -> Any:
         array = self.named("java.util.ArrayList")()
         for item in items:
             array.add(item)
         return self.named("scala.jdk.javaapi.CollectionConverters").asScala(array).toSeq()
+
+    def _once(self, name: str, made: Callable[[], Any]) -> Any:
+        if name not in self._kept:
+            self._kept[name] = made()
+        return self._kept[name]
 
     def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
         """Name a value; with ``like`` (an attribute) give it that one's id and metadata as well."""
@@ -83,7 +109,20 @@ class Scala:
     @property
     def none(self) -> Any:
         """Scala's ``None``."""
-        return self.named("scala.Option").empty()
+        return self._once("None", lambda: self.named("scala.Option").empty())
+
+
+@lru_cache(maxsize=1)
+def _of_jvm(jvm: Any) -> Scala:
+    scala = Scala(jvm)
+    for name in _OF_PYSPARK:
+        scala.named(name)
+    return scala
+
+
+def scala_of(spark: SparkSession) -> Scala:
+    """Return the JVM of a session."""
+    return _of_jvm(spark.sparkContext._jvm)  # noqa: SLF001
 
 
 def kind_of(expression: Any) -> str:

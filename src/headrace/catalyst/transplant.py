@@ -250,9 +250,7 @@ class Transplant:
         kept = [columns[name] for name in keys]
         added = [
             self.alias(
-                self.scala.named(f"{EXPRESSIONS}.aggregate")
-                .Sum(columns[name])
-                .toAggregateExpression(),
+                self.scala.expression("aggregate.Sum", columns[name]).toAggregateExpression(),
                 name,
             )
             for name, _ in sums

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.catalyst.planner import Planner
-from headrace.catalyst.scala import Scala
+from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Stored, differentiate
 from headrace.engine.assembly import Assembly, Program
@@ -52,7 +52,7 @@ class Engine:
         self.remembered: dict[str, FunctionRecord] = {}
         self.planner = Planner(spark, self._by_name, remembered=self.remembered)
         self.planning = threading.RLock()
-        self._scala = Scala(spark.sparkContext._jvm)  # noqa: SLF001
+        self._scala = scala_of(spark)
         self._session = bare_session(spark)
         self._session_for_few = for_few_rows(self._session)
         self._relations: dict[RelationId, Relation] = {}

@@ -29,7 +29,7 @@ from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.asof import has_asof, without_ties
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.qualified import with_one_word_names
-from headrace.catalyst.scala import ASOF_JOINS, Scala
+from headrace.catalyst.scala import ASOF_JOINS, scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.engine.failures import step_failure
 from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
@@ -223,7 +223,7 @@ class Queries:
         transplant.frame(single).createOrReplaceTempView(quote(view.name))
 
     def _transplant(self, session: SparkSession) -> Transplant:
-        return Transplant(session, Scala(session.sparkContext._jvm))  # noqa: SLF001
+        return Transplant(session, scala_of(session))
 
     def _raw_frame(self, session: SparkSession, relation: Stream | Table) -> DataFrame:
         """Return the changes of a relation's log, as ``c0``, ..., with weights and places."""
@@ -251,8 +251,7 @@ class Queries:
     def _plain(self, query: str) -> str:
         """Return the query as Spark reads it."""
         read = spark_text(Span(query, 0, len(query)), self._relations)
-        scala = Scala(self.spark.sparkContext._jvm)  # noqa: SLF001
-        parser = scala.parser(self._canonical._jsparkSession)  # noqa: SLF001
+        parser = scala_of(self.spark).parser(self._canonical._jsparkSession)  # noqa: SLF001
         return with_one_word_names(parser, read.span, self._relations).text
 
     def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:
