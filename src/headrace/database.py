@@ -272,6 +272,10 @@ class Database:
         """Return the name and type of a relation's columns."""
         return [(c.name, c.sql) for c in self.instance.catalog.resolve(name).schema.columns]
 
+    def functions(self) -> list[str]:
+        """Return the names of the Python functions that queries may call now."""
+        return sorted(self.instance.engine.planner.functions)
+
     def last_epoch(self) -> Epoch:
         """Return the last epoch that was committed."""
         return self.instance.ledger.last_epoch()

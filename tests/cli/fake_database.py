@@ -116,6 +116,9 @@ class FakeDatabase:
             case word:
                 return Result(None, 7, f"{word.lower()} is done")
 
+    def functions(self) -> list[str]:
+        return ["grade"]
+
     def relations(self) -> list[tuple[str, str]]:
         return [("stream", "readings"), ("view", "totals")]
 

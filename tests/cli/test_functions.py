@@ -83,6 +83,11 @@ def test_a_file_that_is_missing_is_wrong_usage(command: Command, tmp_path: Path)
         assert f"'{file}'" in command.err
 
 
+def test_functions_of_python_are_listed_among_those_of_spark(command: Command) -> None:
+    assert command.sql(r"\df [gh]r[ae]*", "--format", "csv") == 0
+    assert command.out == "function,kind\r\ngrade,Python\r\ngreatest,built in\r\n"
+
+
 @pytest.mark.spark
 def test_functions_of_a_file_are_called_and_replaced(
     command: Command, spark: SparkSession, tmp_path: Path

@@ -59,8 +59,11 @@ def functions(words: str, interpreter: Interpreter) -> None:
     """List the functions that queries may call."""
     from headrace.catalyst.allowed import FUNCTIONS  # noqa: PLC0415  (only this command needs it)
 
-    named = sorted(name for name in FUNCTIONS if _fits(name, words))
-    _show(interpreter, ("function",), [(name,) for name in named])
+    database, thread = interpreter.statements.database, interpreter.statements.thread
+    own = thread.call(database.functions, let_finish)
+    known = {**dict.fromkeys(FUNCTIONS, "built in"), **dict.fromkeys(own, "Python")}
+    named = sorted((name, kind) for name, kind in known.items() if _fits(name, words))
+    _show(interpreter, ("function", "kind"), named)
 
 
 def opened(_: str, interpreter: Interpreter) -> None:
