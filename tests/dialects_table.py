@@ -47,6 +47,8 @@ FORMS = (
     ("ksqlDB", "TIMESTAMPADD(DAYS, 1, ts)"),
     ("ksqlDB", "s->field->inner"),
     ("ksqlDB", "TRANSFORM(a, x => x + 1)"),
+    ("ksqlDB", "STRUCT(a := 1, b := 'x')"),
+    ("ksqlDB", "MAP('k' := 1)"),
     ("ksqlDB", "ARRAY_MAX(GENERATE_SERIES(1, n))"),
     ("ksqlDB", "FORMAT_TIMESTAMP(ts, 'yyyy-MM-dd')"),
     ("ksqlDB", "PARSE_TIMESTAMP(s, 'yyyy-MM-dd')"),

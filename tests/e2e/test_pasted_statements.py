@@ -164,3 +164,40 @@ def test_spark_reads_no_name_between_double_quotes(spark):
     for query in ('SELECT 1 AS "x"', 'SELECT x FROM "t"', 'SELECT "t".x FROM VALUES (1) AS t(x)'):
         with pytest.raises(Exception, match=r"PARSE_SYNTAX_ERROR|INVALID_EXTRACT"):
             spark.sql(query)
+
+
+def test_names_of_columns_may_have_any_characters(oracle):
+    run = oracle()
+    run.table("t", "`a b` INT, `c.d` INT, `e``f` INT, `select` INT", key="a b")
+    run.view(
+        "m",
+        "SELECT `c.d`, max(`a b`) AS `a.b`, sum(`e``f`) AS `e``f`, max(`select`) AS `order` FROM t GROUP BY `c.d`",
+    )
+    run.view("j", "SELECT l.`c.d` AS `x.y`, r.`e``f` FROM t l JOIN t r ON l.`a b` = r.`c.d`")
+    run.insert("t", [(1, 2, 3, 4), (2, 2, 5, 6)])
+    run.epoch()
+    run.insert("t", [(1, 3, 3, 4), (3, 1, 5, 6)])
+    run.epoch()
+    run.finish()
+
+
+def test_a_type_that_cannot_be_kept_is_refused_at_its_place_and_leaves_nothing(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "again", **where) as db:
+        for kind in ("STREAM", "TABLE"):
+            for type_ in ("TIME", "VARIANT", "STRUCT<a INT, b TIME>"):
+                error = refused(db, f"CREATE {kind} t (k INT, a {type_})")
+                assert (error.code, error.span.source) == (Code.UNSUPPORTED, type_)
+    with headrace.connect(tmp_path / "again", **where) as db:
+        assert len(db.sql("SHOW TABLES")) == 0
+
+
+def test_structs_and_maps_of_ksqldb(db):
+    db.sql("""
+        CREATE STREAM s (k VARCHAR KEY, v STRUCT<a INT, b VARCHAR>, m MAP<VARCHAR, INT>) WITH (kafka_topic='s', value_format='json');
+        INSERT INTO s VALUES ('x', STRUCT(a := 1 + 1, b := concat('p', 'q')), MAP('k' := 1, 'l' := 2));
+        CREATE MATERIALIZED VIEW w AS SELECT STRUCT(key := k, `n n` := v->a) AS r, m['l'] AS l FROM s
+    """)
+    assert rows(db, "SELECT * FROM w") == [({"key": "x", "n n": 2}, 2)]
+    assert rows(db, "SELECT v->b FROM s") == [("pq",)]
+    assert refused(db, "SELECT STRUCT('a' := 1) FROM s").code is Code.INVALID

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import (
     DataType,
     DecimalType,
@@ -21,9 +22,11 @@ from pyspark.sql.types import (
     StructType,
     VariantType,
 )
+from pyspark.util import PythonEvalType
 
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe
+from headrace.sql import quote
 from headrace.types import holds
 
 if TYPE_CHECKING:
@@ -288,8 +291,15 @@ class Transplant:
         task: Callable[[Iterator[Any]], Iterator[Any]],
         schema: StructType,
     ) -> Any:
-        """Run a Python task over the Arrow batches of each partition."""
-        return self.logical(self.frame(logical).mapInArrow(task, schema))
+        """Run a Python task over the Arrow batches of each partition.
+
+        ``DataFrame.mapInArrow`` takes a dot or a backtick in a column's name for syntax.
+        """
+        frame = self.frame(logical)
+        columns = [frame[quote(name)] for name in frame.columns]
+        udf = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        jdf = frame._jdf.mapInArrow(udf(*columns)._jc, False, None)  # noqa: FBT003, SLF001
+        return jdf.queryExecution().analyzed()
 
     def range(self, rows: int) -> Any:
         """Return a plan with one row in each of ``rows`` partitions."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from pyspark.sql.types import TimeType
+
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View
 from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked
@@ -40,7 +42,7 @@ from headrace.sql import (
     ObjectKind,
     Query,
 )
-from headrace.types import Column, RelationId, Schema, require_key
+from headrace.types import Column, RelationId, Schema, holds, require_kept, require_key
 
 if TYPE_CHECKING:
     from headrace.session.instance import Instance
@@ -266,11 +268,18 @@ class Definitions:
         engine, span = self.instance.engine, definition.type.span
         with engine.planning:
             type_ = engine.planner.parse_type(span, definition.type.text)
-        if keyed:
-            try:
+        try:
+            require_kept(type_)
+            if holds(type_, (TimeType,)):  # Spark computes with times of day, and stores none
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    "a column of type TIME cannot be kept",
+                    hint="Keep it as STRING, or as INT seconds: time_from_seconds(x) makes a TIME.",
+                )
+            if keyed:
                 require_key(type_)
-            except HeadraceError as error:
-                raise error.at(span) from error
+        except HeadraceError as error:
+            raise error.at(span) from error
         return Column(definition.name, type_, not (definition.not_null or keyed))
 
 

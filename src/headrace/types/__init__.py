@@ -3,7 +3,15 @@
 from pyspark.sql.types import DataType, DecimalType, LongType
 
 from headrace.types.identifiers import ArrangementId, Epoch, Offset, RelationId
-from headrace.types.schema import Column, Schema, holds, is_collated, require_key, to_arrow
+from headrace.types.schema import (
+    Column,
+    Schema,
+    holds,
+    is_collated,
+    require_kept,
+    require_key,
+    to_arrow,
+)
 
 __all__ = [
     "ArrangementId",
@@ -17,6 +25,7 @@ __all__ = [
     "Schema",
     "holds",
     "is_collated",
+    "require_kept",
     "require_key",
     "to_arrow",
 ]

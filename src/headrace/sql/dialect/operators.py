@@ -9,7 +9,7 @@ from headrace.sql.column_types import take_type
 from headrace.sql.cursor import Cursor
 from headrace.sql.dialect.operands import ends_operand, is_double_arrow, operand_before
 from headrace.sql.dialect.tree import Found, Group, Node, Part, is_group, split_at
-from headrace.sql.lexer import Kind, Source, Token, string_value
+from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,7 @@ LAMBDAS = frozenset(
 )
 """The functions in whose arguments an arrow makes a function."""
 
+_NAMED = frozenset({Kind.WORD, Kind.BACKQUOTED})
 _ELEMENTS = {"OFFSET": "{0}", "ORDINAL": "({0}) - 1"}
 _SAFE = {"SAFE_OFFSET": "{0}", "SAFE_ORDINAL": "({0}) - 1"}
 
@@ -197,6 +198,37 @@ def _constructed(
     return Found(
         end, [writer.put(f"{function}(", first, group), *inside, writer.put(")", first, group)]
     )
+
+
+def assigned(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``STRUCT(a := 1)`` and ``MAP('k' := 1)`` of ksqlDB."""
+    word, group = nodes[at].word, nodes[at + 1] if at + 1 < len(nodes) else None
+    if word not in {"STRUCT", "MAP"} or not isinstance(group, Group) or group.text != "(":
+        return None
+    pairs = [_assignment(argument) for argument in split_at(group.inside)]
+    if not pairs or None in pairs:
+        return None
+    place = (nodes[at], group)
+    parts = [writer.put("named_struct(" if word == "STRUCT" else "map(", *place)]
+    for number, (name, value) in enumerate(filter(None, pairs)):
+        parts.append(writer.put(", " if number else "", *place))
+        if word == "MAP":
+            parts += writer.level(name, scope)
+        elif len(name) == 1 and isinstance(name[0], Token) and name[0].kind in _NAMED:
+            text = identifier_value(name[0]).replace("\\", "\\\\").replace("'", "\\'")
+            parts.append(writer.put(f"'{text}'", name[0], name[0]))
+        else:
+            return None
+        parts += [writer.put(", ", *place), *writer.level(value, scope)]
+    return Found(at + 2, [*(part for part in parts if part.text != ""), writer.put(")", *place)])
+
+
+def _assignment(nodes: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]] | None:
+    """Return what stands before and after ``:=``."""
+    for at in range(1, len(nodes) - 2):
+        if nodes[at].text == ":" and nodes[at + 1].text == "=":
+            return nodes[:at], nodes[at + 2 :]
+    return None
 
 
 def element(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:

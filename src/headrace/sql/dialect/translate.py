@@ -16,6 +16,7 @@ from headrace.sql.dialect.lists import LISTS
 from headrace.sql.dialect.operators import (
     array_literal,
     arrow,
+    assigned,
     element,
     matching,
     quoted,
@@ -125,6 +126,7 @@ RULES = (
     arrow,
     matching,
     element,
+    assigned,
     array_literal,
     excluded,
     quoted,
