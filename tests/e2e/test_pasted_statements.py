@@ -166,19 +166,28 @@ def test_spark_reads_no_name_between_double_quotes(spark):
             spark.sql(query)
 
 
-def test_names_of_columns_may_have_any_characters(oracle):
-    run = oracle()
-    run.table("t", "`a b` INT, `c.d` INT, `e``f` INT, `select` INT", key="a b")
-    run.view(
-        "m",
-        "SELECT `c.d`, max(`a b`) AS `a.b`, sum(`e``f`) AS `e``f`, max(`select`) AS `order` FROM t GROUP BY `c.d`",
-    )
-    run.view("j", "SELECT l.`c.d` AS `x.y`, r.`e``f` FROM t l JOIN t r ON l.`a b` = r.`c.d`")
-    run.insert("t", [(1, 2, 3, 4), (2, 2, 5, 6)])
-    run.epoch()
-    run.insert("t", [(1, 3, 3, 4), (3, 1, 5, 6)])
-    run.epoch()
-    run.finish()
+def test_names_of_columns_may_have_any_characters(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("""
+            CREATE TABLE `t 1` (`a b` INT, `c.d` INT, `e``f` INT, `select` INT, PRIMARY KEY (`a b`));
+            CREATE TABLE bag (`c.d` INT, `e``f` INT);
+            CREATE MATERIALIZED VIEW m AS SELECT `c.d`, max(`a b`) AS `a.b`, sum(`e``f`) AS `e``f`,
+              max(`select`) AS `order` FROM `t 1` GROUP BY `c.d`;
+            CREATE MATERIALIZED VIEW j AS SELECT l.`c.d` AS `x.y`, r.`e``f` FROM `t 1` l JOIN bag r ON l.`a b` = r.`c.d`;
+            INSERT INTO `t 1` VALUES (1, 2, 3, 4), (2, 2, 5, 6);
+            INSERT INTO bag VALUES (1, 7), (1, 7), (2, 8)
+        """)
+        assert rows(db, "SELECT * FROM m") == [(2, 2, 8, 6)]
+        db.sql(
+            "UPDATE `t 1` SET `c.d` = `c.d` + 1 WHERE `a b` = 1; DELETE FROM bag WHERE `e``f` = 8"
+        )
+    with headrace.connect(tmp_path / "again", **where) as db:
+        db.sql("INSERT INTO `t 1` VALUES (3, 1, 5, 6)")
+        assert rows(db, "SELECT * FROM m") == [(1, 3, 5, 6), (2, 2, 5, 6), (3, 1, 3, 4)]
+        assert rows(db, "SELECT `a.b` FROM m WHERE `c.d` = 3") == [(1,)]
+        assert rows(db, "SELECT * FROM j") == [(3, 7), (3, 7)]
+        assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
 def test_a_type_that_cannot_be_kept_is_refused_at_its_place_and_leaves_nothing(tmp_path, spark):

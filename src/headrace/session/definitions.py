@@ -46,6 +46,7 @@ from headrace.types import Column, RelationId, Schema, holds, require_kept, requ
 
 if TYPE_CHECKING:
     from headrace.session.instance import Instance
+    from headrace.types import DataType
 
 Report = Callable[[Progress], None]
 Creation: TypeAlias = (
@@ -270,17 +271,22 @@ class Definitions:
             type_ = engine.planner.parse_type(span, definition.type.text)
         try:
             require_kept(type_)
-            if holds(type_, (TimeType,)):  # Spark computes with times of day, and stores none
-                raise HeadraceError(
-                    Code.UNSUPPORTED,
-                    "a column of type TIME cannot be kept",
-                    hint="Keep it as STRING, or as INT seconds: time_from_seconds(x) makes a TIME.",
-                )
+            _refuse_time(type_)
             if keyed:
                 require_key(type_)
         except HeadraceError as error:
             raise error.at(span) from error
         return Column(definition.name, type_, not (definition.not_null or keyed))
+
+
+def _refuse_time(type_: DataType) -> None:
+    """Refuse times of day, with which Spark computes, and which it does not store."""
+    if holds(type_, (TimeType,)):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a column of type TIME cannot be kept",
+            hint="Keep it as STRING, or as BIGINT seconds for time_from_seconds(x).",
+        )
 
 
 def _replaceable(statement: Placed) -> tuple[type[Relation], ...]:
