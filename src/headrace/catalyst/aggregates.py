@@ -1,8 +1,8 @@
-"""What Catalyst's aggregate functions need: sums, or all rows of the group."""
+"""Calls of Catalyst's aggregate functions: what they need, sums or all rows of the group."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
     ByteType,
@@ -16,8 +16,12 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalyst.distinct import is_marked
+from headrace.catalyst.plan import AggregateFunction
 from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.types import holds, is_collated
+
+if TYPE_CHECKING:
+    from headrace.catalyst.pieces import Pieces
 
 KEPT = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
 """The functions that can be kept without the rows of a group, by Catalyst's name for them."""
@@ -94,3 +98,44 @@ def _shown(expression: Any, id_: int, above: str) -> bool:
 def condition_of(call: Any) -> Any | None:
     """Return the condition of ``FILTER (WHERE ...)``, if there is one."""
     return maybe(call.filter())
+
+
+def called(pieces: Pieces, call: Any, results: list[Any]) -> AggregateFunction:
+    """Return a call of an aggregate function as ours; ``results`` are what it stands in.
+
+    Raises:
+        HeadraceError: ``unsupported`` where its value depends on an order that is not stated.
+    """
+    function = call.aggregateFunction()
+    text = str(call.sql())
+    if has_no_order(call, results):
+        raise pieces.unsupported(
+            f"the order of {text} is not stated",
+            "Sort it: sort_array(collect_list(x)), or listagg(x) WITHIN GROUP (ORDER BY x).",
+            function,
+        )
+    values = items(function.children())
+    distinct = is_distinct(call)
+    if distinct:
+        values = [pieces.normalised(value) for value in values]
+    arguments = tuple(pieces.expression(e) for e in values)
+    types = tuple(argument.type for argument in arguments)
+    condition = condition_of(call)
+    name = KEPT.get(function_of(call), str(function.prettyName()))
+    counts_rows = (
+        name == "count"
+        and condition is None
+        and not distinct
+        and all(not argument.handle.nullable() for argument in arguments)
+    )
+    return AggregateFunction(
+        name,
+        text,
+        arguments,
+        pieces.expression(condition) if condition is not None else None,
+        counts_rows,
+        distinct,
+        needs_rows(call, types),
+        is_ordered(call, types),
+        call,
+    )

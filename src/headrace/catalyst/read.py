@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.aggregates import (
-    KEPT,
-    condition_of,
-    function_of,
-    has_no_order,
-    is_distinct,
-    is_ordered,
-    needs_rows,
-)
+from headrace.catalyst.aggregates import called
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
     Aggregate,
-    AggregateFunction,
     Attribute,
     Constant,
     Expand,
@@ -343,7 +334,7 @@ class Reader:
                 session = len(keys)
             keys.append(key)
         own = tuple(attribute_of(named.toAttribute()) for named in grouping)
-        functions = tuple(self._function(call, results) for call in items(part(extracted, 1)))
+        functions = tuple(called(self.pieces, call, results) for call in items(part(extracted, 1)))
         child = self._input(node.child())
         if has_scalar(results):
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
@@ -359,39 +350,4 @@ class Reader:
             tuple(self.pieces.expression(e) for e in results),
             attributes_of(node),
             session,
-        )
-
-    def _function(self, call: Any, results: list[Any]) -> AggregateFunction:
-        function = call.aggregateFunction()
-        text = str(call.sql())
-        if has_no_order(call, results):
-            raise self.pieces.unsupported(
-                f"the order of {text} is not stated",
-                "Sort it: sort_array(collect_list(x)), or listagg(x) WITHIN GROUP (ORDER BY x).",
-                function,
-            )
-        values = items(function.children())
-        distinct = is_distinct(call)
-        if distinct:
-            values = [self.pieces.normalised(value) for value in values]
-        arguments = tuple(self.pieces.expression(e) for e in values)
-        types = tuple(argument.type for argument in arguments)
-        condition = condition_of(call)
-        name = KEPT.get(function_of(call), str(function.prettyName()))
-        counts_rows = (
-            name == "count"
-            and condition is None
-            and not distinct
-            and all(not argument.handle.nullable() for argument in arguments)
-        )
-        return AggregateFunction(
-            name,
-            text,
-            arguments,
-            self.pieces.expression(condition) if condition is not None else None,
-            counts_rows,
-            distinct,
-            needs_rows(call, types),
-            is_ordered(call, types),
-            call,
         )
