@@ -61,6 +61,9 @@ class Oracle:
     ) -> None:
         self.spark = spark
         self.batch = spark.newSession()
+        # Each text is computed a few times over few rows: compiling code for it costs more.
+        self.batch.conf.set("spark.sql.codegen.wholeStage", "false")
+        self.batch.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         self.directory = directory
         self.settings = {"continuous": False, "partitions": PARTITIONS, **settings}
         self.rows_per_change = rows_per_change
