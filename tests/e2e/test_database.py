@@ -187,6 +187,31 @@ def test_a_read_after_reopening_sees_what_was_acknowledged(tmp_path, spark):
         assert db.sql("SELECT count(*) FROM t").fetchall() == [(2,)]
 
 
+@pytest.mark.parametrize("statement", ["CREATE TABLE t (k INT)", "CREATE VIEW v AS SELECT 1 AS x"])
+def test_what_spark_rejects_at_the_last_moment_is_not_created(
+    tmp_path, spark, monkeypatch, statement
+):
+    with headrace.connect(tmp_path / "db", spark=spark) as db:
+        db.sql("CREATE VIEW kept AS SELECT 2 AS x")
+        replacing = statement.replace("v AS", "kept AS").replace(
+            "CREATE VIEW", "CREATE OR REPLACE VIEW"
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr(type(db.instance.queries), "declare", _rejected)
+            for text in (statement, replacing):
+                with pytest.raises(HeadraceError, match="Spark does not like it"):
+                    db.sql(text)
+        before = db.sql("SHOW TABLES").fetchall()
+    with headrace.connect(tmp_path / "db", spark=spark) as db:
+        assert db.sql("SHOW TABLES").fetchall() == before
+        assert db.sql("SELECT x FROM kept").fetchall() == [(2,)]
+        db.sql(statement)
+
+
+def _rejected(*_, **__):
+    raise HeadraceError(Code.INVALID, "Spark does not like it")
+
+
 def test_a_time_that_python_has_no_value_for_is_said_to_be_one(db):
     found = db.sql("SELECT TIMESTAMP'0001-01-01 00:00:00' - INTERVAL 2 DAYS AS x")
     with pytest.raises(HeadraceError, match="outside of the years") as refused:

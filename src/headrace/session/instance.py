@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ from headrace.types import ArrangementId, Epoch, Offset, RelationId
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -179,16 +180,38 @@ class Instance:
             created = NewObject(
                 relation.id, relation.name, relation.kind, relation.to_json(), inputs, kept
             )
-            epoch = self.ledger.commit(
-                EpochCommit(
-                    self.ledger.last_epoch(), f"create-{relation.id}", (), (), (created,), dropped
-                )
+            commit = EpochCommit(
+                self.ledger.last_epoch(), f"create-{relation.id}", (), (), (created,), dropped
             )
-            self._withdraw(gone)
-            if not isinstance(relation, Sink):
-                self._announce(relation)
+            if isinstance(relation, Sink):
+                epoch = self.ledger.commit(commit)
+                self._withdraw(gone)
+            else:
+                with self._known(relation, gone):  # first, so that nothing Spark rejects is kept
+                    epoch = self.ledger.commit(commit)
+                self._withdraw(gone)
+                if gone:
+                    self._announce(relation)  # what was withdrawn may have had its name
             self.loop.catalog = catalog
             return epoch
+
+    @contextmanager
+    def _known(
+        self, relation: Stream | Table | PlainView, former: Iterable[Relation]
+    ) -> Iterator[None]:
+        """Make a relation known in place of others; as it was before, if what follows fails."""
+        try:
+            self._announce(relation)
+            yield
+        except BaseException:
+            self._withdraw([relation])
+            for each in former:
+                if each.id in self.unplanned:
+                    self.engine.declare(each, planned=False)
+                    self.queries.declare(each, canonical=False)
+                elif not isinstance(each, Sink):
+                    self._announce(each)
+            raise
 
     def create_view(
         self, view: View, progress: FillProgress, dropped: tuple[RelationId, ...] = ()
