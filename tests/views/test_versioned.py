@@ -272,8 +272,8 @@ SELECT p.rate FROM orders o JOIN policy FOR SYSTEM_TIME AS OF o.amount p ON o.re
 invalid: cannot resolve "(o.amount >= effective_from)" due to data type mismatch: the left and right operands of the binary operator have incompatible types ("INT" and "TIMESTAMP")
 hint: None
 
-SELECT rate FROM orders o JOIN policy FOR SYSTEM_TIME AS OF o.ts p ON p.region = o.region WHERE rand() > 0.5
-                                                                                                ^^^^^^
+CREATE MATERIALIZED VIEW x AS SELECT rate FROM orders o JOIN policy FOR SYSTEM_TIME AS OF o.ts p ON p.region = o.region WHERE rand() > 0.5
+                                                                                                                              ^^^^^^
 unsupported: function "rand" is not allowed in a query
 hint: Compute the value before inserting it, or derive it from columns, for instance with xxhash64.
 
