@@ -26,7 +26,7 @@ laws: setup
 	$(BIN)/python -m pytest tests/zset tests/spine tests/operators
 
 test: check
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Published workloads over longer histories, and other tests that take minutes each.
 suites: setup
