@@ -9,10 +9,10 @@ the views hold, after checking that the sinks' tables hold the same.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
+
+from killing import dying
 
 from headrace.database import Database
 from headrace.settings import Settings
@@ -41,16 +41,7 @@ CREATE SINK IF NOT EXISTS p FROM seen WITH (connector = 'print')
 def main() -> None:
     """Feed, or die at the stage that is asked for."""
     directory, batches = Path(sys.argv[1]), int(sys.argv[2])
-    stage, nth = (sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 3 else ("", 0)
-    reached = 0
-
-    def fault(at: str) -> None:
-        nonlocal reached
-        reached += at == stage
-        if at == stage and reached == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    with Database(directory, Settings.of({"partitions": 1}), fault=fault) as db:
+    with Database(directory, Settings.of({"partitions": 1}), fault=dying(sys.argv[3:])) as db:
         print("ready", flush=True)
         db.sql(DEFINITIONS)
         if "insert_into_copied" not in [name for name, *_ in db.sql("SHOW JOBS").fetchall()]:

@@ -8,10 +8,10 @@ reached for the NTH time.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
+
+from killing import dying
 
 from headrace.database import Database
 from headrace.settings import Settings
@@ -39,17 +39,8 @@ CREATE MATERIALIZED VIEW IF NOT EXISTS late AS
 def main() -> None:
     """Load, or die at the stage that is asked for."""
     directory, batches = Path(sys.argv[1]), int(sys.argv[2])
-    stage, nth = (sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 3 else ("", 0)
-    seen = 0
-
-    def fault(reached: str) -> None:
-        nonlocal seen
-        seen += reached == stage
-        if reached == stage and seen == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
-
     settings = Settings.of({"partitions": 2, "small_rows": 60, "epoch_rows": 200})
-    with Database(directory, settings, fault=fault) as db:
+    with Database(directory, settings, fault=dying(sys.argv[3:])) as db:
         print("ready", flush=True)
         db.sql(DEFINITIONS)
         check(db)

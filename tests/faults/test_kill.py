@@ -7,15 +7,14 @@ and sends all batches again, each of which takes effect once.
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from faults.killing import SECONDS_ALLOWED, start
 
 LOADER = Path(__file__).with_name("loader.py")
 BATCHES_PER_START = 3
@@ -33,21 +32,11 @@ STAGES = [
     ("commit", 1),
 ]
 RANDOM_KILLS = 12
-SECONDS_ALLOWED = 240.0
-
-
-def start(directory: Path, batches: int, *stage: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(LOADER), str(directory), str(batches), *stage]
-    # The loader lives for seconds: what the JVM's second compiler would gain, it costs many times.
-    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    )
 
 
 def finish(directory: Path, batches: int) -> list[int]:
     """Let a loader run to its end; return the totals that it found."""
-    loader = start(directory, batches)
+    loader = start(LOADER, directory, batches)
     printed, _ = loader.communicate(timeout=SECONDS_ALLOWED)
     assert loader.returncode == 0, printed[-3000:]
     return list(json.loads(printed.strip().split("\n")[-1]))
@@ -63,7 +52,7 @@ def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(tmp_path: Path
     data = tmp_path / "data"
     died = 0
     for i, (stage, nth) in enumerate(STAGES):
-        loader = start(data, (i + 1) * BATCHES_PER_START, stage, str(nth))
+        loader = start(LOADER, data, (i + 1) * BATCHES_PER_START, stage, str(nth))
         printed, _ = loader.communicate(timeout=SECONDS_ALLOWED)
         assert loader.returncode in (0, -signal.SIGKILL), printed[-3000:]
         died += loader.returncode == -signal.SIGKILL
@@ -76,7 +65,7 @@ def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(tmp_path: Path
 def test_a_loader_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
     data, moments = tmp_path / "data", random.Random(20130101)
     for i in range(RANDOM_KILLS):
-        loader = start(data, (i + 1) * BATCHES_PER_START)
+        loader = start(LOADER, data, (i + 1) * BATCHES_PER_START)
         assert loader.stdout is not None
         line = loader.stdout.readline()
         assert line.strip() == "ready", line + loader.stdout.read()

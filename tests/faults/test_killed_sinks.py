@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from itertools import takewhile
@@ -21,19 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from faults.killing import SECONDS_ALLOWED, start
+
 FEEDER = Path(__file__).with_name("feeder.py")
 STAGES = [("sink", 2), ("sink written", 4), ("sink written", 11), ("sink", 9)]
 RANDOM_KILLS = 1
 BATCHES_PER_START = 3
-SECONDS_ALLOWED = 240.0
-
-
-def start(directory: Path, batches: int, *stage: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(FEEDER), str(directory), str(batches), *stage]
-    environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    )
 
 
 def printed_changes(output: str) -> list[tuple[int, str, int, int]]:
@@ -49,7 +39,7 @@ def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path) -> None:
     died, printed, batches = 0, [], 0
     for stage, nth in STAGES:
         batches += BATCHES_PER_START
-        feeder = start(data, batches, stage, str(nth))
+        feeder = start(FEEDER, data, batches, stage, str(nth))
         output, _ = feeder.communicate(timeout=SECONDS_ALLOWED)
         assert feeder.returncode in (0, -signal.SIGKILL), output[-3000:]
         died += feeder.returncode == -signal.SIGKILL
@@ -57,7 +47,7 @@ def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path) -> None:
     assert died >= len(STAGES) - 1, "the faults were hardly ever reached"
     for _ in range(RANDOM_KILLS):
         batches += BATCHES_PER_START
-        feeder = start(data, batches)
+        feeder = start(FEEDER, data, batches)
         assert feeder.stdout is not None
         lines = iter(feeder.stdout.readline, "")
         before = [*takewhile(lambda line: line != "ready\n", lines)]  # sinks go on at once
@@ -65,7 +55,7 @@ def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path) -> None:
         feeder.send_signal(signal.SIGKILL)
         output, _ = feeder.communicate()
         printed += printed_changes("".join(before) + output)
-    feeder = start(data, batches)
+    feeder = start(FEEDER, data, batches)
     output, _ = feeder.communicate(timeout=SECONDS_ALLOWED)
     assert feeder.returncode == 0, output[-3000:]
     printed += printed_changes(output)
