@@ -186,6 +186,27 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """The rows of a plan for which a comparison with a value is true; a query has the value.
+
+    ``value`` has one row, or none, which stands for NULL, of one column. ``condition`` compares
+    ``bound``, of a row, with that column, by <, <=, > or >=; ``below`` says that it wants smaller
+    bounds.
+    """
+
+    child: Plan
+    value: Plan
+    bound: Expression
+    condition: Expression
+    below: bool
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """Those of the rows."""
+        return self.child.attributes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AggregateFunction:
     """One aggregate call. ``counts_rows`` is true of ``count(*)`` and ``count(1)``.
 
@@ -322,6 +343,7 @@ Plan = (
     | Generate
     | UnionAll
     | Join
+    | Compared
     | Aggregate
     | Window
     | FirstRows
@@ -337,6 +359,8 @@ def children(plan: Plan) -> tuple[Plan, ...]:
             return plan.children
         case Join():
             return (plan.left, plan.right)
+        case Compared():
+            return (plan.child, plan.value)
         case _:
             return (plan.child,)
 
@@ -351,6 +375,9 @@ def with_children(plan: Plan, below: tuple[Plan, ...]) -> Plan:
         case Join():
             left, right = below
             return replace(plan, left=left, right=right)
+        case Compared():
+            child, value = below
+            return replace(plan, child=child, value=value)
         case _:
             (child,) = below
             return replace(plan, child=child)

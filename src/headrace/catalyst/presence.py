@@ -95,6 +95,8 @@ def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
             return tuple(frozenset(c.attributes[i].id for i in at) for c in node.children)
         case plan.Join():
             return _below_join(node, idle)
+        case plan.Compared():
+            return idle, frozenset()
         case plan.Aggregate():
             groups = _passed(node.results, node.attributes, idle)
             return (_passed(node.grouping, node.grouping_attributes, groups),)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst.plan import (
     Aggregate,
+    Compared,
     Constant,
     Expand,
     Filter,
@@ -61,6 +62,9 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
             return UnionAll(branches, plan.attributes)
         case Join():
             return _join(plan, needed)
+        case Compared():
+            used = _and_also(needed, [plan.bound.handle])
+            return replace(plan, child=pruned(plan.child, used), value=pruned(plan.value, None))
         case Aggregate():
             return _aggregate(plan)
         case FirstRows():

@@ -12,6 +12,7 @@ from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
     Aggregate,
     Attribute,
+    Compared,
     Constant,
     Expand,
     Expression,
@@ -33,7 +34,13 @@ from headrace.catalyst.repeated import once
 from headrace.catalyst.resolved import attribute_of, attributes_of, is_true, present
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
-from headrace.catalyst.subqueries import Scalars, has_scalar
+from headrace.catalyst.subqueries import (
+    Comparison,
+    Scalars,
+    comparison_of,
+    has_scalar,
+    with_values,
+)
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -155,6 +162,7 @@ class Reader:
 
     def _filter(self, node: Any) -> Plan:
         timed, rest = self._timed(node.condition())
+        comparisons, rest = self._comparisons(rest)
         plain = [rest] if rest is not None and not is_true(rest) else []
         filtered, found = self._with_scalars(node.child(), [*plain, *timed])
         if plain:
@@ -162,11 +170,39 @@ class Reader:
             filtered = Filter(filtered, condition, present(conjuncts(found[0])))
         if timed:
             filtered = self.pieces.temporals.node(filtered, found[len(plain) :])
-        attributes = attributes_of(node)
-        if len(filtered.attributes) == len(attributes):
-            return filtered
+        filtered = self._only(filtered, attributes_of(node))
+        for comparison in comparisons:
+            filtered = self._compared(filtered, comparison)
+        return filtered
+
+    def _comparisons(self, condition: Any | None) -> tuple[list[Comparison], Any | None]:
+        """Return the comparisons with values of subqueries, and what is left of a condition."""
+        if condition is None or not has_scalar([condition]):
+            return [], condition
+        parts = conjuncts(condition)
+        found = [comparison_of(self.scala, part_) for part_ in parts]
+        rest = [each for each, read in zip(parts, found, strict=True) if read is None]
+        return [read for read in found if read is not None], all_of(self.scala, rest)
+
+    def _compared(self, child: Plan, comparison: Comparison) -> Plan:
+        """Return the rows of a plan for which a comparison with a subquery's value is true."""
+        value = self._read(comparison.value)
+        bound = self.pieces.expression(comparison.bound)
+        if comparison.below is None:
+            equal = self.pieces.expression(self.pieces.normalised(comparison.bound))
+            (given,) = value.attributes
+            wanted = self.pieces.expression(self.pieces.normalised(given.handle))
+            joined = Join(JoinKind.INNER, child, value, (equal,), (wanted,), None)
+            return self._only(joined, child.attributes)
+        condition = self.pieces.expression(comparison.condition)
+        return Compared(child, value, bound, condition, comparison.below)
+
+    def _only(self, plan: Plan, attributes: tuple[Attribute, ...]) -> Plan:
+        """Return a plan without the columns that were added after its own."""
+        if len(plan.attributes) == len(attributes):
+            return plan
         own = tuple(self.pieces.expression(a.handle) for a in attributes)
-        return Project(filtered, own, attributes)
+        return Project(plan, own, attributes)
 
     def _with_calls(self, child: Plan, node: Any) -> Plan:
         """Read a node that adds the results of calls of Python functions to the rows of a plan."""
@@ -274,6 +310,9 @@ class Reader:
     def _join(self, node: Any) -> Plan:
         if node.nodeName() == "AsOfJoin":
             return self._read(AsOf(self.scala, node, self.pieces.unsupported).rewritten())
+        valued = with_values(self.scala, node)
+        if valued is not None:
+            return self._only(self._read(valued), attributes_of(node))
         flag = None
         name = kind_of(node.joinType()).removesuffix("$")
         if name == "ExistenceJoin":

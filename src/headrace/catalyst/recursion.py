@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalyst.plan import (
     Aggregate,
     Attribute,
+    Compared,
     Expand,
     Expression,
     Filter,
@@ -118,6 +119,9 @@ class _Leveled:
                 child, level = self.read(plan.child)
                 assert level is not None  # noqa: S101
                 return self._unary(plan, child, level)
+            case Compared() if not self._refers(plan.value):
+                child, level = self.read(plan.child)
+                return replace(plan, child=child), level
             case Loop():
                 raise self.refusal("a recursion over its own rows")
             case _:

@@ -204,6 +204,9 @@ class _Repeated:
                 rest = [] if node.residual is None else [node.residual.handle]
                 on = self._all([*keys, *rest], node.left, node.right)
                 return (node.kind, len(keys), len(rest), node.flag is None, *on)
+            case plan.Compared():
+                on = self._all([node.condition.handle], node.child, node.value)
+                return (node.below, *on)
             case plan.Aggregate():
                 shown = _core(node)
                 return (self._groups(node), self._all((e.handle for e in node.results), shown))

@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import MapType, VariantType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    MapType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 
-from headrace.catalyst.resolved import type_of
+from headrace.catalyst.clock import all_of, conjuncts
+from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.rewrite import count, join
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, within
-from headrace.types import holds
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe, within
+from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,10 +78,10 @@ class Scalars:
         if kind == "Aggregate" and not items(below.groupingExpressions()):
             return plan, False
         if kind == "GlobalLimit" and str(below.limitExpr()) == "1":
-            found = below.child().child()
-            if str(_through(found).nodeName()) in ("Sort", "Offset"):
+            limited = _through(below.child(), "LocalLimit")
+            if str(limited.nodeName()) in ("Sort", "Offset"):
                 return plan, True
-            return self._any_of(found), False
+            return self._any_of(below.child().child()), False
         return self._checked(plan), False
 
     def _any_of(self, plan: Any) -> Any:
@@ -111,9 +123,91 @@ class Scalars:
         return scala.logical("Project", scala.seq([named]), counted)
 
 
-def _through(plan: Any) -> Any:
-    """Return what is below projections."""
-    while str(plan.nodeName()) in _TRANSPARENT:
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``bound > (SELECT ...)``: the condition over a column with the value, and its plan.
+
+    ``below`` says whether smaller bounds are wanted; None stands for equal ones.
+    """
+
+    bound: Any
+    below: bool | None
+    value: Any
+    condition: Any
+
+
+_BELOW = {"LessThan": True, "LessThanOrEqual": True, "EqualTo": None}
+_EQUALITIES = ("EqualTo", "EqualNullSafe")
+_BELOW |= {"GreaterThan": False, "GreaterThanOrEqual": False}
+
+
+def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
+    """Read a comparison of what is in a row with what subqueries yield; None where it is not one.
+
+    Spark compares values of one type, of which the order has to be one of numbers, times, or bytes.
+    """
+    if kind_of(condition) not in _BELOW or not has_scalar([condition]):
+        return None
+    left, right = items(condition.children())
+    is_left = has_scalar([left])
+    side, bound = (left, right) if is_left else (right, left)
+    below = _BELOW[kind_of(condition)]
+    if has_scalar([bound]) or columns_of(side) or not columns_of(bound):
+        return None
+    type_ = type_of(bound)
+    if type_of(side) != type_ or not _is_orderly(type_, equal=below is None):
+        return None
+    scalars = Scalars(scala)
+    replaced = scalars.replaced(side)
+    if any(scalars.outer) and kind_of(side) != "ScalarSubquery":
+        return None  # of a row that is not there, an expression may still have a value
+    plan = scalars.plans.pop()
+    scalars.outer.pop()
+    named = scala.alias(replaced, "value")
+    value = scala.logical("Project", scala.seq([named]), scalars.joined(plan))
+    given = named.toAttribute()
+    sides = [given, bound] if is_left else [bound, given]
+    if below is not None and is_left:
+        below = not below
+    return Comparison(bound, below, value, condition.withNewChildren(scala.seq(sides)))
+
+
+def with_values(scala: Scala, node: Any) -> Any | None:
+    """Return a join without scalar subqueries in its condition; None where there are none.
+
+    Comparisons with their values come after an inner join; other values become columns of the
+    right, after those that it has. Equalities stay: Spark's own joins by such a key may fail.
+    """
+    condition = maybe(node.condition())
+    parts = conjuncts(condition) if condition is not None and has_scalar([condition]) else []
+    if not any(has_scalar([part]) and kind_of(part) not in _EQUALITIES for part in parts):
+        return None
+    if kind_of(node.joinType()).removesuffix("$") in ("Inner", "Cross"):
+        after = [part for part in parts if comparison_of(scala, part) is not None]
+        if after:
+            rest = all_of(scala, [part for part in parts if part not in after])
+            joined = _over(scala, node, node.right(), rest)
+            return scala.logical("Filter", all_of(scala, after), joined)
+    scalars = Scalars(scala)
+    replaced = [part if kind_of(part) in _EQUALITIES else scalars.replaced(part) for part in parts]
+    return _over(scala, node, scalars.joined(node.right()), all_of(scala, replaced))
+
+
+def _over(scala: Scala, node: Any, right: Any, condition: Any | None) -> Any:
+    on = scala.none if condition is None else scala.named("scala.Option").apply(condition)
+    return scala.logical("Join", node.left(), right, node.joinType(), on, node.hint())
+
+
+def _is_orderly(type_: DataType, *, equal: bool) -> bool:
+    if is_collated(type_):
+        return False
+    kinds = (NumericType, DateType, TimestampType, TimestampNTZType, StringType, BinaryType)
+    return isinstance(type_, (*kinds, BooleanType) if equal else kinds)
+
+
+def _through(plan: Any, *passed: str) -> Any:
+    """Return what is below projections, and below nodes of the kinds that are ``passed``."""
+    while str(plan.nodeName()) in (*_TRANSPARENT, *passed):
         plan = plan.child()
     return plan
 

@@ -220,17 +220,36 @@ class Transplant:
         return self.frame(logical).toArrow()
 
     def expand(self, node: plan.Expand, weight: Any, child: Any) -> tuple[Any, Any]:
-        """Return an Expand that passes the weight on, and the weight's attribute above it.
+        """Return an Expand that passes the weight on, and the weight's attribute above it."""
+        given = [(a.name, a.handle) for a in node.attributes]
+        return self._expanded(node.projections, given, weight, child)
+
+    def repeated(
+        self, values: Iterable[int], column: Any, weight: Any, child: Any
+    ) -> tuple[Any, Any, Any]:
+        """Return a column once for each of some numbers; the weight's attribute, the number's."""
+        number = self.alias(self.scala.long(0), "number").toAttribute()
+        projections = ((self.scala.long(value), column) for value in values)
+        given = [("number", number), (str(column.name()), column)]
+        return *self._expanded(projections, given, weight, child), number
+
+    def _expanded(
+        self,
+        projections: Iterable[Sequence[Any]],
+        given: Sequence[tuple[str, Any]],
+        weight: Any,
+        child: Any,
+    ) -> tuple[Any, Any]:
+        """Return an Expand with the names and attributes above it, and the weight's attribute.
 
         It yields ids of its own: two uses of a plan, of which Spark renames one, would differ in
         what they pass through under the id that it has below, and would each be run.
         """
         seq = self.scala.seq
-        projections = seq(seq([*projection, weight]) for projection in node.projections)
-        given = [(a.name, a.handle) for a in node.attributes]
+        rows = seq(seq([*projection, weight]) for projection in projections)
         own = [self.alias(handle, name).toAttribute() for name, handle in given]
         passed = self.alias(weight, str(weight.name())).toAttribute()
-        expanded = self.scala.logical("Expand", projections, seq([*own, passed]), child)
+        expanded = self.scala.logical("Expand", rows, seq([*own, passed]), child)
         pairs = zip(given, own, strict=True)
         named = [self.alias(attribute, name, handle) for (name, handle), attribute in pairs]
         return self.project([*named, passed], expanded), passed

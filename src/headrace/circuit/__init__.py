@@ -4,6 +4,7 @@ from headrace.circuit.accumulators import Accumulator, Accumulators, Kind
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
+    Compared,
     Constant,
     Feedback,
     First,
@@ -32,6 +33,7 @@ __all__ = [
     "Accumulators",
     "Aggregate",
     "Circuit",
+    "Compared",
     "Constant",
     "Feedback",
     "First",

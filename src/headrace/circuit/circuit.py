@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from headrace.catalyst import plan
     from headrace.circuit.accumulators import Accumulators
+    from headrace.operators import Compared as ComparedRows
     from headrace.operators import (
         FirstRows,
         GlobalAggregate,
@@ -150,6 +151,18 @@ class Temporal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """The rows on one side of a value; columns are called as in :class:`Recompute`."""
+
+    name: str
+    plan: plan.Compared
+    operator: ComparedRows
+    arrangements: tuple[ArrangementId, ArrangementId]
+    child: Node
+    value: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Recompute:
     """Groups whose value Spark computes from all of their rows, wherever one has changed.
 
@@ -209,11 +222,12 @@ Node = (
     | Aggregate
     | First
     | Temporal
+    | Compared
     | Recompute
     | Loop
     | Feedback
 )
-Stateful = Join | Match | Aggregate | First | Temporal | Recompute | Output
+Stateful = Join | Match | Aggregate | First | Temporal | Compared | Recompute | Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,6 +303,8 @@ def inputs(node: Node | Output) -> tuple[Node, ...]:
             return node.children
         case Join():
             return (node.left, node.right)
+        case Compared():
+            return (node.child, node.value)
         case _:
             return (node.child,)
 

@@ -16,6 +16,7 @@ from headrace.circuit.accumulators import accumulators_of
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
+    Compared,
     Constant,
     Feedback,
     First,
@@ -52,6 +53,7 @@ from headrace.operators import (
     TouchedGroups,
     counts_layout,
 )
+from headrace.operators import Compared as ComparedRows
 from headrace.operators import Temporal as TemporalFilter
 from headrace.spine import Rank
 from headrace.types import ArrangementId, RelationId, Schema, to_arrow
@@ -142,6 +144,8 @@ class _Builder:
                 return self.first(query)
             case plan.Temporal():
                 return self.temporal(query)
+            case plan.Compared():
+                return self.compared(query)
             case plan.Loop():
                 return self.loop(query)
             case plan.LoopRef():
@@ -259,6 +263,14 @@ class _Builder:
         leaves = None if query.leaves is None else "leaves"
         operator = TemporalFilter(rows, enters, leaves)
         return Temporal(name, query, operator, (ArrangementId(f"{name}.moves"),), child)
+
+    def compared(self, query: plan.Compared) -> Compared:
+        child, value = self.node(query.child), self.node(query.value)
+        name = self.name("compared")
+        rows = side_layout("x", query.attributes, ()).columns
+        operator = ComparedRows(rows, to_arrow(query.bound.type), query.below)
+        kept = ArrangementId(f"{name}.rows"), ArrangementId(f"{name}.value")
+        return Compared(name, query, operator, kept, child, value)
 
     def loop(self, query: plan.Loop) -> Loop:
         name = self.name("loop")

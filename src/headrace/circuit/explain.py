@@ -6,11 +6,13 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from headrace.catalyst import plan
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
+    Compared,
     Constant,
     Feedback,
     First,
@@ -30,6 +32,9 @@ from headrace.circuit.circuit import (
     shared,
 )
 from headrace.types import ArrangementId, RelationId
+
+if TYPE_CHECKING:
+    from headrace.zset import Layout
 
 _MADE_UP = re.compile(r"[#_]\d+L?")
 
@@ -118,7 +123,7 @@ def _lines(
             yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by}){held}"
         for id_, layout in kept(node).items():
             held = _size(id_, sizes)
-            key = "time" if isinstance(node, Temporal) else ", ".join(layout.key) or "()"
+            key = _by(node, layout)
             columns = len(layout.columns.names)
             yield f"{indent}    keeps {id_} by ({key}): {columns} columns{held}"
         yield f"{indent}    per change: {_cost(node)}"
@@ -126,6 +131,12 @@ def _lines(
         yield f"{indent}    per change: a round, one more job, for each level that it reaches"
     for child in inputs(node):
         yield from _lines(child, depth + 1, name_of, sizes, said)
+
+
+def _by(node: Stateful, layout: Layout) -> str:
+    if layout.order and isinstance(node, Temporal | Compared):
+        return "time" if isinstance(node, Temporal) else node.plan.bound.text
+    return ", ".join(layout.key) or "()"
 
 
 def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
@@ -164,6 +175,8 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             return f"FirstRows by ({by}): {rows}, ordered by {order}"
         case Temporal():
             return f"Temporal {node.plan.text}"
+        case Compared():
+            return f"Compared {node.plan.condition.text}, with a value that may change"
         case Recompute():
             return _recomputed(node.plan)
         case Loop():
@@ -213,6 +226,11 @@ def _cost(node: Stateful) -> str:
             return "the first rows of its group; no recompute"
         case Temporal():
             return "one row kept for each time at which it still comes or goes; no recompute"
+        case Compared():
+            return (
+                "one row kept by its bound; where the value changes, the rows between the old and"
+                " the new one; no recompute"
+            )
         case Recompute():
             scope = "its group" if node.operator.layout.key else "everything: there is one group"
             return f"recomputes {scope}, since {node.reason}"

@@ -19,7 +19,7 @@ def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
     match node:
         case plan.Scan():
             return _of_scan(node, key_of)
-        case plan.Filter() | plan.Temporal():
+        case plan.Filter() | plan.Temporal() | plan.Compared():
             return unique_key(node.child, key_of)
         case plan.Project():
             return renamed(unique_key(node.child, key_of), node.expressions, node.attributes)
@@ -45,7 +45,7 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
     match node:
         case plan.Scan() | plan.Constant() | plan.UnionAll() | plan.Expand() | plan.Generate():
             return None
-        case plan.Window() | plan.Temporal() | plan.Loop() | plan.LoopRef():
+        case plan.Window() | plan.Temporal() | plan.Compared() | plan.Loop() | plan.LoopRef():
             return None
         case plan.FirstRows():
             passed = tuple(key.passes for key in node.keys)
@@ -77,7 +77,9 @@ def grows(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
         case plan.Join():
             inner = node.kind is plan.JoinKind.INNER
             return inner and grows(node.left, is_stream) and grows(node.right, is_stream)
-        case plan.Temporal() | plan.Aggregate() | plan.Window() | plan.FirstRows():
+        case plan.Temporal() | plan.Compared() | plan.Aggregate() | plan.Window():
+            return False
+        case plan.FirstRows():
             return False
 
 

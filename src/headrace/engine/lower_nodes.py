@@ -11,6 +11,7 @@ from headrace.catalyst import plan
 from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
+    Compared,
     Constant,
     Feedback,
     First,
@@ -27,6 +28,7 @@ from headrace.circuit import (
 )
 from headrace.circuit.accumulators import ROWS
 from headrace.engine.assembly import Assembly, Frame, Tail
+from headrace.engine.lower_compared import compared
 from headrace.engine.lower_groups import first_rows, recomputed
 from headrace.engine.lower_joins import joined, matched
 from headrace.engine.lower_loops import fed_back, looped
@@ -98,6 +100,8 @@ class Nodes:
                 return None if below is None else first_rows(self.assembly, node, below)
             case Temporal():
                 return temporal(self.assembly, node, self.node(node.child), ticks=self.ticks)
+            case Compared():
+                return compared(self.assembly, node, self.node(node.child), self.node(node.value))
             case Recompute():
                 below = self.node(node.child)
                 return None if below is None else recomputed(self.assembly, node, below)

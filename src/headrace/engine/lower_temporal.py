@@ -9,19 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, MapType, VariantType
+from pyspark.sql.types import LongType
 
 from headrace.engine.assembly import Assembly, Frame, spark_schema
+from headrace.engine.buckets import bucket_of
 from headrace.engine.worker import TickTask
-from headrace.types import holds, to_arrow
+from headrace.types import to_arrow
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
     from headrace.circuit import Temporal
     from headrace.types import DataType
-
-_BUCKET = -(1 << 58)
-"""The bits of a hash that tell the 64 buckets apart in which moves are kept by time."""
 
 
 def temporal(
@@ -41,10 +39,7 @@ def temporal(
     if below is not None:
         values = [(f"x{i}", a.handle) for i, a in enumerate(attributes)]
         values += [(n, time.handle) for n, time in zip(times, node.plan.times, strict=True)]
-        hashed = [a.handle for a in attributes if not holds(a.type, (MapType, VariantType))]
-        bucket = transplant.literal(_BUCKET, long)
-        hash_ = transplant.scala.expression("BitwiseAnd", transplant.hash(hashed), bucket)
-        named = [transplant.alias(hash_, HASH)]
+        named = [transplant.alias(bucket_of(transplant, attributes), HASH)]
         named += [transplant.alias(value, name) for name, value in values]
         named.append(transplant.alias(below.weight, WEIGHT))
         rows.append(transplant.project(named, below.plan))

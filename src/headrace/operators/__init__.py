@@ -1,6 +1,7 @@
 """The stateful operators: pure functions from a change, and what was before, to a change."""
 
 from headrace.operators.aggregate_parts import Distinct, End, Extremum, Part
+from headrace.operators.compared import BOUND, VALUE, Compared
 from headrace.operators.emits import FLAG, Emits
 from headrace.operators.first_rows import FirstRows
 from headrace.operators.group_aggregate import INIT, ROWS, GlobalAggregate, GroupAggregate
@@ -19,6 +20,7 @@ from headrace.operators.touched_groups import PRESENT, VERSION, TouchedGroups
 from headrace.operators.upsert import OFFSET, Upsert
 
 __all__ = [
+    "BOUND",
     "CLOCK",
     "FLAG",
     "INIT",
@@ -27,7 +29,9 @@ __all__ = [
     "PRESENT",
     "ROW",
     "ROWS",
+    "VALUE",
     "VERSION",
+    "Compared",
     "Distinct",
     "Emits",
     "End",

@@ -26,6 +26,7 @@ _WORD = 64
 _SIGN = np.int64(-(2**63))
 _MAGNITUDE = np.int64(2**63 - 1)
 _KEY_BYTES = 8
+_NOTHING = np.zeros(1, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,28 @@ def exact_keys(values: pa.Array) -> list[Ints]:
     for maps too.
     """
     return _with_nulls(values, _keys(values, exact=True), nulls_first=True)
+
+
+def coarse_keys(values: pa.Array) -> Ints:
+    """Return one number per value, whatever else is in the array: never above a greater value's.
+
+    Numbers differ where values do, but for decimals beyond 64 bits, of which those of one sign are
+    as one, and text and binary, which go by their first 8 bytes. NULLs have any number.
+    """
+    kind = values.type
+    if isinstance(values, pa.ExtensionArray):
+        return coarse_keys(values.storage)
+    if pa.types.is_floating(kind):
+        return _float_key(pc.fill_null(values, 0.0), exact=False)
+    if is_text(kind):
+        return _first_bytes(values)
+    width = bit_width(kind)
+    if width <= _WORD or not len(values):
+        return _number_keys(values)[0]
+    bits = words(values, width)
+    low, high = bits[:, 0], bits[:, -1]
+    ends = np.where(high < 0, _SIGN, _MAGNITUDE)
+    return np.asarray(np.where(high == low >> np.int64(_WORD - 1), low, ends))
 
 
 def ordered(blocks: Ints, keys: list[Ints]) -> tuple[Ints, Ints]:
@@ -139,6 +162,21 @@ def _text_key(values: pa.Array) -> Ints:
     places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(places))
     indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
     return np.asarray(places[indices]) if len(places) else np.zeros(len(values), np.int64)
+
+
+def _first_bytes(values: pa.Array) -> Ints:
+    """Return the first bytes of texts as numbers that compare like unsigned bytes."""
+    texts = pc.fill_null(values.cast(pa.large_binary()), b"")
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
+    held = texts.buffers()[2]
+    stored = np.frombuffer(held, np.uint8) if held is not None and held.size else _NOTHING
+    numbers = np.zeros(len(texts), np.uint64)
+    for place in range(_KEY_BYTES):
+        at = offsets[:-1] + place
+        there = at < offsets[1:]
+        found = stored[np.minimum(at, len(stored) - 1)]
+        numbers = (numbers << np.uint64(_KEY_BYTES)) | np.where(there, found, np.uint8(0))
+    return np.asarray(numbers.view(np.int64) ^ _SIGN)
 
 
 def _field_keys(values: pa.Array, *, exact: bool) -> list[Ints]:

@@ -1,0 +1,26 @@
+"""The few hashes under which operators keep rows that are found by their order, not by a key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import LongType, MapType, VariantType
+
+from headrace.types import holds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.catalyst import plan
+    from headrace.catalyst.transplant import Transplant
+
+_STEP = 1 << 58
+BUCKETS = tuple(range(-(1 << 63), 1 << 63, _STEP))
+"""Their hashes: 64, which is as many partitions as can share such rows."""
+
+
+def bucket_of(transplant: Transplant, attributes: Iterable[plan.Attribute]) -> Any:
+    """Return the hash of a row's bucket: the highest bits of the hash of its columns."""
+    hashed = [a.handle for a in attributes if not holds(a.type, (MapType, VariantType))]
+    highest = transplant.literal(-_STEP, LongType())
+    return transplant.scala.expression("BitwiseAnd", transplant.hash(hashed), highest)

@@ -1,0 +1,146 @@
+"""``WHERE price > (SELECT avg(price) FROM items)``: rows on one side of a value that may change.
+
+Algebra: rows ``R`` are paired with the one row that holds a value ``v``, and a condition, applied
+to the pairs, compares a *bound* of the row with it. The whole change of the pairs is::
+
+    ΔR ⋈ v1 + R ⋈ (v1 - v0)
+
+Of the second part only those rows matter for which the condition may differ between ``v0`` and
+``v1``: those whose bound lies between the two. The others are not looked at. So what comes out is
+no change of all pairs, but what is left of it once the condition is applied is that of the answer.
+
+State: the rows, in the order of their bound, spread over a few hashes, and the value, under each of
+these hashes. Bounds are kept as one number each, which two bounds may share where they are close:
+such rows are looked at once too often, and the condition decides.
+Cost per epoch: O(|ΔR| log n), and, where the value changes, the rows between the old and the new
+one, found by their bound.
+NULL: a bound or a value that is NULL makes the condition NULL: the row is never there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.operators.protocol import StatefulOperator, Step
+from headrace.spine import due_rows
+from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
+from headrace.zset.equality import valid
+from headrace.zset.order import coarse_keys
+from headrace.zset.zset import column
+
+if TYPE_CHECKING:
+    from headrace.spine import Spine
+    from headrace.zset.equality import Ints
+
+BOUND = "__bound"
+"""The input's column with what is compared; in the state, the number that stands for it."""
+
+VALUE = "__value"
+"""The column of the second input, and of the output, with the value."""
+
+_WEIGHT_FIELD = pa.field(WEIGHT, pa.int64(), nullable=False)
+_BELOW_ALL = -(2**63)
+_ABOVE_ALL = 2**63 - 1
+_SCAN_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Compared(StatefulOperator):
+    """Pair rows with a value where it may matter to a comparison of their bound with it.
+
+    ``rows`` are the columns of a row, ``value`` is the type of the value and of the bounds. With
+    ``below``, the condition is true of rows whose bound is less than the value, else of those whose
+    bound is greater; in both cases it may be of equal ones.
+
+    Inputs are the change of the rows (``__hash``, the columns, ``__bound``, the weight) and that of
+    the value (``__hash``, ``__value``, the weight), of which each hash that a row may have has one
+    row at most. The output has ``__hash``, the columns of a row, ``__value`` and the weight; it is
+    not consolidated, and stands for the answer only once the condition is applied.
+    """
+
+    rows: pa.Schema
+    value: pa.DataType
+    below: bool
+
+    @property
+    def layouts(self) -> tuple[Layout, Layout]:
+        """The rows by their bound, and the value."""
+        columns = pa.schema([*self.rows, pa.field(BOUND, pa.int64(), nullable=False)])
+        sums = pa.schema([_WEIGHT_FIELD])
+        values = pa.schema([pa.field(VALUE, self.value)])
+        return Layout((), columns, sums, (OrderBy(BOUND),)), Layout((), values, sums)
+
+    @property
+    def inputs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of the columns of both inputs, in order."""
+        return (HASH, *self.rows.names, BOUND, WEIGHT), (HASH, VALUE, WEIGHT)
+
+    @property
+    def output(self) -> pa.Schema:
+        """The columns of the output."""
+        hash_ = pa.field(HASH, pa.int64(), nullable=False)
+        return pa.schema([hash_, *self.rows, pa.field(VALUE, self.value), _WEIGHT_FIELD])
+
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+        """Return the pairs for which the condition may change, and the consolidated inputs."""
+        change, changed_value = inputs
+        rows = self._by_bound(change)
+        values = ZSet.of(self.layouts[1], changed_value).consolidated()
+        held = ZSet.sum_of(self.layouts[1], list(before[1].scan(_SCAN_ROWS)))
+        old = _one(held)
+        new = _one(held.plus(values).consolidated()) if values.rows else old
+        parts = [self._paired(rows, new, 1)]
+        if values.rows:
+            moved = self._moved(before[0], old, new)
+            parts += [self._paired(moved, old, -1), self._paired(moved, new, 1)]
+        return Step(pa.concat_tables(parts), (rows.consolidated(), values))
+
+    def _by_bound(self, change: pa.Table) -> ZSet:
+        """Return the changed rows that have a bound, with its number."""
+        bounds = column(change, BOUND)
+        there = pa.array(np.flatnonzero(valid(bounds)))
+        columns = [column(change, name).take(there) for name in (HASH, *self.rows.names)]
+        columns.append(pa.array(_numbers(bounds.take(there))))
+        columns.append(column(change, WEIGHT).take(there))
+        layout = self.layouts[0]
+        return ZSet.of(layout, pa.Table.from_arrays(columns, names=layout.schema.names))
+
+    def _moved(self, kept: Spine, old: pa.Array | None, new: pa.Array | None) -> ZSet:
+        """Return the rows for which the condition may differ between two values."""
+        ends = [int(_numbers(value)[0]) for value in (old, new) if value is not None]
+        match ends:
+            case []:
+                return ZSet.empty(self.layouts[0])
+            case [only] if self.below:
+                return due_rows(kept, _BELOW_ALL, only)
+            case [only]:
+                return due_rows(kept, only - 1, _ABOVE_ALL)
+            case _:
+                return due_rows(kept, min(ends) - 1, max(ends))
+
+    def _paired(self, rows: ZSet, value: pa.Array | None, sign: int) -> pa.Table:
+        if value is None:
+            return self.output.empty_table()
+        columns = [column(rows.table, name) for name in (HASH, *self.rows.names)]
+        columns.append(pa.repeat(value[0], rows.rows))
+        columns.append(pa.array(rows.weights * sign))
+        return pa.Table.from_arrays(columns, schema=self.output)
+
+
+def _one(values: ZSet) -> pa.Array | None:
+    """Return the value as an array of one; None where there is none, or it is NULL."""
+    first = values.filter(values.hashes == values.hashes.min()) if values.rows else values
+    if first.rows > 1 or (first.weights != 1).any():
+        raise HeadraceError(Code.INTERNAL, "a value that rows are compared with is not one value")
+    found = column(first.table, VALUE)
+    return found if found.null_count < len(found) else None
+
+
+def _numbers(bounds: pa.Array) -> Ints:
+    """Return the numbers that stand for bounds: in their order, and never the least there is."""
+    return np.maximum(coarse_keys(bounds), _BELOW_ALL + 1)
