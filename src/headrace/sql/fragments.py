@@ -1,7 +1,8 @@
 """Queries and expressions inside a statement: where they begin and end, not what they mean.
 
 The text between is Spark's to parse. What is cut off the end of a query is Headrace's own:
-``EMIT CHANGES`` and ``AS OF EPOCH n | TIMESTAMP '...'``, in either order.
+``EMIT CHANGES`` and ``AS OF EPOCH n | TIMESTAMP '...'``, in either order. ``EMIT FINAL`` says which
+rows a query has, so it stays with it.
 """
 
 from __future__ import annotations
@@ -59,17 +60,19 @@ def take_query(cursor: Cursor) -> Query:
     refuse_in_query(cursor, body)
     emit_changes, as_of = False, None
     while True:
-        if not emit_changes and _ends_in_emit_changes(body):
+        if not emit_changes and _ends_in(body, "CHANGES"):
             emit_changes, body = True, body[:-2]
         elif as_of is None and (found := _as_of(cursor, body)) is not None:
             as_of, body = found, body[:-_AS_OF_LENGTH]
         else:
             break
+    final = _ends_in(body, "FINAL")
     if not body:  # pragma: no cover - a query word comes first, so something is left
         raise cursor.expected("a query")
-    _refuse_emit(cursor, body)
+    _refuse_emit(cursor, body[:-2] if final else body)
     cursor.index = len(cursor.tokens) - 1
-    return Query(cursor.text(first, body[-1]), cursor.span(first, body[-1]), emit_changes, as_of)
+    follows = emit_changes or final
+    return Query(cursor.text(first, body[-1]), cursor.span(first, body[-1]), follows, as_of)
 
 
 def take_as_of(cursor: Cursor) -> AsOf | None:
@@ -189,8 +192,9 @@ def _check_brackets(cursor: Cursor, body: list[Token]) -> None:
         )
 
 
-def _ends_in_emit_changes(body: list[Token]) -> bool:
-    return len(body) > 2 and [t.word for t in body[-2:]] == ["EMIT", "CHANGES"]  # noqa: PLR2004
+def _ends_in(body: list[Token], emitted: str) -> bool:
+    """Say whether tokens end in EMIT CHANGES, or EMIT FINAL, after something else."""
+    return len(body) > 2 and [t.word for t in body[-2:]] == ["EMIT", emitted]  # noqa: PLR2004
 
 
 def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:
@@ -216,26 +220,17 @@ def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:
 
 
 def _refuse_emit(cursor: Cursor, body: list[Token]) -> None:
-    """Raise where EMIT stands before the end, or asks for something other than changes."""
+    """Raise where EMIT stands before the end."""
     depth = 0
     for here, following in zip(body, [*body[1:], cursor.tokens[-1]], strict=True):
         if here.kind is Kind.SYMBOL:
             depth += (here.text in "([{") - (here.text in ")]}")
         if depth or here.word != "EMIT":
             continue
-        if following.word == "CHANGES":
+        if following.word in {"CHANGES", "FINAL"}:
             raise HeadraceError(
                 Code.INVALID,
-                "EMIT CHANGES must end the statement",
-                hint="Move EMIT CHANGES after all other clauses; a reader may stop when it likes.",
-                span=cursor.span(here, following),
-            )
-        if following.word == "FINAL":
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                "EMIT FINAL is not supported",
-                detail="Rows that come late are counted where they belong: no result is final.",
-                hint="Use EMIT CHANGES; to have windows only once they have ended by the clock, add"
-                " HAVING with the window's end <= now() - INTERVAL 10 MINUTES, or the grace.",
+                f"EMIT {following.word} must end the statement",
+                hint=f"Move EMIT {following.word} after all other clauses.",
                 span=cursor.span(here, following),
             )

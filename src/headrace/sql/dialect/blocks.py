@@ -106,6 +106,8 @@ def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
         named = at + 2 < end and nodes[at + 2].word == "AS"
         tumbling = following.word in KSQL_WINDOWS and at + 2 < end and is_group(nodes[at + 2])
         return int(named or tumbling)
+    if word == "EMIT":
+        return 2 if following.word == "FINAL" else 0
     if word in _COUNTED:
         return int(isinstance(following, Token) and following.kind is Kind.NUMBER)
     return 0

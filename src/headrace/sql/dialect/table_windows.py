@@ -7,13 +7,13 @@ windows. Flink's has ``window_time`` too, the last millisecond of the window.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.sql.dialect.intervals import spelled
 from headrace.sql.dialect.tree import Found, Group, Node, Part, is_group, split_at
 from headrace.sql.dialect.windows import KINDS, WINDOW, Window, length_of, window_of
-from headrace.sql.dialect.writer import Edits, Scope, Writer
+from headrace.sql.dialect.writer import Edits, Ending, Scope, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,7 @@ def table_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     """Read from subqueries in place of the window functions of FROM."""
     first, last = block.clauses.get("FROM", (0, 0))
     replaced = {}
+    ending = None
     for at in range(first, last - 1):
         before = block.nodes[at - 1]
         if at != first and before.text != "," and before.word not in {"JOIN", "LATERAL"}:
@@ -62,7 +63,9 @@ def table_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
             call = _read(writer, inner, arguments)
             place = (node, group)
             replaced[at] = Found(at + 2, _written(writer, call, place, scope))
-    return Edits(scope, replaced) if replaced else None
+            source = _relation(call.given["DATA"])
+            ending = Ending("window_end", call.given["TIMECOL"], None, source)
+    return Edits(replace(scope, ending=ending), replaced) if replaced else None
 
 
 def _read(writer: Writer, name: Node, group: Group) -> _Call:

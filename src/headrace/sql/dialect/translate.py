@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sql.cursor import Cursor
 from headrace.sql.dialect.calls import CALLS, Call
+from headrace.sql.dialect.final import final_windows
 from headrace.sql.dialect.formats import FORMATS
 from headrace.sql.dialect.lists import LISTS
 from headrace.sql.dialect.operators import (
@@ -72,6 +73,7 @@ _WORDS = sorted(
         "UNNEST",
         "EXCLUDE",
         "DISTINCT",
+        "EMIT",
     }
 )
 _TRIGGER = re.compile(
@@ -131,4 +133,12 @@ RULES = (
     excluded,
     quoted,
 )
-BLOCK_RULES = (stream_columns, ksql_window, group_window, table_windows, array_sources, distinct_on)
+BLOCK_RULES = (
+    stream_columns,
+    ksql_window,
+    group_window,
+    table_windows,
+    array_sources,
+    distinct_on,
+    final_windows,
+)

@@ -17,7 +17,7 @@ from headrace.sql.cursor import RESERVED_PREFIX
 from headrace.sql.dialect.blocks import KSQL_WINDOWS, Block
 from headrace.sql.dialect.intervals import microseconds, spelled
 from headrace.sql.dialect.tree import Found, Group, Node, Part, folded, is_group, split_at
-from headrace.sql.dialect.writer import Edits, Scope, WindowColumn, Writer
+from headrace.sql.dialect.writer import Edits, Ending, Scope, WindowColumn, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +154,8 @@ def group_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
         f"{window.kind}_{which}": WindowColumn(form.format(window.column), tuple(arguments))
         for which, form in _ENDS.items()
     }
-    own = replace(scope, calls=calls_of)
+    ending = Ending(f"{window.column}.end", tuple(arguments[0]))
+    own = replace(scope, calls=calls_of, ending=ending)
     place = (name, group)
     if window.kind != "CUMULATE":
         parts = writer.filled(window.template, arguments[:1], place, scope)
@@ -242,11 +243,12 @@ def ksql_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
             group,
             "ksqlDB's windows are by ROWTIME, the time that the one stream of FROM declares.",
         )
-    window, gap = _described(writer, kind, group)
+    window, gap, grace = _described(writer, kind, group)
     millis = f" - {gap // 1000}L" if gap else ""
     column = window.column
     own = replace(
         scope,
+        ending=Ending(f"{column}.end", scope.time, grace),
         names={
             **scope.names,
             "WINDOWSTART": f"unix_millis({column}.start)",
@@ -261,13 +263,15 @@ def ksql_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     return Edits(own, {first - 1: nothing}, {grouped: [writer.put(text, keyword, group)]})
 
 
-def _described(writer: Writer, kind: Node, group: Group) -> tuple[Window, int]:
-    """Return the window between the parentheses, and by how much its end is later than ksqlDB's."""
+def _described(writer: Writer, kind: Node, group: Group) -> tuple[Window, int, int | None]:
+    """Return the window between the parentheses, and by how much its end is later than ksqlDB's.
+
+    After these comes its grace period, if it has one.
+    """
     pieces = split_at(group.inside)
     if kind.word == "SESSION":
         gap = length_of(writer, pieces[0] if pieces else (), "the gap", group)
-        _passed_over(writer, pieces[1:])
-        return Window("SESSION", gap), gap
+        return Window("SESSION", gap), gap, _grace(writer, pieces[1:])
     found: dict[str, int] = {}
     rest = []
     for piece in pieces:
@@ -278,11 +282,11 @@ def _described(writer: Writer, kind: Node, group: Group) -> tuple[Window, int]:
             found["ADVANCE"] = length_of(writer, piece[2:], "the advance", group)
         else:
             rest.append(piece)
-    _passed_over(writer, rest)
+    grace = _grace(writer, rest)
     if "SIZE" not in found:
         raise writer.invalid(f"WINDOW {kind.word} has no SIZE", "Write SIZE 1 HOUR.", kind, group)
     if kind.word == "TUMBLING":
-        return Window("TUMBLE", found["SIZE"]), 0
+        return Window("TUMBLE", found["SIZE"]), 0, grace
     if "ADVANCE" not in found:
         raise writer.invalid(
             "WINDOW HOPPING has no ADVANCE BY",
@@ -292,16 +296,22 @@ def _described(writer: Writer, kind: Node, group: Group) -> tuple[Window, int]:
         )
     if found["ADVANCE"] > found["SIZE"]:
         raise writer.invalid("windows advance by more than their size", None, kind, group)
-    return Window("HOP", found["SIZE"], found["ADVANCE"]), 0
+    return Window("HOP", found["SIZE"], found["ADVANCE"]), 0, grace
 
 
-def _passed_over(writer: Writer, pieces: Sequence[Sequence[Node]]) -> None:
-    """Take GRACE PERIOD and RETENTION, which change nothing: late rows are never dropped."""
+def _grace(writer: Writer, pieces: Sequence[Sequence[Node]]) -> int | None:
+    """Take GRACE PERIOD and RETENTION; return the grace, in microseconds.
+
+    Late rows are never dropped, so that it only says how long ``EMIT FINAL`` waits.
+    """
+    grace = None
     for piece in pieces:
         words = [node.word for node in piece]
-        lengths = piece[2:] if words[:2] == ["GRACE", "PERIOD"] else piece[1:]
-        known = words[:2] == ["GRACE", "PERIOD"] or words[:1] == ["RETENTION"]
-        if not known or microseconds(lengths) is None:
+        is_grace = words[:2] == ["GRACE", "PERIOD"]
+        length = microseconds(piece[2:] if is_grace else piece[1:])
+        if is_grace:
+            grace = length
+        if not (is_grace or words[:1] == ["RETENTION"]) or length is None:
             where = (piece[0], piece[-1]) if piece else ()
             if not where:
                 continue
@@ -310,6 +320,7 @@ def _passed_over(writer: Writer, pieces: Sequence[Sequence[Node]]) -> None:
                 "There are SIZE, ADVANCE BY, GRACE PERIOD and RETENTION.",
                 *where,
             )
+    return grace
 
 
 def window_name(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:

@@ -21,10 +21,25 @@ _PLACE = re.compile(r"\{(\d)\}")
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """When the windows end by which the rows of a SELECT are grouped.
+
+    ``end`` is how the end of a window is written, ``time`` the time of a row: nodes of the query,
+    or text. ``grace`` is how long a window is held open after its end, in microseconds, where the
+    query says so. ``source`` is what the rows are read from, if it is not all that FROM names.
+    """
+
+    end: str
+    time: tuple[Node, ...] | str
+    grace: int | None = None
+    source: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What the expressions of one SELECT may refer to, beside its columns.
 
-    ``window`` is how the window that its rows are grouped by is written; ``time`` the event time
+    ``ending`` tells when the windows end that its rows are grouped by; ``time`` is the event time
     of its stream, and ``offset`` the place of a row in its log, where they are known.
     """
 
@@ -32,6 +47,7 @@ class Scope:
     names: Mapping[str, str] = field(default_factory=dict)
     time: str | None = None
     offset: str | None = None
+    ending: Ending | None = None
     function: str = ""
     """The function in whose brackets an expression stands, in upper case."""
 

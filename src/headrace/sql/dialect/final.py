@@ -1,0 +1,120 @@
+"""``EMIT FINAL``: windows once the event time of their source has passed their end.
+
+What ksqlDB holds back is a condition here, on how far the source has come::
+
+    HAVING window.end + grace <= (SELECT max(time) FROM source)
+
+A row that comes later still corrects the result: it is counted where it belongs. The end is written
+with a count of the group's rows, which is never 0, so that Spark does not put the condition below
+the aggregate: there, rows would be kept until their window ends, and not groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Stream, Table
+from headrace.errors import Span
+from headrace.sql.cursor import Cursor
+from headrace.sql.dialect.blocks import relations_of
+from headrace.sql.dialect.intervals import microseconds, spelled
+from headrace.sql.dialect.tree import Found, Group, Node, is_group, split_at, tree_of
+from headrace.sql.dialect.writer import Edits, Ending, Scope, Writer
+from headrace.sql.lexer import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.sql.dialect.blocks import Block
+
+_SPARKS = {"WINDOW": "window.end", "SESSION_WINDOW": "session_window.end"}
+_SEVERAL = frozenset({"JOIN", "LATERAL"})
+_GROUPING = "Group by a window over time: TUMBLE(time, INTERVAL '1' HOUR), window(time, '1 hour')."
+
+
+def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
+    """Let groups through whose windows have ended."""
+    if "EMIT" not in block.clauses:
+        return None
+    at = block.clauses["EMIT"][0] - 2
+    place = block.nodes[at], block.nodes[at + 1]
+    ending = scope.ending or _sparks_own(block)
+    grouped = {node.word for node in block.clause("GROUP")}
+    if ending is None or not grouped:
+        raise writer.refused("EMIT FINAL without windows is not supported", _GROUPING, *place)
+    if ending.source and "WINDOW_END" not in grouped:
+        hint = "Group by window_start and window_end."
+        raise writer.refused("EMIT FINAL needs the end of the window", hint, *place)
+    from_ = tuple(block.clause("FROM"))
+    if any(node.text == "," or node.word in _SEVERAL for node in from_):
+        raise writer.refused(
+            "EMIT FINAL over several relations is not supported",
+            "Make the join a view, and group that by windows.",
+            *place,
+            "How far time has come is known of one source of rows.",
+        )
+    is_text = isinstance(ending.time, str)
+    time = ending.time if isinstance(ending.time, str) else "{0}"
+    grace = _grace(writer, block, ending)
+    held = f" + INTERVAL {spelled(grace)}" if grace else ""
+    end = f"IF(count(*) > 0, {ending.end}, NULL)"
+    template = f"{end}{held} <= (SELECT max({time}) FROM {{{int(not is_text)}}})"
+    filled: list[Sequence[Node]] = [] if isinstance(ending.time, str) else [ending.time]
+    condition = writer.filled(template, [*filled, ending.source or from_], place, scope)
+    nothing = Found(at + 2, [writer.put(" ", *place)])
+    if "HAVING" not in block.clauses:
+        opening, closing = writer.put(" HAVING ", *place), writer.put(" ", *place)
+        inserted = {block.clauses["GROUP"][1]: [opening, *condition, closing]}
+    else:
+        first, last = block.clauses["HAVING"]
+        also = writer.put(") AND ", *place)
+        inserted = {
+            first: [writer.put("(", *place)],
+            last: [also, *condition, writer.put(" ", *place)],
+        }
+    return Edits(scope, {at: nothing}, inserted)
+
+
+def _sparks_own(block: Block) -> Ending | None:
+    """Return when windows end that are written as Spark has them."""
+    nodes = block.clause("GROUP")
+    for name, group in itertools.pairwise(nodes):
+        if name.word in _SPARKS and isinstance(group, Group) and is_group(group):
+            arguments = split_at(group.inside)
+            if arguments:
+                return Ending(_SPARKS[name.word], arguments[0])
+    return None
+
+
+def _grace(writer: Writer, block: Block, ending: Ending) -> int:
+    """Return how long a window waits after its end: as it says, or as the watermark of its time."""
+    if ending.grace is not None:
+        return ending.grace
+    named = [writer.relation(each.name) for each in relations_of(block)]
+    if ending.source:
+        named = [writer.relation(".".join(n.text.strip("`").lower() for n in ending.source[::2]))]
+    marks = [r.declaration.watermark for r in named if isinstance(r, Stream | Table)]
+    mark = marks[0] if len(marks) == 1 else None
+    if mark is None:
+        return 0
+    column, text = mark
+    times = _named_last(ending.time)
+    if column.lower() != times:
+        return 0
+    return _delay(text)
+
+
+def _named_last(time: tuple[Node, ...] | str) -> str:
+    """Return the last part of a column's name."""
+    text = time if isinstance(time, str) else time[-1].text if time else ""
+    return text.rpartition(".")[2].strip("`").lower()
+
+
+def _delay(text: str) -> int:
+    """Return how far a watermark lies behind the time; 0 where it is no constant length."""
+    nodes = tree_of(Cursor(Source(text, 0, len(text))).tokens[:-1], Span(text, 0, len(text)))
+    signs = [i for i, node in enumerate(nodes or ()) if node.text == "-"]
+    if nodes is None or len(signs) != 1:
+        return 0
+    return microseconds(nodes[signs[0] + 1 :]) or 0
