@@ -18,11 +18,19 @@ from headrace.types import RelationId, Schema
 
 PAGE = Path(__file__).parents[1] / "docs/sql/dialects.md"
 
-_COLUMNS = StructType().add("k", "string").add("v", "integer").add("ts", "timestamp")
+_COLUMNS = (
+    StructType()
+    .add("k", "string")
+    .add("v", "integer")
+    .add("ts", "timestamp")
+    .add("wall", "timestamp_ntz")
+)
+_SAID = Declaration(watermark=("ts", "ts"))
 RELATIONS = {
-    "s": Stream(RelationId(1), "s", Schema.of_spark(_COLUMNS), Declaration(watermark=("ts", "ts")))
+    name: Stream(RelationId(id_), name, Schema.of_spark(_COLUMNS), _SAID)
+    for id_, name in enumerate("sr", 1)
 }
-"""A stream that declares its event time."""
+"""Streams that declare their event time."""
 
 FORMS = (
     (
@@ -98,6 +106,15 @@ FORMS = (
     ("ksqlDB", "SELECT ROWTIME, ROWOFFSET, * FROM s"),
     ("Headrace", "LATEST_BY_EVENT_TIME(v, ts)"),
     ("Headrace", "SELECT EARLIEST_BY_EVENT_TIME(v) FROM s"),
+    ("ksqlDB", "SELECT s.k FROM s JOIN r WITHIN 1 HOUR ON s.k = r.k"),
+    (
+        "ksqlDB",
+        "SELECT s.k FROM s LEFT JOIN r WITHIN (1 HOUR, 2 DAYS) GRACE PERIOD 1 DAY ON s.k = r.k",
+    ),
+    ("ksqlDB", "SELECT k, v FROM s PARTITION BY v"),
+    ("PostgreSQL, Flink", "SELECT k FROM s ORDER BY v OFFSET 2 ROWS FETCH NEXT 5 ROWS ONLY"),
+    ("PostgreSQL", "SELECT ts AT TIME ZONE 'Europe/Berlin' AS shown FROM s"),
+    ("PostgreSQL", "SELECT wall AT TIME ZONE 'Europe/Berlin' AS moment FROM s"),
     ("any", "\u2018typographic quotes\u2019"),
 )
 """Forms that are more than a call, each with the dialect that has it."""
@@ -107,8 +124,8 @@ _HEAD = """\
 
 Made by `python tests/dialects_table.py` from the tables in the code. A query is Spark SQL; what stands here is written in Spark's
 words before Spark reads it. Functions that Spark has under the same name with the same meaning need no translation and are not
-listed. Every row is held against plain Spark in `tests/views/test_dialects.py`, `test_dialect_windows.py` and
-`test_dialect_streams.py`.
+listed. Every row is held against plain Spark in `tests/views/test_dialects.py`, `test_dialect_windows.py`,
+`test_dialect_streams.py` and `test_dialect_clauses.py`.
 
 ## Functions
 

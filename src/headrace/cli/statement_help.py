@@ -97,9 +97,14 @@ STATEMENTS: dict[str, Synopsis] = {
         "SUBSCRIBE [TO] name | (SELECT ...) [AS OF EPOCH n]",
         "SUBSCRIBE totals;",
     ),
+    "PRINT": Synopsis(
+        "follow the rows of a topic or a relation, from now on or from the first one",
+        "PRINT name [FROM BEGINNING] [LIMIT n]",
+        "PRINT readings FROM BEGINNING LIMIT 3;",
+    ),
     "SHOW": Synopsis(
-        "list what there is",
-        f"SHOW {' | '.join(listing.value.upper() for listing in Listing)}\n"
+        "list what there is; of what has names, those that are like a pattern",
+        f"SHOW {' | '.join(listing.value.upper() for listing in Listing)} [LIKE 'pattern%']\n"
         "SHOW PROPERTIES\nSHOW REJECTS [FOR name]\nSHOW CREATE name",
         "SHOW FRESHNESS;",
     ),

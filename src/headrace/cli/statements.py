@@ -92,14 +92,14 @@ class Statements:
             self.printer.message(result.message, seconds)
 
     def _follow(self, subscription: Subscription) -> None:
-        """Show changes as they come, by whole epochs, until Ctrl-C."""
+        """Show changes as they come, by whole epochs, until Ctrl-C or the query's own end."""
         printer = self.printer
         try:
             if printer.display.live and printer.display.chosen.for_people and printer.on_terminal:
                 self._redraw(subscription)
             else:
                 printer.waiting()
-                while True:
+                while subscription.is_open:
                     printer.changes(self._changes(subscription))
         finally:
             self.thread.call(subscription.close, let_finish)
@@ -109,8 +109,11 @@ class Statements:
         with keys_unseen():
             while True:
                 place.draw(table.lines(self.printer.look, size()[1] - 1))
-                while not (changes := self._changes(subscription)):
-                    pass
+                changes: list[Change] = []
+                while subscription.is_open and not changes:
+                    changes = self._changes(subscription)
+                if not changes:
+                    return
                 table.apply(changes)
 
     def _changes(self, subscription: Subscription) -> list[Change]:

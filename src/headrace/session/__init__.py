@@ -3,6 +3,7 @@
 from headrace.session.functions import Functions
 from headrace.session.instance import Instance
 from headrace.session.results import Freshness, Progress, Result
-from headrace.session.session import Session, Subscription
+from headrace.session.session import Session
+from headrace.session.subscription import Subscription
 
 __all__ = ["Freshness", "Functions", "Instance", "Progress", "Result", "Session", "Subscription"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,14 @@ class Listings:
 
     def show(self, statement: Show) -> Result:
         """List what a SHOW asks for."""
+        listed = self._listed(statement)
+        if statement.like is None:
+            return listed
+        table, like = listed.to_arrow(), _like(statement.like)
+        named = [like.fullmatch(name) is not None for name in table[0].to_pylist()]
+        return Result(table.filter(pa.array(named, pa.bool_())), listed.epoch)
+
+    def _listed(self, statement: Show) -> Result:
         match statement.listing:
             case Listing.STREAMS:
                 return self._relations(lambda r: isinstance(r, Stream))
@@ -309,6 +318,14 @@ def _state(relation: Relation, stopped: frozenset[RelationId]) -> str:
     if relation.id in stopped:
         return "stopped"
     return "not kept" if isinstance(relation, PlainView) else "running"
+
+
+def _like(pattern: str) -> re.Pattern[str]:
+    r"""Return what is like a pattern of ``%``, ``_`` and ``\\``, as in SQL."""
+    pieces = re.findall(r"\\.|.", pattern, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    parts = [wild.get(piece) or re.escape(piece[-1]) for piece in pieces]
+    return re.compile("".join(parts), re.DOTALL | re.IGNORECASE)
 
 
 def _time(seconds: float) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self, assert_never
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
 
 from headrace.catalog import Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError
-from headrace.serving import Change, Follower
+from headrace.serving import Follower
 from headrace.session.changes import Changes, chosen
 from headrace.session.definitions import Definitions
 from headrace.session.listings import Listings
@@ -17,6 +18,7 @@ from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE, Properties
 from headrace.session.reading import Reading, simple_select, whole_span
 from headrace.session.results import Progress, Result
 from headrace.session.sinks import Sinks
+from headrace.session.subscription import Subscription
 from headrace.sql import (
     AsOfEpoch,
     Copy,
@@ -36,6 +38,7 @@ from headrace.sql import (
     Flush,
     Insert,
     Name,
+    Print,
     Query,
     Refresh,
     ResetOption,
@@ -48,81 +51,26 @@ from headrace.sql import (
     Truncate,
     Update,
     Verify,
+    quote,
 )
 from headrace.types import Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from headrace.ledger import ProducerPosition
     from headrace.session.instance import Instance
 
-_POLL_SECONDS = 0.5
+
+class Begin(Enum):
+    """Where to begin to follow a query, other than after an epoch."""
+
+    CONTENTS = auto()
+    NOW = auto()
 
 
 def _silent(_progress: Progress) -> None:
     """Report to nobody."""
-
-
-class Subscription:
-    """Follows a query: its contents first, as insertions, then its changes, by whole epochs.
-
-    Iterating waits for changes and ends when the subscription or the database is closed.
-    """
-
-    kind = "changes"
-
-    def __init__(self, session: Session, follower: Follower, hidden: View | None) -> None:
-        self._session = session
-        self._follower = follower
-        self._hidden = hidden
-        self._open = True
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns of each change's row."""
-        return tuple(self._follower.contents.layout.columns.names)
-
-    @property
-    def epoch(self) -> Epoch | None:
-        """The last epoch that was delivered; a later subscription can start after it."""
-        return self._follower.at
-
-    def poll(self, timeout: float = 0.0) -> list[Change] | None:
-        """Return the changes of whole epochs, or None if none came within ``timeout`` seconds."""
-        if not self._open:
-            return None
-        failed = self._session.instance.pump.error
-        if failed is not None:
-            raise failed
-        found = self._follower.poll()
-        if found is None and timeout > 0:
-            loop = self._session.instance.loop
-            with loop.published:
-                loop.published.wait_for(
-                    lambda: not self._open or (self._follower.at or 0) < loop.ledger.last_epoch(),
-                    timeout,
-                )
-            found = self._follower.poll() if self._open else None
-        return found
-
-    def __iter__(self) -> Iterator[Change]:
-        while self._open and self._session.instance_is_open:
-            yield from self.poll(_POLL_SECONDS) or ()
-
-    def close(self) -> None:
-        """Stop following; a view that was made for this reader is dropped."""
-        if not self._open:
-            return
-        self._open = False
-        if self._hidden is not None and self._session.instance_is_open:
-            self._session.instance.drop([self._hidden.id])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(slots=True)
@@ -181,6 +129,8 @@ class Session:
                 return self._reading.select(statement)
             case Subscribe():
                 return self._subscribe(statement)
+            case Print():
+                return self._print(statement)
             case Show() | ShowCreate() | Describe() | Explain():
                 return self._listings.tell(statement)
             case Verify():
@@ -207,14 +157,8 @@ class Session:
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
         """Follow a query; what is not a whole view is kept as one for as long as it is followed."""
-        self._see_awaited()
-        simple = simple_select(query.text)
-        found = None if simple is None else self.instance.catalog.find(simple.relation)
-        plain = simple is not None and not simple.equal and not simple.columns
-        if plain and isinstance(found, Table | View):
-            return self._follow(found, None, after)
-        view = self._definitions.create_hidden(query)
-        return self._follow(view, view, after)
+        latest = self.properties[OFFSET_RESET] == "latest"
+        return self._followed(query, after or (Begin.NOW if latest else Begin.CONTENTS))
 
     # -- pieces ----------------------------------------------------------------------------
 
@@ -228,13 +172,44 @@ class Session:
         after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
         return self.subscribe(target, after)
 
-    def _follow(self, relation: Any, hidden: View | None, after: Epoch | None) -> Subscription:
+    def _print(self, statement: Print) -> Subscription:
+        """Follow what a topic's name stands for: a relation so named, or the one over the topic."""
+        catalog, topic = self.instance.catalog, statement.topic.lower()
+        over = [
+            relation
+            for relation in catalog
+            if isinstance(relation, Stream | Table)
+            and relation.declaration.option("kafka_topic", "topic") == statement.topic
+        ]
+        named = catalog.find(topic)
+        relation = over[0] if named is None and len(over) == 1 else named
+        if relation is None:
+            relation = catalog.resolve(topic, statement.topic_span)
+        text = f"SELECT * FROM {'.'.join(map(quote, relation.name.split('.')))}"
+        query = Query(text, whole_span(text), emit_changes=True, limit=statement.limit)
+        return self._followed(query, Begin.CONTENTS if statement.from_beginning else Begin.NOW)
+
+    def _followed(self, query: Query, after: Epoch | Begin) -> Subscription:
+        self._see_awaited()
+        simple = simple_select(query.text)
+        found = None if simple is None else self.instance.catalog.find(simple.relation)
+        plain = simple is not None and not simple.equal and not simple.columns
+        if plain and isinstance(found, Table | View):
+            relation: Table | View = found
+            hidden = None
+        else:
+            relation = hidden = self._definitions.create_hidden(query)
         self.instance.require_running(relation)
-        contents = self._reading.contents(relation)
-        if after is None and self.properties[OFFSET_RESET] == "latest":
-            after = self.instance.ledger.last_epoch()
-        follower = Follower(contents, key_of(relation), self.instance.ledger.last_epoch, after)
-        return Subscription(self, follower, hidden)
+        contents, last_epoch = self._reading.contents(relation), self.instance.ledger.last_epoch
+        match after:
+            case Begin.CONTENTS:
+                start = None
+            case Begin.NOW:
+                start = last_epoch()
+            case _:
+                start = after
+        follower = Follower(contents, key_of(relation), last_epoch, start)
+        return Subscription(self, follower, hidden, query.limit)
 
     def _change(self, statement: Insert | Update | Delete | Truncate) -> Result:
         changes = self._changes

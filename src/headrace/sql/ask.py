@@ -10,6 +10,7 @@ from headrace.sql.options import take_assignment, take_key
 from headrace.sql.parts import Name, ObjectKind
 from headrace.sql.refusals import refuse_setting
 from headrace.sql.statements import (
+    NAMED_LISTINGS,
     Describe,
     Drop,
     DropFunction,
@@ -107,8 +108,17 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     relation = None
     if listing is Listing.REJECTS and cursor.accept("FOR"):
         relation = cursor.name("a stream's or table's name")
-    cursor.expect_end(*(("FOR",) if listing is Listing.REJECTS and relation is None else ()))
-    return Show(listing, cursor.span(first), relation)
+    like = None
+    if listing in NAMED_LISTINGS and cursor.accept("LIKE"):
+        like = cursor.string("a pattern between quotes")
+    cursor.expect_end(*(() if relation or like is not None else _further(listing)))
+    return Show(listing, cursor.span(first), relation, like)
+
+
+def _further(listing: Listing) -> tuple[str, ...]:
+    if listing is Listing.REJECTS:
+        return ("FOR",)
+    return ("LIKE",) if listing in NAMED_LISTINGS else ()
 
 
 def _listing(cursor: Cursor) -> Listing:

@@ -23,6 +23,7 @@ from headrace.sql.cursor import Cursor
 from headrace.sql.fragments import at_query, take_query
 from headrace.sql.keywords import STATEMENTS
 from headrace.sql.lexer import Kind, Source, split
+from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
 from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Explain, Explained
 
@@ -59,7 +60,7 @@ def parse_statement(source: Source) -> Statement:
 
 def _take_statement(cursor: Cursor) -> Statement:
     if at_query(cursor):
-        return take_query(cursor)
+        return take_whole_query(cursor)
     take = _STATEMENTS.get(cursor.token.word)
     if take is None:
         raise _unknown(cursor)
@@ -138,6 +139,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "FLUSH": take_flush,
     "INSERT": take_insert,
     "LIST": take_show,
+    "PRINT": take_print,
     "REFRESH": take_refresh,
     "RESET": take_reset,
     "SET": take_set,

@@ -59,6 +59,8 @@ class Query:
     span: Span
     emit_changes: bool = False
     as_of: AsOf | None = None
+    limit: int | None = None
+    """After how many rows a push query ends; None where it goes on."""
 
 
 @dataclass(frozen=True, slots=True)

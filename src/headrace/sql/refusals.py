@@ -132,7 +132,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("OPTIMIZE", "Compaction runs by itself."),
     _refused("PAUSE", "Stop the process instead: it resumes from the last committed epoch."),
     _refused("PREPARE", _SCRIPTS),
-    _refused("PRINT", "Use SELECT * FROM name EMIT CHANGES."),
     _refused("REDUCE", "Use SELECT: queries start no other program.", "REDUCE ... USING"),
     _refused("REINDEX", "Arrangements are kept in order by themselves."),
     _refused("RENAME", _REPLACE),

@@ -222,13 +222,26 @@ class Listing(StrEnum):
     FUNCTIONS = "functions"
 
 
+NAMED_LISTINGS = frozenset(Listing) - {
+    Listing.REJECTS,
+    Listing.DIRTY,
+    Listing.EPOCHS,
+    Listing.FRESHNESS,
+}
+"""What is listed by name, so that LIKE can choose from it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Show:
-    """``SHOW``; ``relation`` narrows the rejected events to those of one relation."""
+    """``SHOW``; ``relation`` narrows the rejected events to those of one relation.
+
+    ``like`` narrows what has names to those that are like it, as in SQL.
+    """
 
     listing: Listing
     span: Span
     relation: Name | None = None
+    like: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +332,17 @@ class Subscribe:
     as_of: AsOf | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Print:
+    """``PRINT``: the changes of what a topic's name stands for, from the first one or from now."""
+
+    topic: str
+    topic_span: Span
+    span: Span
+    from_beginning: bool = False
+    limit: int | None = None
+
+
 Statement: TypeAlias = (
     Query
     | CreateStream
@@ -347,4 +371,5 @@ Statement: TypeAlias = (
     | ShowOption
     | Verify
     | Subscribe
+    | Print
 )

@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _SETS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
-_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
+_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "PARTITION"})
 _ALONE = frozenset({"WHERE", "HAVING", "QUALIFY"})
 _COUNTED = frozenset({"LIMIT", "OFFSET", "FETCH"})
 KSQL_WINDOWS = frozenset({"TUMBLING", "HOPPING", "SESSION"})
 _JOINING = frozenset({"ON", "USING", "JOIN", "LATERAL", "TABLESAMPLE", "PIVOT", "UNPIVOT", "FOR"})
-_KINDS_OF_JOIN = frozenset(
-    {"INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "OUTER", "SEMI", "ANTI"}
+KINDS_OF_JOIN = frozenset(
+    {"INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "OUTER", "SEMI", "ANTI", "ASOF"}
 )
+"""The words that stand before JOIN."""
+
 NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
 
 
@@ -108,6 +110,8 @@ def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
         return int(named or tumbling)
     if word == "EMIT":
         return 2 if following.word == "FINAL" else 0
+    if word == "FETCH" and following.word in {"FIRST", "NEXT"}:
+        return 1
     if word in _COUNTED:
         return int(isinstance(following, Token) and following.kind is Kind.NUMBER)
     return 0
@@ -138,7 +142,15 @@ def relations_of(block: Block) -> Iterator[Named]:
 def _alias(nodes: Sequence[Node], at: int, last: int) -> Token | None:
     if at < last and nodes[at].word == "AS":
         at += 1
-    elif at < last and nodes[at].word in _JOINING | _KINDS_OF_JOIN:
+    elif (at < last and nodes[at].word in _JOINING | KINDS_OF_JOIN) or opens_within(nodes, at):
         return None
     node = nodes[at] if at < last else None
     return node if isinstance(node, Token) and node.kind in NAMES else None
+
+
+def opens_within(nodes: Sequence[Node], at: int) -> bool:
+    """Say whether ksqlDB's WITHIN and a length of time stand here."""
+    if at + 2 >= len(nodes) or nodes[at].word != "WITHIN":
+        return False
+    following = nodes[at + 1]
+    return is_group(following) or getattr(following, "kind", None) is Kind.NUMBER

@@ -85,6 +85,11 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("timestampdiff(u, a, b)", "whole units that passed", "boundaries in Snowflake"),
     Difference("EXTRACT(WEEK FROM x)", "ISO weeks", "weeks from Sunday in BigQuery"),
     Difference(
+        "ts TIMESTAMP, ts AT TIME ZONE z",
+        "a moment, and what the clocks show then",
+        "the other way round in PostgreSQL, whose TIMESTAMP is TIMESTAMP_NTZ here",
+    ),
+    Difference(
         "CAST(x AS TIMESTAMP(3))", "keeps microseconds", "rounds to milliseconds in PostgreSQL"
     ),
     Difference(

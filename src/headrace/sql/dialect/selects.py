@@ -1,4 +1,4 @@
-"""Forms of SELECT itself: ``SELECT DISTINCT ON (key)``, ``SELECT * EXCLUDE (column)``."""
+"""Forms of SELECT: ``DISTINCT ON (key)``, ``* EXCLUDE (column)``, ksqlDB's ``PARTITION BY``."""
 
 from __future__ import annotations
 
@@ -55,3 +55,21 @@ def excluded(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
     if isinstance(column, Group):
         return None
     return Found(at + 2, [writer.put(f"EXCEPT ({column.text})", nodes[at], column)])
+
+
+def partitioned(writer: Writer, block: Block, scope: Scope) -> Edits | None:
+    """Take ``PARTITION BY x`` of ksqlDB, which changes nothing: a row is where its view has it."""
+    first, last = block.clauses.get("PARTITION", (0, 0))
+    if not first:
+        return None
+    keyword, by = block.nodes[first - 2], block.nodes[first - 1]
+    if first == last or "FROM" not in block.clauses:
+        raise writer.invalid(
+            "PARTITION BY has no column", "Name one, or leave it out.", keyword, by
+        )
+    if "GROUP" in block.clauses:
+        raise writer.invalid(
+            "PARTITION BY with GROUP BY", "Leave it out: groups have their keys.", keyword, by
+        )
+    nothing = Found(last, [writer.put(" ", keyword, block.nodes[last - 1])])
+    return Edits(scope, {first - 2: nothing})

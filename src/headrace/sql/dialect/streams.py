@@ -80,17 +80,29 @@ def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 def _with_time(writer: Writer, found: Named, scope: Scope, columns: Container[str]) -> Scope:
     """Return the scope with the event time that a stream declares, if it is one."""
-    stream = writer.relations[found.name]
-    declared = stream.event_time if isinstance(stream, Stream) else None
-    type_ = next((c.sql for c in stream.schema.columns if c.name == declared), "")
-    if declared is None or type_ not in {"timestamp", "timestamp_ntz", "date", "bigint"}:
+    times = event_time(writer, found)
+    if times is None:
         return scope
-    time = f"{found.qualifier}.{quote(declared)}"
-    millis = time if type_ == "bigint" else f"unix_millis({time})"
+    time, millis = times
     names = scope.names if "rowtime" in columns else {**scope.names, "ROWTIME": millis}
-    return replace(
-        scope, time=f"timestamp_millis({time})" if type_ == "bigint" else time, names=names
-    )
+    return replace(scope, time=time, names=names)
+
+
+def event_time(writer: Writer, found: Named) -> tuple[str, str] | None:
+    """Return the time that a stream's rows declare, and it in milliseconds; None without one."""
+    stream = writer.relation(found.name)
+    declared = stream.event_time if isinstance(stream, Stream) else None
+    if stream is None or declared is None:
+        return None
+    type_ = next(column.sql for column in stream.schema.columns if column.name == declared)
+    time = f"{found.qualifier}.{quote(declared)}"
+    match type_:
+        case "timestamp" | "timestamp_ntz" | "date":
+            return time, f"unix_millis({time})"
+        case "bigint":
+            return f"timestamp_millis({time})", time
+        case _:
+            return None
 
 
 def _uses(nodes: Sequence[Node], function: str = "") -> Iterator[Node]:

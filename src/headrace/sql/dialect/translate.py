@@ -13,6 +13,8 @@ from headrace.sql.cursor import Cursor
 from headrace.sql.dialect.calls import CALLS, Call
 from headrace.sql.dialect.final import final_windows
 from headrace.sql.dialect.formats import FORMATS
+from headrace.sql.dialect.joins import within
+from headrace.sql.dialect.limits import limited
 from headrace.sql.dialect.lists import LISTS
 from headrace.sql.dialect.operators import (
     array_literal,
@@ -24,7 +26,7 @@ from headrace.sql.dialect.operators import (
     typed,
 )
 from headrace.sql.dialect.refused import REFUSED_CALLS
-from headrace.sql.dialect.selects import distinct_on, excluded
+from headrace.sql.dialect.selects import distinct_on, excluded, partitioned
 from headrace.sql.dialect.sites import Form, site_at
 from headrace.sql.dialect.sources import array_sources
 from headrace.sql.dialect.streams import BY_ORDER, stream_columns
@@ -39,6 +41,7 @@ from headrace.sql.dialect.windows import (
     window_name,
 )
 from headrace.sql.dialect.writer import Scope, Writer
+from headrace.sql.dialect.zones import at_time_zone, columns_of_time
 from headrace.sql.lexer import Source
 from headrace.sql.rewritten import Rewritten, unchanged
 from headrace.sql.system_time import common_tables
@@ -74,6 +77,11 @@ _WORDS = sorted(
         "EXCLUDE",
         "DISTINCT",
         "EMIT",
+        "FETCH",
+        "OFFSET",
+        "PARTITION",
+        "WITHIN",
+        "ZONE",
     }
 )
 _TRIGGER = re.compile(
@@ -131,14 +139,19 @@ RULES = (
     assigned,
     array_literal,
     excluded,
+    limited,
+    at_time_zone,
     quoted,
 )
 BLOCK_RULES = (
     stream_columns,
+    columns_of_time,
     ksql_window,
     group_window,
     table_windows,
     array_sources,
     distinct_on,
     final_windows,
+    within,
+    partitioned,
 )

@@ -40,7 +40,8 @@ class Scope:
     """What the expressions of one SELECT may refer to, beside its columns.
 
     ``ending`` tells when the windows end that its rows are grouped by; ``time`` is the event time
-    of its stream, and ``offset`` the place of a row in its log, where they are known.
+    of its stream, and ``offset`` the place of a row in its log, where they are known. ``times`` has
+    the types of its columns of time, by name in lower case, alone and qualified.
     """
 
     calls: Mapping[str, WindowColumn] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Scope:
     time: str | None = None
     offset: str | None = None
     ending: Ending | None = None
+    times: Mapping[str, str] = field(default_factory=dict)
     function: str = ""
     """The function in whose brackets an expression stands, in upper case."""
 

@@ -1,0 +1,107 @@
+"""Following a query as its reader sees it: by whole epochs, until either leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalog import View
+    from headrace.serving import Change, Follower
+    from headrace.session.session import Session
+    from headrace.types import Epoch
+
+_POLL_SECONDS = 0.5
+
+
+class Subscription:
+    """Follows a query: its contents first, as insertions, then its changes, by whole epochs.
+
+    Iterating waits for changes and ends when the subscription or the database is closed. With a
+    ``limit`` it closes itself after so many rows, where an update is one row.
+    """
+
+    kind = "changes"
+
+    def __init__(
+        self,
+        session: Session,
+        follower: Follower,
+        hidden: View | None,
+        limit: int | None = None,
+    ) -> None:
+        self._session = session
+        self._follower = follower
+        self._hidden = hidden
+        self._left = limit
+        self._open = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of each change's row."""
+        return tuple(self._follower.contents.layout.columns.names)
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The last epoch that was delivered; a later subscription can start after it."""
+        return self._follower.at
+
+    @property
+    def is_open(self) -> bool:
+        """Whether changes can still come."""
+        return self._open
+
+    def poll(self, timeout: float = 0.0) -> list[Change] | None:
+        """Return the changes of whole epochs, or None if none came within ``timeout`` seconds."""
+        if not self._open:
+            return None
+        failed = self._session.instance.pump.error
+        if failed is not None:
+            raise failed
+        found = self._follower.poll()
+        if found is None and timeout > 0:
+            loop = self._session.instance.loop
+            with loop.published:
+                loop.published.wait_for(
+                    lambda: not self._open or (self._follower.at or 0) < loop.ledger.last_epoch(),
+                    timeout,
+                )
+            found = self._follower.poll() if self._open else None
+        return found if found is None or self._left is None else self._first(found, self._left)
+
+    def _first(self, changes: list[Change], left: int) -> list[Change]:
+        """Return the changes up to the last row that is wanted, and end after it."""
+        taken: list[Change] = []
+        for change in changes:
+            if left == 0:
+                break
+            if change.operation == "-U":
+                taken.append(change)  # one row with the +U after it
+                continue
+            rows = min(abs(change.weight), left)
+            taken.append(replace(change, weight=rows if change.weight > 0 else -rows))
+            left -= rows
+        self._left = left
+        if left == 0:
+            self.close()
+        return taken
+
+    def __iter__(self) -> Iterator[Change]:
+        while self._open and self._session.instance_is_open:
+            yield from self.poll(_POLL_SECONDS) or ()
+
+    def close(self) -> None:
+        """Stop following; a view that was made for this reader is dropped."""
+        if not self._open:
+            return
+        self._open = False
+        if self._hidden is not None and self._session.instance_is_open:
+            self._session.instance.drop([self._hidden.id])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
