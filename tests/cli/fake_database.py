@@ -38,6 +38,10 @@ class FakeSubscription:
         self._at_end = at_end
         self.closed = False
 
+    @property
+    def is_open(self) -> bool:
+        return not self.closed
+
     def poll(self, timeout: float = 0.0) -> list[Change] | None:
         del timeout
         if self._epochs:

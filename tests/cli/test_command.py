@@ -185,6 +185,13 @@ def test_changes_are_shown_until_ctrl_c(following: Command) -> None:
     assert following.database.closed
 
 
+def test_a_query_that_ends_by_itself_lets_the_next_statement_run(command: Command) -> None:
+    database = command.database = FakeDatabase(at_end=lambda: database.subscription.close())
+    assert command.sql("SUBSCRIBE totals; CREATE x") == 0
+    assert database.ran == ["SUBSCRIBE totals", "CREATE x"]
+    assert command.out.count("ann") == 3
+
+
 def test_changes_in_json_say_epoch_operation_and_row(following: Command) -> None:
     assert following.sql("SUBSCRIBE totals", "--format", "json") == 130
     lines = [json.loads(line) for line in following.out.splitlines()]
