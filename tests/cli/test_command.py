@@ -186,7 +186,12 @@ def test_changes_are_shown_until_ctrl_c(following: Command) -> None:
 
 
 def test_a_query_that_ends_by_itself_lets_the_next_statement_run(command: Command) -> None:
-    database = command.database = FakeDatabase(at_end=lambda: database.subscription.close())
+    database = command.database = FakeDatabase()
+
+    def ends() -> None:
+        database.subscription.close()
+
+    database.at_end = ends
     assert command.sql("SUBSCRIBE totals; CREATE x") == 0
     assert database.ran == ["SUBSCRIBE totals", "CREATE x"]
     assert command.out.count("ann") == 3
