@@ -92,6 +92,22 @@ def test_a_view_over_such_a_view_and_its_base_in_one_epoch(oracle):
     run.finish()
 
 
+def test_rows_of_a_recursion_are_compared_with_a_value(oracle):
+    run = oracle(rows_per_change=4000)
+    run.table("t", "id INT, x INT", key="id")
+    run.table("edges", "a INT, b INT, w INT")
+    run.view(
+        "reached",
+        """WITH RECURSIVE r (id, n) MAX RECURSION LEVEL 4 AS (
+            SELECT id, 0 FROM t WHERE x > (SELECT avg(x) FROM t)
+            UNION ALL SELECT b, n + 1 FROM r JOIN edges ON r.id = edges.a
+            WHERE n < 2 AND edges.w + r.id < (SELECT max(x) FROM t))
+        SELECT id, n FROM r""",
+    )
+    History(run, 3, domain=15).epochs(["t", "edges"], (1, 10, 25, 10, 1))
+    run.finish()
+
+
 def test_a_value_that_moves_a_little_reads_few_rows(oracle):
     run = oracle(rows_per_change=200)
     run.table("t", "id INT, x INT", key="id")
