@@ -54,6 +54,7 @@ FORMS = (
     ("Flink", "TIMESTAMPDIFF(HOURS, a, b)"),
     ("ksqlDB", "TIMESTAMPADD(DAYS, 1, ts)"),
     ("ksqlDB", "s->field->inner"),
+    ("ksqlDB", "s->field[1]->inner"),
     ("ksqlDB", "TRANSFORM(a, x => x + 1)"),
     ("ksqlDB", "STRUCT(a := 1, b := 'x')"),
     ("ksqlDB", "MAP('k' := 1)"),
@@ -94,6 +95,9 @@ FORMS = (
     ("Snowflake", "DATEADD('day', 1, ts)"),
     ("Snowflake", "DATE_TRUNC(MONTH, ts)"),
     ("Snowflake", "SELECT * EXCLUDE (a) FROM t"),
+    ("Snowflake", "SELECT TOP 3 k FROM s ORDER BY v"),
+    ("PostgreSQL", "k = ANY (SELECT k FROM r)"),
+    ("PostgreSQL", "v <> ALL (ARRAY[1, 2])"),
     (
         "ksqlDB",
         "SELECT WINDOWSTART, COUNT(*) FROM s WINDOW TUMBLING (SIZE 1 HOUR, GRACE PERIOD 1 DAY) GROUP BY k",
@@ -152,6 +156,7 @@ else elsewhere, where rows would silently be others than their writer meant:
 | `EXTRACT(DOW FROM x)`, Sunday is 1 in Spark, 0 in PostgreSQL and Snowflake | `dayofweek(x)` | `dayofweek(x) - 1` |
 | `DATEDIFF(MONTH, a, b)`, whole units in Spark, boundaries crossed in Snowflake | `TIMESTAMPDIFF(MONTH, a, b)` | parts subtracted, as `year(b) - year(a)`; `datediff(b, a)` for days |
 | `SPLIT(x, '.')`, a regular expression in Spark, a text elsewhere | `SPLIT(x, '')` has a text's characters | `SPLIT(x, '[.]')` |
+| `REGEXP_EXTRACT('pattern', x)`, the text first in Spark, the pattern first in ksqlDB | | `REGEXP_EXTRACT(x, 'pattern')` |
 | `CAST(x AS VARCHAR(3))`, which Spark does not cut off | `CAST(x AS STRING)` | `left(CAST(x AS STRING), 3)` |
 
 These functions have no equal:

@@ -203,3 +203,90 @@ def test_structs_and_maps_of_ksqldb(db):
     assert rows(db, "SELECT * FROM w") == [({"key": "x", "n n": 2}, 2)]
     assert rows(db, "SELECT v->b FROM s") == [("pq",)]
     assert refused(db, "SELECT STRUCT('a' := 1) FROM s").code is Code.INVALID
+
+
+def test_arrays_of_ksqldb_begin_at_1_after_an_arrow(db):
+    db.sql("""
+        CREATE STREAM n (id INT KEY, p STRUCT<first VARCHAR, tags ARRAY<VARCHAR>, m MAP<VARCHAR, INT>, s ARRAY<STRUCT<x INT>>>)
+          WITH (kafka_topic='n', value_format='json');
+        INSERT INTO n VALUES (1, STRUCT(first := 'a', tags := ARRAY['x', 'y'], m := MAP('k' := 5), s := ARRAY[STRUCT(x := 7)]));
+        CREATE STREAM t AS SELECT id, p->tags[1] AS a, p->tags[-1] AS b, p->tags[5] AS c, p->m['k'] AS d, p->s[1]->x AS e,
+          p.tags[1] AS f, TRANSFORM(p->tags, x => x || '!') AS g, transform(array(p.tags), z -> z[1]) AS h FROM n PARTITION BY id
+    """)
+    assert rows(db, "SELECT * FROM t") == [(1, "x", "y", None, 5, 7, "y", ["x!", "y!"], ["y"])]
+    assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+
+
+def test_the_quick_start_of_ksqldb(db):
+    db.sql("""
+        CREATE STREAM riderLocations (profileId VARCHAR, latitude DOUBLE, longitude DOUBLE)
+          WITH (kafka_topic='locations', value_format='json', partitions=1);
+        CREATE TABLE currentLocation AS SELECT profileId, LATEST_BY_OFFSET(latitude) AS la, LATEST_BY_OFFSET(longitude) AS lo
+          FROM riderlocations GROUP BY profileId EMIT CHANGES;
+        CREATE TABLE ridersNearMountainView AS SELECT ROUND(GEO_DISTANCE(la, lo, 37.4133, -122.1162), -1) AS distanceInKm,
+          SORT_ARRAY(COLLECT_LIST(profileId)) AS riders, COUNT(*) AS count
+          FROM currentLocation GROUP BY ROUND(GEO_DISTANCE(la, lo, 37.4133, -122.1162), -1)
+    """)
+    for rider, latitude, longitude in [
+        ("c2309eec", 37.7877, -122.4205), ("18f4ea86", 37.3903, -122.0643), ("4ab5cbad", 37.3952, -122.0813),
+        ("8b6eae59", 37.3944, -122.0813), ("4a7c7b41", 37.4049, -122.0822), ("4ddad000", 37.7857, -122.4011),
+    ]:  # fmt: skip
+        db.sql(f"INSERT INTO riderLocations (profileId, latitude, longitude) VALUES ('{rider}', {latitude}, {longitude})")  # fmt: skip
+    assert rows(db, "SELECT * FROM ridersNearMountainView WHERE distanceInKm <= 10") == [
+        (0.0, ["4a7c7b41", "4ab5cbad", "8b6eae59"], 3),
+        (10.0, ["18f4ea86"], 1),
+    ]
+    followed = db.sql(
+        "SELECT * FROM riderLocations WHERE GEO_DISTANCE(latitude, longitude, 37.4133, -122.1162) <= 5 EMIT CHANGES LIMIT 3"
+    )
+    assert sorted(change.row["profileId"] for change in followed) == ["4a7c7b41", "4ab5cbad", "8b6eae59"]  # fmt: skip
+
+
+def test_the_quick_start_of_materialize(db):
+    db.sql("""
+        CREATE TABLE auctions (id BIGINT, seller BIGINT, item TEXT, end_time TIMESTAMPTZ);
+        CREATE TABLE bids (id BIGINT, buyer BIGINT, auction_id BIGINT, amount INT, bid_time TIMESTAMP WITH TIME ZONE);
+        INSERT INTO auctions VALUES (1, 7, 'Pen', '2024-01-01 10:00:00'), (2, 6, 'Ink', '2124-01-01 11:00:00'),
+          (3, 6, 'Cap', '2024-01-01 10:00:00');
+        INSERT INTO bids VALUES (1, 5, 1, 10, '2024-01-01 09:59:00'), (2, 6, 1, 12, '2024-01-01 09:59:30'),
+          (3, 6, 2, 3, '2024-01-01 09:59:30'), (4, 8, 3, 20, '2024-01-01 09:00:00'), (5, 8, 3, 99, '2024-01-01 10:00:01');
+        CREATE VIEW winning_bids AS SELECT DISTINCT ON (auctions.id) bids.*, auctions.item, auctions.seller
+          FROM auctions, bids WHERE auctions.id = bids.auction_id AND bids.bid_time < auctions.end_time
+          AND mz_now() >= auctions.end_time ORDER BY auctions.id, bids.amount DESC, bids.bid_time, bids.buyer;
+        CREATE VIEW fraud_activity AS SELECT w2.seller, w2.item AS seller_item, w2.amount AS seller_amount, w1.item buyer_item,
+          w1.amount buyer_amount FROM winning_bids w1, winning_bids w2 WHERE w1.buyer = w2.seller AND w2.amount > w1.amount;
+        CREATE MATERIALIZED VIEW funds_movement IN CLUSTER quickstart AS SELECT id, SUM(credits) as credits, SUM(debits) as debits
+          FROM (SELECT seller as id, amount as credits, 0 as debits FROM winning_bids
+          UNION ALL SELECT buyer as id, 0 as credits, amount as debits FROM winning_bids) GROUP BY id
+    """)
+    assert rows(db, "SELECT * FROM winning_bids WHERE item = 'Pen'")[0][:4] == (2, 6, 1, 12)
+    assert rows(db, "SELECT * FROM fraud_activity") == [(6, "Cap", 20, "Pen", 12)]
+    assert rows(db, "SELECT SUM(credits), SUM(debits) FROM funds_movement") == [(32, 32)]
+    assert rows(db, "SELECT id FROM bids WHERE auction_id = ANY (SELECT id FROM auctions WHERE seller = 6)") == [(3,), (4,), (5,)]  # fmt: skip
+    assert rows(db, "SELECT id FROM bids WHERE buyer = ANY(ARRAY[5, 8]) AND id <> ALL(ARRAY[4, 5])") == [(1,)]  # fmt: skip
+    with db.sql("SUBSCRIBE TO (SELECT id, credits FROM funds_movement) WITH (SNAPSHOT = false)") as followed:  # fmt: skip
+        assert not followed.poll()
+        db.sql("INSERT INTO bids VALUES (6, 5, 1, 13, '2024-01-01 09:59:40'); FLUSH")
+        told = sorted((c.weight, *c.row.values()) for c in followed.poll())
+        assert told == [(-1, 7, 12), (1, 5, 0), (1, 7, 13)]
+    assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+
+
+def test_queries_of_snowflakes_quick_start(db):
+    db.sql("""
+        CREATE OR REPLACE TABLE trips (trip_id INTEGER, tripduration INTEGER, starttime TIMESTAMP_NTZ, station STRING, gender INTEGER);
+        INSERT INTO trips VALUES (1, 300, '2018-01-01 10:15:00', 'a', 1), (2, 600, '2018-01-02 11:15:00', 'b', 2), (3, 900, '2018-01-02 11:30:00', 'b', 2)
+    """)
+    assert db.sql("SELECT TOP 2 trip_id FROM trips ORDER BY tripduration DESC").fetchall() == [(3,), (2,)]  # fmt: skip
+    db.sql("CREATE MATERIALIZED VIEW longest AS SELECT TOP 1 trip_id, tripduration FROM trips ORDER BY tripduration DESC")  # fmt: skip
+    assert rows(db, "SELECT * FROM longest") == [(3, 900)]
+    db.sql("DELETE FROM trips WHERE trip_id = 3")
+    assert rows(db, "SELECT * FROM longest") == [(2, 600)]
+    assert rows(db, 'SELECT dayname(starttime) AS "day", count(*) AS "num trips", avg(tripduration)/60 AS "mins" FROM trips GROUP BY 1') == [("Mon", 1, 5.0), ("Tue", 1, 10.0)]  # fmt: skip
+    db.sql("CREATE VIEW gold.busy AS SELECT station FROM trips")
+    assert rows(db, "SHOW VIEWS IN SCHEMA gold LIKE 'b%'") == [("gold.busy", "plain view", "", "not kept")]  # fmt: skip
+    assert rows(db, "SHOW TABLES FROM gold LIKE 'x%'") == []
+    assert refused(db, "SHOW TABLES IN god").hint == 'Did you mean "gold"?'
+    assert db.sql("EXPLAIN OPTIMIZED PLAN FOR SELECT station FROM trips").fetchall()
+    error = refused(db, "CREATE TABLE made (a INT) WITH ('connector' = 'datagen')")
+    assert (error.code, error.span.source) == (Code.UNSUPPORTED, "'connector' = 'datagen'")

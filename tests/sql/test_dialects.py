@@ -33,7 +33,7 @@ ALIKE = {
         "FORMAT_DATETIME",
         "PARSE_DATETIME",
     ),
-    *("LISTAGG", "EXTRACT"),
+    *("LISTAGG", "EXTRACT", "REGEXP_EXTRACT"),
 }
 """Forms that are written as others that the page shows."""
 
@@ -45,6 +45,8 @@ def read(text: str) -> Rewritten:
 
 
 UNCHANGED = [
+    "SELECT top, 2 * replace(a, 'x', 'y'), at FROM t HAVING true = any(b) AND every(c) = all_of",
+    "SELECT a FROM t WHERE REGEXP_EXTRACT(a, 'x(.)', 1) = 'y' AND a LIKE ANY ('x', 'y')",
     "SELECT offset, a[1], fetch FROM t WHERE zone = 1 ORDER BY k LIMIT 3 OFFSET 2",
     "SELECT row_number() OVER (PARTITION BY within ORDER BY b) FROM t within ORDER BY 1 OFFSET 5",
     "SELECT a, b FROM t WHERE x = 1 -- TUMBLE(ts, INTERVAL '1' HOUR)",
@@ -100,6 +102,14 @@ READ = [
         "SELECT 1 FROM t ORDER BY a OFFSET 2 ROWS FETCH NEXT 5 ROWS ONLY",
         "SELECT 1 FROM t ORDER BY a LIMIT 5 OFFSET 2",
     ),
+    ("SELECT DISTINCT TOP 3 a FROM t ORDER BY a", "SELECT DISTINCT   a FROM t ORDER BY a LIMIT 3"),
+    (
+        "SELECT a + 1 = ANY(SELECT b FROM t), a <> ALL (ARRAY[1, b])",
+        "SELECT a + 1 IN(SELECT b FROM t), (NOT arrays_overlap(array(a ), array(1, b)))",
+    ),
+    ("SELECT s->a[1]->b, s.a[1]", "SELECT try_element_at(s.a, 1).b, s.a[1]"),
+    ("SELECT transform(s->a, x => x->y[2])", "SELECT transform(s.a, x -> try_element_at(x.y, 2))"),
+    ("SELECT transform(l, x -> x[1])", "SELECT transform(l, x -> x[1])"),
     ("SELECT 1 FROM t FETCH FIRST ROW ONLY", "SELECT 1 FROM t LIMIT 1"),
     ("SELECT 1 FROM t OFFSET 1 ROW LIMIT (2)", "SELECT 1 FROM t LIMIT (2) OFFSET 1"),
     (
@@ -202,6 +212,22 @@ REFUSED = [
     ),
     ("SELECT k FROM a PARTITION BY", "PARTITION BY", "invalid"),
     ("SELECT k FROM a GROUP BY k PARTITION BY k", "PARTITION BY", "invalid"),
+    ("SELECT REGEXP_EXTRACT('a(.)', x) FROM t", "REGEXP_EXTRACT('a(.)', x)", "unsupported"),
+    ("SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k)", "MATCH_RECOGNIZE", "unsupported"),
+    ("SELECT k SIMILAR TO '%x' FROM t", "SIMILAR TO", "unsupported"),
+    ("SELECT t.* REPLACE (1 AS k) FROM t", "* REPLACE (1 AS k)", "unsupported"),
+    ("SELECT * RENAME (k AS l) FROM t", "* RENAME (k AS l)", "unsupported"),
+    ("SELECT * ILIKE '%a%' FROM t", "* ILIKE '%a%'", "unsupported"),
+    ("SELECT * FROM t SAMPLE (10)", "SAMPLE", "unsupported"),
+    ("SELECT * FROM t AT(OFFSET => -60)", "AT(OFFSET => -60)", "unsupported"),
+    ("SELECT * FROM t BEFORE (STATEMENT => 'x')", "BEFORE (STATEMENT => 'x')", "unsupported"),
+    (
+        "WITH MUTUALLY RECURSIVE t (n INT) AS (SELECT 1) SELECT * FROM t",
+        "MUTUALLY RECURSIVE",
+        "unsupported",
+    ),
+    ("SELECT TOP 3 k FROM t UNION SELECT 1", "TOP 3", "unsupported"),
+    ("SELECT TOP 3 k FROM t LIMIT 4", "TOP 3", "unsupported"),
     ("SELECT PROCTIME() FROM t", "PROCTIME()", "unsupported"),
     ("SELECT EXTRACT(DOW FROM ts) FROM t", "EXTRACT(DOW FROM ts)", "unsupported"),
     ("SELECT DATE_PART('dow', ts) FROM t", "DATE_PART('dow', ts)", "unsupported"),

@@ -265,6 +265,28 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("SHOW STREAMS", {"is": "Show", "listing": "streams"}),
     ("SHOW TABLES LIKE 'o%'", {"is": "Show", "listing": "tables", "like": "o%"}),
     ("LIST SINKS LIKE ''", {"is": "Show", "listing": "sinks", "like": ""}),
+    ("SHOW TABLES IN SCHEMA gold", {"is": "Show", "listing": "tables", "schema": "gold"}),
+    (
+        "SHOW VIEWS FROM gold LIKE 'a_'",
+        {"is": "Show", "listing": "views", "schema": "gold", "like": "a_"},
+    ),
+    (
+        "SUBSCRIBE TO (SELECT 1) WITH (SNAPSHOT = false)",
+        {
+            "is": "Subscribe",
+            "target": {"is": "Query", "text": "(SELECT 1)"},
+            "snapshot": False,
+        },
+    ),
+    ("SUBSCRIBE v WITH (SNAPSHOT)", {"is": "Subscribe", "target": "v"}),
+    (
+        "CREATE MATERIALIZED VIEW v IN CLUSTER c AS SELECT 1",
+        {"is": "CreateMaterializedView", "name": "v", "query": {"is": "Query", "text": "SELECT 1"}},
+    ),
+    (
+        "EXPLAIN PHYSICAL PLAN FOR SELECT 1",
+        {"is": "Explain", "target": {"is": "Query", "text": "SELECT 1"}},
+    ),
     ("LIST STREAMS", {"is": "Show", "listing": "streams"}),
     ("SHOW TABLES", {"is": "Show", "listing": "tables"}),
     ("SHOW VIEWS", {"is": "Show", "listing": "views"}),

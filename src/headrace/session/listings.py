@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.circuit.explain import state
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, nearest
 from headrace.session.explaining import Explaining
 from headrace.session.functions import Functions, users
 from headrace.session.jobs import JOB_COLUMNS, jobs
@@ -72,11 +72,30 @@ class Listings:
     def show(self, statement: Show) -> Result:
         """List what a SHOW asks for."""
         listed = self._listed(statement)
-        if statement.like is None:
+        if statement.like is None and statement.schema is None:
             return listed
-        table, like = listed.to_arrow(), _like(statement.like)
-        named = [like.fullmatch(name) is not None for name in table[0].to_pylist()]
+        table = listed.to_arrow()
+        like = _like("%" if statement.like is None else statement.like)
+        within = ""
+        if statement.schema is not None:
+            within = f"{statement.schema.dotted}."
+            self._require_schema(statement.schema)
+        named = [
+            name.startswith(within) and like.fullmatch(name, len(within)) is not None
+            for name in table[0].to_pylist()
+        ]
         return Result(table.filter(pa.array(named, pa.bool_())), listed.epoch)
+
+    def _require_schema(self, schema: Name) -> None:
+        known = self.instance.schemas()
+        if schema.dotted not in known:
+            near = nearest(schema.dotted, known)
+            raise HeadraceError(
+                Code.INVALID,
+                f'schema "{schema}" does not exist',
+                hint=f'Did you mean "{near}"?' if near else "SHOW SCHEMAS lists what exists.",
+                span=schema.span,
+            )
 
     def _listed(self, statement: Show) -> Result:
         match statement.listing:

@@ -41,6 +41,7 @@ _EXTERNAL = (
 )
 """Options about what is outside; with no broker configured they are kept for when there is one."""
 
+_MADE_UP = frozenset({"datagen", "faker"})
 _EXTERNAL_GROUPS = (
     "avro.",
     "csv.",
@@ -81,7 +82,16 @@ def value_of(options: tuple[Option, ...], *keys: str) -> str | None:
 
 
 def check_relation_options(options: tuple[Option, ...]) -> None:
-    """Refuse an option that streams and tables do not have."""
+    """Refuse an option that streams and tables do not have, or a connector that makes rows up."""
+    for option in options:
+        if option.key.lower() == "connector" and option.value.lower() in _MADE_UP:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"connector '{option.value}' is not supported",
+                detail="It makes rows up; here, rows are written.",
+                hint="Leave it out, and INSERT rows, or COPY them from a file.",
+                span=option.span,
+            )
     _check(options, _OF_RELATIONS)
 
 

@@ -170,6 +170,8 @@ class Session:
             text = f"SELECT * FROM {target.dotted}"
             target = Query(text, whole_span(text))
         after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
+        if after is None and not statement.snapshot:
+            return self._followed(target, Begin.NOW)
         return self.subscribe(target, after)
 
     def _print(self, statement: Print) -> Subscription:

@@ -8,6 +8,7 @@ from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_assignment, take_key
 from headrace.sql.parts import Name, ObjectKind
+from headrace.sql.push import take_snapshot
 from headrace.sql.refusals import refuse_setting
 from headrace.sql.statements import (
     NAMED_LISTINGS,
@@ -105,14 +106,18 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         cursor.expect_end()
         return ShowOption(cursor.span(first), key)
     listing = _listing(cursor)
-    relation = None
+    relation = schema = None
+    if listing in NAMED_LISTINGS and (cursor.accept("FROM") or cursor.accept("IN")):
+        if cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED} and cursor.peek(1).word != "LIKE":
+            cursor.accept("SCHEMA") or cursor.accept("DATABASE")
+        schema = cursor.name("a schema's name")
     if listing is Listing.REJECTS and cursor.accept("FOR"):
         relation = cursor.name("a stream's or table's name")
     like = None
     if listing in NAMED_LISTINGS and cursor.accept("LIKE"):
         like = cursor.string("a pattern between quotes")
     cursor.expect_end(*(() if relation or like is not None else _further(listing)))
-    return Show(listing, cursor.span(first), relation, like)
+    return Show(listing, cursor.span(first), relation, like, schema)
 
 
 def _further(listing: Listing) -> tuple[str, ...]:
@@ -203,14 +208,16 @@ def _accept_kind(cursor: Cursor) -> None:
 
 
 def take_subscribe(cursor: Cursor) -> Subscribe:
-    """Take ``SUBSCRIBE [TO] query`` or ``SUBSCRIBE [TO] name [AS OF ...]``."""
+    """Take ``SUBSCRIBE [TO] query | name [AS OF ...] [WITH (SNAPSHOT = false)]``."""
     first = cursor.token
     cursor.expect("SUBSCRIBE")
     cursor.accept("TO")
+    span = cursor.span(first, cursor.tokens[-2])
+    snapshot = take_snapshot(cursor)
     if at_query(cursor):
         query = take_query(cursor)
-        return Subscribe(query, cursor.span(first), query.as_of)
+        return Subscribe(query, span, query.as_of, snapshot)
     name = cursor.name("a name or a query")
     as_of = take_as_of(cursor)
     cursor.expect_end(*(() if as_of else ("AS OF",)))
-    return Subscribe(name, cursor.span(first), as_of)
+    return Subscribe(name, span, as_of, snapshot)

@@ -79,6 +79,13 @@ def take_copy(cursor: Cursor) -> Copy:
     """Take ``COPY name [(columns)] FROM 'path' [WITH (key = value, ...)]``."""
     first = cursor.token
     cursor.expect("COPY")
+    if cursor.at_symbol("("):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "COPY of a query is not supported",
+            hint="SUBSCRIBE to the query, or CREATE SINK name WITH (connector = ...) AS query.",
+            span=cursor.span(first, first),
+        )
     target = cursor.name("a stream's or table's name")
     columns = cursor.identifiers("a column's name") if cursor.at_symbol("(") else ()
     if cursor.at("TO"):

@@ -26,6 +26,7 @@ _UNSUPPORTED: dict[str, str] = {
     "HEADERS": "Declare a column of the payload instead.",
     "HEADER": "Declare a column of the payload instead.",
     "COLLATE": "Compare with lower(...) or collate(...) in a view.",
+    "AUTOINCREMENT": "Give each row its own key.",
     "AUTO_INCREMENT": "Give each row its own key.",
     "IDENTITY": "Give each row its own key.",
 }

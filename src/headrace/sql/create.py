@@ -35,6 +35,9 @@ _CLAUSES: dict[str, str] = {
     "LOCATION": "Use WITH (connector = ..., ...): names and statements are never paths.",
     "TBLPROPERTIES": "Use WITH (key = value, ...).",
     "COMMENT": "Use COMMENT '...' after a column, or an SQL comment.",
+    "CLONE": "Create a view of the other relation, or a table, and INSERT its rows.",
+    "FROM": "Declare the columns, and WITH (connector = ..., ...).",
+    "ON": "SUBSCRIBE to the table, or create a view of it: both have its changes.",
     "LIKE": "Write the columns out, or create a view of the other relation.",
     "REFRESH": "Use WITH (refresh_interval_minutes = ...).",
     "SCHEDULE": "Use WITH (refresh_interval_minutes = ...).",
@@ -128,6 +131,8 @@ def _view(
     if kind is ObjectKind.VIEW:
         query = _defining_query(cursor, () if columns else ('"("',))
         return CreateView(name, query, cursor.span(first), columns, *modes)
+    if cursor.accept("IN", "CLUSTER"):
+        cursor.name("a cluster's name")  # of Materialize: here, there is one
     options = take_options(cursor)
     choices = () if options else (("WITH",) if columns else ('"("', "WITH"))
     query = _defining_query(cursor, choices)

@@ -21,6 +21,13 @@ def take_options(cursor: Cursor, *introductions: str) -> tuple[Option, ...]:
     options: dict[str, Option] = {}
 
     def one() -> None:
+        if cursor.at("REFRESH") and cursor.peek(1).word:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"REFRESH {cursor.peek(1).word} is not supported",
+                hint="Leave it out: a view is kept as its inputs change, always.",
+                span=cursor.span(cursor.token, cursor.peek(1)),
+            )
         option = take_assignment(cursor)
         if option.key in options:
             raise HeadraceError(

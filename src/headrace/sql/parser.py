@@ -70,11 +70,14 @@ def _take_statement(cursor: Cursor) -> Statement:
 def _take_explain(cursor: Cursor) -> Explain:
     """Take ``EXPLAIN [what]`` of a query, ``CREATE MATERIALIZED VIEW ...`` or ``[VIEW] name``.
 
-    Flink's ``EXPLAIN PLAN FOR``, and Spark's ``EXTENDED`` and ``FORMATTED``, say no more.
+    ``EXPLAIN [OPTIMIZED | PHYSICAL] PLAN FOR`` of Flink and Materialize, and Spark's ``EXTENDED``
+    and ``FORMATTED``, say no more.
     """
     first = cursor.token
     cursor.expect("EXPLAIN")
     if cursor.peek(1).kind is not Kind.END:
+        if cursor.peek(1).word == "PLAN":
+            cursor.accept("OPTIMIZED") or cursor.accept("PHYSICAL")
         cursor.accept("PLAN", "FOR") or cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
     shown = Explained.EVERYTHING
     for kind in Explained:

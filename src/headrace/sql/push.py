@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from headrace.sql.parts import Query
 
 _ENDING = ("EMIT", "CHANGES", "LIMIT")
+_SNAPSHOTS = (
+    ("WITH", "(", "SNAPSHOT", ")"),
+    ("WITH", "(", "SNAPSHOT", "=", "TRUE", ")"),
+    ("WITH", "(", "SNAPSHOT", "=", "FALSE", ")"),
+    ("WITH", "(", "SNAPSHOT", "TRUE", ")"),
+    ("WITH", "(", "SNAPSHOT", "FALSE", ")"),
+)
 _MOST = 2**31 - 1
 
 
@@ -26,6 +33,19 @@ def take_whole_query(cursor: Cursor) -> Query:
     limit = _rows(cursor, ending[-1])
     del cursor.tokens[-3:-1]
     return replace(take_query(cursor), limit=limit)
+
+
+def take_snapshot(cursor: Cursor) -> bool:
+    """Take Materialize's ``WITH (SNAPSHOT = false)`` off the end of a statement; true without it.
+
+    It is cut off before what stands before it is read, which goes to the end of the statement.
+    """
+    for words in _SNAPSHOTS:
+        ending = cursor.tokens[-1 - len(words) : -1]
+        if tuple(token.text.upper() for token in ending) == words:
+            del cursor.tokens[-1 - len(words) : -1]
+            return "FALSE" not in words
+    return True
 
 
 def take_print(cursor: Cursor) -> Print:

@@ -235,13 +235,14 @@ NAMED_LISTINGS = frozenset(Listing) - {
 class Show:
     """``SHOW``; ``relation`` narrows the rejected events to those of one relation.
 
-    ``like`` narrows what has names to those that are like it, as in SQL.
+    ``schema`` narrows what has names to those in it, ``like`` to those that are like a pattern.
     """
 
     listing: Listing
     span: Span
     relation: Name | None = None
     like: str | None = None
+    schema: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +326,15 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """``SUBSCRIBE``: a snapshot, then its changes, by epoch; ``as_of`` is where to start."""
+    """``SUBSCRIBE``: a snapshot, then its changes, by epoch; ``as_of`` is where to start.
+
+    Without ``snapshot``, only the changes from now on.
+    """
 
     target: Query | Name
     span: Span
     as_of: AsOf | None = None
+    snapshot: bool = True
 
 
 @dataclass(frozen=True, slots=True)

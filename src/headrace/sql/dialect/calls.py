@@ -44,6 +44,10 @@ _TOP = "slice(sort_array({collected}({{0}}){{filter}}, false), 1, {{1}})"
 
 _DIV0 = "CASE WHEN ({1}) = 0 AND ({0}) IS NOT NULL THEN 0 ELSE ({0}) / ({1}) END"
 
+_HALF = "pow(sin(radians(({{{0}}}) - ({{{1}}})) / 2), 2)"
+_AROUND = f"cos(radians({{0}})) * cos(radians({{2}})) * {_HALF.format(3, 1)}"
+_GREAT_CIRCLE = f"(2 * 6371 * asin(sqrt({_HALF.format(2, 0)} + {_AROUND})))"
+
 CALLS: tuple[Call, ...] = (
     # -- ksqlDB
     _call("AS_VALUE", KSQL, "({0})"),
@@ -60,7 +64,15 @@ CALLS: tuple[Call, ...] = (
     _call("STRINGTODATE", KSQL, "unix_date(to_date({0}, {1}))", "days"),
     _call("DATETOSTRING", KSQL, "date_format(date_from_unix_date({0}), {1})"),
     _call("EXTRACTJSONFIELD", KSQL, "get_json_object({0}, {1})"),
+    _call("URL_EXTRACT_HOST", KSQL, "try_parse_url({0}, 'HOST')"),
+    _call("URL_EXTRACT_PATH", KSQL, "try_parse_url({0}, 'PATH')"),
+    _call("URL_EXTRACT_PROTOCOL", KSQL, "try_parse_url({0}, 'PROTOCOL')"),
+    _call("URL_EXTRACT_QUERY", KSQL, "try_parse_url({0}, 'QUERY')"),
+    _call("URL_EXTRACT_PARAMETER", KSQL, "try_parse_url({0}, 'QUERY', {1})"),
+    _call("CORRELATION", KSQL, "corr({0}, {1})"),
+    _call("GEO_DISTANCE", KSQL, _GREAT_CIRCLE, "kilometres"),
     # -- Flink
+    _call("SPLIT_INDEX", FLINK, r"get(split({0}, concat('\\Q', {1}, '\\E'), -1), {2})", "from 0"),
     _call("SUM0", FLINK, "zeroifnull(sum({0}){filter})"),
     _call("ROW", f"{FLINK} {POSTGRES}", "struct({*})"),
     # -- PostgreSQL

@@ -1,15 +1,18 @@
-"""How many rows: ``OFFSET m ROWS FETCH FIRST n ROWS ONLY`` of the standard, as LIMIT and OFFSET."""
+"""How many rows: ``OFFSET m ROWS FETCH FIRST n ROWS ONLY``, ``SELECT TOP n``, as LIMIT."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.sql.dialect.blocks import blocks_of
 from headrace.sql.dialect.tree import Found, Node, is_group
+from headrace.sql.dialect.writer import Edits
 from headrace.sql.lexer import Kind, Token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.sql.dialect.blocks import Block
     from headrace.sql.dialect.writer import Scope, Writer
 
 _ROWS = frozenset({"ROW", "ROWS"})
@@ -43,6 +46,24 @@ def limited(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
         counts = [taken.nodes, skipped.nodes]
     place = nodes[at], nodes[taken.end - 1]
     return Found(taken.end, writer.filled(template, counts, place, scope))
+
+
+def top(writer: Writer, block: Block, scope: Scope) -> Edits | None:
+    """Write ``SELECT TOP n`` as LIMIT."""
+    nodes, at = block.nodes, block.start + 1
+    at += at < block.end and nodes[at].word in {"DISTINCT", "ALL"}
+    if at + 1 >= block.end or nodes[at].word != "TOP":
+        return None
+    number = nodes[at + 1]
+    if not isinstance(number, Token) or number.kind is not Kind.NUMBER:
+        return None
+    place = nodes[at], number
+    if len(blocks_of(nodes)) > 1 or block.clauses.keys() & {"LIMIT", "FETCH", "OFFSET"}:
+        raise writer.refused(
+            "TOP beside another LIMIT or SELECT is not supported", "Use LIMIT.", *place
+        )
+    limit = [writer.put(f" LIMIT {number.text}", *place)]
+    return Edits(scope, {at: Found(at + 2, [writer.put(" ", *place)])}, {block.end: limit})
 
 
 def _offset(nodes: Sequence[Node], at: int) -> _Count | None:

@@ -111,6 +111,17 @@ def _replaced(site: Site) -> Found | None:
     return site.written("regexp_replace({0}, {1}, {2})", site.arguments[:3])
 
 
+def _extracted(site: Site) -> Found | None:
+    """Refuse ``REGEXP_EXTRACT(pattern, x)`` of ksqlDB, which Spark reads the other way round."""
+    if len(site.arguments) < 2 or site.literal(0) is None or site.literal(1) is not None:  # noqa: PLR2004
+        return None
+    raise site.refused(
+        "REGEXP_EXTRACT of a pattern and a text is not supported",
+        "Write REGEXP_EXTRACT(text, pattern, group).",
+        "The pattern stands first in ksqlDB, and second elsewhere.",
+    )
+
+
 def _array_length(site: Site) -> Found | None:
     """``ARRAY_LENGTH(x, 1)`` of PostgreSQL, which is NULL for an empty array."""
     if len(site.arguments) != 2:  # noqa: PLR2004
@@ -132,5 +143,6 @@ LISTS: dict[str, Form] = {
     "GENERATE_SERIES": _series,
     "REGEXP_REPLACE": _replaced,
     "ARRAY_LENGTH": _array_length,
+    "REGEXP_EXTRACT": _extracted,
 }
 """The functions of this page, by name."""

@@ -96,8 +96,7 @@ def arrow(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
     node = nodes[at]
     if node.text not in {"->", "=>"} or at == 0 or at + 1 >= len(nodes):
         return None
-    begins = at == 1 or nodes[at - 2].text == ","
-    if scope.function in LAMBDAS and begins:
+    if _makes_function(nodes, at, scope):
         return Found(at + 1, [writer.put("->", node, node)]) if node.text == "=>" else None
     if node.text == "=>":
         return None
@@ -111,6 +110,13 @@ def arrow(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
     first, type_ = operand_before(nodes, at), "string" if double else "variant"
     end = f", {path}, '{type_}')"
     return Found(at + 2 + double, [], first, ("variant_get(", end))
+
+
+def _makes_function(nodes: Sequence[Node], at: int, scope: Scope) -> bool:
+    """Say whether an arrow makes a function, as in ``x -> x + 1``; ``->`` beside ``=>`` none."""
+    if scope.function not in LAMBDAS or (at > 1 and nodes[at - 2].text != ","):
+        return False
+    return nodes[at].text == "=>" or all(node.text != "=>" for node in nodes)
 
 
 def _path(writer: Writer, key: Token) -> str:
@@ -251,6 +257,27 @@ def element(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
         parts = [writer.put(", ", *place), *index]
         return Found(at + 1, parts, operand_before(nodes, at), ("get(", ")"))
     return None
+
+
+def one_based(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``struct->array[1]`` and ``struct->map['key']`` of ksqlDB, whose arrays begin at 1.
+
+    The arrow tells the dialect: ``array[1]`` alone is Spark's, whose arrays begin at 0.
+    """
+    group = nodes[at]
+    if not isinstance(group, Group) or group.text != "[" or not ends_operand(nodes, at - 1):
+        return None
+    first = operand_before(nodes, at)
+    arrows = [i for i in range(first + 1, at - 1) if nodes[i].text == "->"]
+    keys = [nodes[i + 1] for i in arrows]
+    if not all(isinstance(key, Token) and key.kind in _NAMED for key in keys):
+        return None
+    if not keys or any(_makes_function(nodes, i, scope) for i in arrows):
+        return None
+    index = writer.level(group.inside, scope)
+    place = (group, group)
+    parts = [writer.put(", ", *place), *index]
+    return Found(at + 1, parts, first, ("try_element_at(", ")"))
 
 
 def quoted(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:

@@ -70,7 +70,12 @@ DIFFERENCES: tuple[Difference, ...] = (
         "greatest(a, b)", "NULLs are passed over", "NULL if one is, in BigQuery and Snowflake"
     ),
     Difference("log(x)", "the natural logarithm", "to base 10 in PostgreSQL"),
-    Difference("a[1]", "the second element", "the first in PostgreSQL, Flink and ksqlDB"),
+    Difference(
+        "a[1]",
+        "the second element; after an arrow, as in s->a[1], the first",
+        "the first in PostgreSQL, Flink and ksqlDB",
+    ),
+    Difference("a ^ b", "exclusive or, as in BigQuery", "a power in PostgreSQL: use pow(a, b)"),
     Difference("array_agg(x)", "without NULLs", "with them in PostgreSQL; with ORDER BY, here too"),
     Difference("regexp_replace(x, p, r)", "all matches", "the first one in PostgreSQL"),
     Difference(

@@ -14,7 +14,7 @@ from headrace.sql.dialect.calls import CALLS, Call
 from headrace.sql.dialect.final import final_windows
 from headrace.sql.dialect.formats import FORMATS
 from headrace.sql.dialect.joins import within
-from headrace.sql.dialect.limits import limited
+from headrace.sql.dialect.limits import limited, top
 from headrace.sql.dialect.lists import LISTS
 from headrace.sql.dialect.operators import (
     array_literal,
@@ -22,9 +22,11 @@ from headrace.sql.dialect.operators import (
     assigned,
     element,
     matching,
+    one_based,
     quoted,
     typed,
 )
+from headrace.sql.dialect.quantified import quantified
 from headrace.sql.dialect.refused import REFUSED_CALLS
 from headrace.sql.dialect.selects import distinct_on, excluded, partitioned
 from headrace.sql.dialect.sites import Form, site_at
@@ -33,6 +35,7 @@ from headrace.sql.dialect.streams import BY_ORDER, stream_columns
 from headrace.sql.dialect.table_windows import table_windows
 from headrace.sql.dialect.times import TIMES
 from headrace.sql.dialect.tree import Found, tree_of
+from headrace.sql.dialect.unserved import unserved
 from headrace.sql.dialect.windows import (
     KINDS,
     group_window,
@@ -81,6 +84,19 @@ _WORDS = sorted(
         "OFFSET",
         "PARTITION",
         "WITHIN",
+        "ANY",
+        "ALL",
+        "SOME",
+        "TOP",
+        "MATCH_RECOGNIZE",
+        "MUTUALLY",
+        "SIMILAR",
+        "SAMPLE",
+        "REPLACE",
+        "RENAME",
+        "ILIKE",
+        "AT",
+        "BEFORE",
         "ZONE",
     }
 )
@@ -141,6 +157,9 @@ RULES = (
     excluded,
     limited,
     at_time_zone,
+    quantified,
+    one_based,
+    unserved,
     quoted,
 )
 BLOCK_RULES = (
@@ -154,4 +173,5 @@ BLOCK_RULES = (
     final_windows,
     within,
     partitioned,
+    top,
 )
