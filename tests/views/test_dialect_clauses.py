@@ -110,6 +110,8 @@ WITHIN = {
     "kept": """SELECT s.k, s.v, r.w FROM s LEFT JOIN r WITHIN (5 MINUTES, 2 MINUTES) GRACE PERIOD 1 DAY
         ON s.k = r.k OR r.w = 0""",
     "either": "SELECT s.v, r.w FROM s FULL OUTER JOIN r WITHIN 1 MINUTE ON s.k = r.k",
+    "exploded": """SELECT s.k, r.w, e.x FROM s JOIN r WITHIN 10 MINUTES ON s.k = r.k
+        LATERAL VIEW explode(array(v, w)) e AS x""",
     "counted": """SELECT s.k, WINDOWSTART AS b, COUNT(*) AS n FROM s JOIN t ON t.k = s.k
         WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY s.k""",
     "of_three": """SELECT s.v, r.w, m.x, t.y FROM s JOIN r WITHIN 10 MINUTES ON s.k = r.k LEFT JOIN t ON t.k = s.k
@@ -132,6 +134,8 @@ def within_in_spark():
         "uneven": f"SELECT s.k, v, w FROM s JOIN r ON s.k = r.k AND {apart('s.ts', 'r.ts', 0, 60)} WHERE v > 1",
         "kept": f"SELECT s.k, v, w FROM s LEFT JOIN r ON {apart('s.ts', 'r.ts', 5, 2)} AND (s.k = r.k OR w = 0)",
         "either": f"SELECT v, w FROM s FULL JOIN r ON s.k = r.k AND {apart('s.ts', 'r.ts', 1, 1)}",
+        "exploded": f"""SELECT k, w, explode(array(v, w)) AS x FROM
+            (SELECT s.k, v, w FROM s JOIN r ON s.k = r.k AND {apart("s.ts", "r.ts", 10, 10)})""",
         "counted": """SELECT s.k, unix_millis(date_trunc('HOUR', s.ts)) AS b, count(*) AS n FROM s JOIN t ON t.k = s.k
             WHERE ts IS NOT NULL GROUP BY s.k, date_trunc('HOUR', s.ts)""",
         "of_three": f"""SELECT v, w, x, y FROM s JOIN r ON s.k = r.k AND {apart("s.ts", "r.ts", 10, 10)}

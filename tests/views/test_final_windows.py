@@ -132,6 +132,11 @@ def test_what_is_kept_until_a_window_ends_are_groups_not_rows(oracle):
             "SELECT COUNT(*) AS n FROM s JOIN t ON s.x = t.x GROUP BY window(s.ts, '1 hour')",
             "over several",
         ),
+        (
+            """SELECT COUNT(*) AS n FROM s GROUP BY window(ts, '1 hour')
+            UNION ALL SELECT COUNT(*) FROM s GROUP BY window(ts, '1 day')""",
+            "after a set operation",
+        ),
     ],
 )
 def test_what_has_no_end_is_never_final(oracle, query, message):

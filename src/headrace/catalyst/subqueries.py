@@ -75,13 +75,16 @@ class Scalars:
         """Return a plan with one row, or at most one; a second row is an error when it is there."""
         below = _through(plan)
         kind = str(below.nodeName())
-        if kind == "Aggregate" and not items(below.groupingExpressions()):
+        if _is_one_row(below):
             return plan, False
         if kind == "GlobalLimit" and str(below.limitExpr()) == "1":
             limited = _through(below.child(), "LocalLimit")
             if str(limited.nodeName()) in ("Sort", "Offset"):
                 return plan, True
-            return self._any_of(below.child().child()), False
+            rows = below.child().child()
+            if _constant_of(rows) is None and not _is_one_row(limited):
+                return plan, True  # read as any LIMIT without ORDER BY is: refused
+            return self._any_of(rows), False
         return self._checked(plan), False
 
     def _any_of(self, plan: Any) -> Any:
@@ -210,6 +213,11 @@ def _through(plan: Any, *passed: str) -> Any:
     while str(plan.nodeName()) in (*_TRANSPARENT, *passed):
         plan = plan.child()
     return plan
+
+
+def _is_one_row(plan: Any) -> bool:
+    """Say whether a plan is an aggregate of all rows."""
+    return str(plan.nodeName()) == "Aggregate" and not items(plan.groupingExpressions())
 
 
 def _constant_of(plan: Any) -> Any | None:

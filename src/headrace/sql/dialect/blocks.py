@@ -69,6 +69,11 @@ def blocks_of(nodes: Sequence[Node]) -> list[Block]:
     return found
 
 
+def in_set(block: Block) -> bool:
+    """Say whether a SELECT stands without brackets beside another one, as in a UNION."""
+    return any(_is_set(block.nodes, i) for i in range(len(block.nodes)))
+
+
 def _is_set(nodes: Sequence[Node], at: int) -> bool:
     """Say whether a set operation stands here, and not the EXCEPT of ``* EXCEPT (column)``."""
     if nodes[at].word not in _SETS or at + 1 >= len(nodes):

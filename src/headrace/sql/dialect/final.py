@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Stream, Table
 from headrace.errors import Span
 from headrace.sql.cursor import Cursor
-from headrace.sql.dialect.blocks import relations_of
+from headrace.sql.dialect.blocks import in_set, relations_of
 from headrace.sql.dialect.intervals import microseconds, spelled
 from headrace.sql.dialect.tree import Found, Group, Node, is_group, split_at, tree_of
 from headrace.sql.dialect.writer import Edits, Ending, Scope, Writer
@@ -39,6 +39,13 @@ def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
         return None
     at = block.clauses["EMIT"][0] - 2
     place = block.nodes[at], block.nodes[at + 1]
+    if in_set(block):
+        raise writer.refused(
+            "EMIT FINAL after a set operation is not supported",
+            "Put each SELECT with its EMIT FINAL between brackets.",
+            *place,
+            "It would be of the last SELECT alone.",
+        )
     ending = scope.ending or _sparks_own(block)
     grouped = {node.word for node in block.clause("GROUP")}
     if ending is None or not grouped:

@@ -27,6 +27,7 @@ _PLAIN = (
     "Write the condition: ON ... AND b.time BETWEEN a.time - INTERVAL 1 HOUR"
     " AND a.time + INTERVAL 1 HOUR."
 )
+_FURTHER = frozenset({"JOIN", "LATERAL", "PIVOT", "UNPIVOT"})
 _FORM = "Write WITHIN 1 HOUR, or WITHIN (1 HOUR, 2 HOURS): before and after."
 
 
@@ -81,14 +82,17 @@ def _described(writer: Writer, block: Block, at: int) -> tuple[int, int, int]:
 
 
 def _condition_end(nodes: Sequence[Node], at: int, last: int) -> int:
-    """Return the node after the condition that begins at a node: the next join, or the end."""
-    end = next(
-        (i for i in range(at, last) if nodes[i].word == "JOIN" or nodes[i].text == ","), last
-    )
+    """Return the node after the condition that begins at a node: a further join, or the end."""
+    end = next((i for i in range(at, last) if _goes_on(nodes, i)), last)
     if end < last:
         while nodes[end - 1].word in KINDS_OF_JOIN:
             end -= 1
     return end
+
+
+def _goes_on(nodes: Sequence[Node], at: int) -> bool:
+    """Say whether something of FROM stands here that is no part of a condition."""
+    return nodes[at].text == "," or (nodes[at].word in _FURTHER and nodes[at - 1].text != ".")
 
 
 def _times(writer: Writer, block: Block, at: int) -> tuple[str, str]:
