@@ -63,6 +63,27 @@ def test_rows_move_where_the_value_and_the_rows_change(oracle, part):
     run.finish()
 
 
+def test_a_value_that_may_fail_is_computed_after_what_guards_it(oracle):
+    run = oracle(rows_per_change=200)
+    run.table("t", "id INT, x INT", key="id")
+    run.table("o", "v INT")
+    run.view("halved", "SELECT id FROM t WHERE x > (SELECT max(v) FROM o) / 2")
+    run.view(
+        "guarded",
+        """SELECT id FROM t
+        WHERE (SELECT count(*) FROM o) > 0 AND x > 10 / (SELECT count(*) FROM o)""",
+    )
+    run.view("of_no_row", "SELECT id FROM t WHERE x > 10 / (SELECT count(*) FROM o)")
+    run.insert("o", [(3,), (8,)])
+    run.epoch()
+    run.insert("t", [(1, 4), (2, 5), (3, 6)])
+    run.epoch()
+    assert run.rows("of_no_row") == [(3,)]
+    run.insert("o", [(9,)])
+    run.epoch()
+    run.finish()
+
+
 def test_the_key_of_a_join_has_no_subquery(oracle):
     """Where Spark broadcasts a side, it fails over such a key."""
     run = oracle()

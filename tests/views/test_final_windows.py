@@ -137,6 +137,10 @@ def test_what_is_kept_until_a_window_ends_are_groups_not_rows(oracle):
             UNION ALL SELECT COUNT(*) FROM s GROUP BY window(ts, '1 day')""",
             "after a set operation",
         ),
+        (
+            "SELECT COUNT(*) AS n FROM s GROUP BY window(ts, '1 hour'), ROLLUP(area)",
+            "with ROLLUP",
+        ),
     ],
 )
 def test_what_has_no_end_is_never_final(oracle, query, message):

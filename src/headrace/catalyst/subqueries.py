@@ -140,6 +140,7 @@ class Comparison:
 
 
 _BELOW = {"LessThan": True, "LessThanOrEqual": True, "EqualTo": None}
+_TOTAL = ("Add", "Subtract", "Multiply", "Divide", "UnaryMinus", "Cast", "Coalesce")
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
 _BELOW |= {"GreaterThan": False, "GreaterThanOrEqual": False}
 
@@ -160,6 +161,8 @@ def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
     type_ = type_of(bound)
     if type_of(side) != type_ or not _is_orderly(type_, equal=below is None):
         return None
+    if not _cannot_fail(side):
+        return None  # it is computed where there are rows to compare, and after what guards it
     scalars = Scalars(scala)
     replaced = scalars.replaced(side)
     if any(scalars.outer) and kind_of(side) != "ScalarSubquery":
@@ -199,6 +202,20 @@ def with_values(scala: Scala, node: Any) -> Any | None:
 def _over(scala: Scala, node: Any, right: Any, condition: Any | None) -> Any:
     on = scala.none if condition is None else scala.named("scala.Option").apply(condition)
     return scala.logical("Join", node.left(), right, node.joinType(), on, node.hint())
+
+
+def _cannot_fail(value: Any) -> bool:
+    """Say whether a value is there whatever the subqueries yield, overflow aside."""
+    kind, parts = kind_of(value), items(value.children())
+    match kind:
+        case "ScalarSubquery" | "Literal":
+            return True
+        case "Divide" if kind_of(parts[1]) != "Literal" or str(parts[1].sql()).startswith("0"):
+            return False
+        case "Cast" if isinstance(type_of(parts[0]), StringType):
+            return False
+        case _:
+            return kind in _TOTAL and all(_cannot_fail(part) for part in parts)
 
 
 def _is_orderly(type_: DataType, *, equal: bool) -> bool:

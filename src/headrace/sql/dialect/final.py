@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.sql.dialect.blocks import Block
 
 _SPARKS = {"WINDOW": "window.end", "SESSION_WINDOW": "session_window.end"}
+_SETS = frozenset({"ROLLUP", "CUBE", "GROUPING"})
 _SEVERAL = frozenset({"JOIN", "LATERAL"})
 _GROUPING = "Group by a window over time: TUMBLE(time, INTERVAL '1' HOUR), window(time, '1 hour')."
 
@@ -45,6 +46,14 @@ def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
             "Put each SELECT with its EMIT FINAL between brackets.",
             *place,
             "It would be of the last SELECT alone.",
+        )
+    sets = next((node for node in block.clause("GROUP") if node.word in _SETS), None)
+    if sets is not None:
+        raise writer.refused(
+            f"EMIT FINAL with {sets.word} is not supported",
+            "Make a view for each way to group.",
+            *place,
+            "A group of all windows has no end.",
         )
     ending = scope.ending or _sparks_own(block)
     grouped = {node.word for node in block.clause("GROUP")}
