@@ -139,10 +139,15 @@ class Comparison:
     condition: Any
 
 
-_BELOW = {"LessThan": True, "LessThanOrEqual": True, "EqualTo": None}
+_BELOW = {
+    "LessThan": True,
+    "LessThanOrEqual": True,
+    "GreaterThan": False,
+    "GreaterThanOrEqual": False,
+    "EqualTo": None,
+}
 _TOTAL = ("Add", "Subtract", "Multiply", "Divide", "UnaryMinus", "Cast", "Coalesce")
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
-_BELOW |= {"GreaterThan": False, "GreaterThanOrEqual": False}
 
 
 def comparison_of(scala: Scala, condition: Any) -> Comparison | None:

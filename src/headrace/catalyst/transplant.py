@@ -74,6 +74,11 @@ class Transplant:
             return self.literal(0, LongType())
         return self.scala.expression("XxHash64", self.scala.seq(values), _SEED)
 
+    def hash_of_row(self, attributes: Iterable[plan.Attribute]) -> Any:
+        """Return the hash of a row's columns, but for those of types that have none."""
+        hashed = (a.handle for a in attributes if not holds(a.type, (MapType, VariantType)))
+        return self.hash(list(hashed))
+
     def increment(
         self,
         arguments: tuple[plan.Expression, ...],

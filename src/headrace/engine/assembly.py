@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import LongType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.engine.worker import (
+    SIDE,
     Chain,
     ConstantTask,
     Excerpt,
@@ -19,11 +20,10 @@ from headrace.engine.worker import (
     SeedTask,
 )
 from headrace.operators import OFFSET, StatefulOperator
-from headrace.types import holds
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
@@ -163,6 +163,23 @@ class Assembly:
             projected = transplant.added_up(projected, identity, totals)
         return self.exchange(projected)
 
+    def side(
+        self, which: int, hash_: Any, columns: Iterable[tuple[str, DataType, Any]], frame: Frame
+    ) -> Any:
+        """Name one input of an operator that has several, so that all can be one plan.
+
+        ``columns`` are those of all inputs; None stands for one that this input has not.
+        """
+        transplant = self.transplant
+        named = [transplant.alias(hash_, HASH)]
+        named.append(transplant.alias(transplant.literal(which, LongType()), SIDE))
+        named += [
+            transplant.alias(transplant.literal(None, type_) if value is None else value, name)
+            for name, type_, value in columns
+        ]
+        named.append(transplant.alias(frame.weight, WEIGHT))
+        return transplant.project(named, frame.plan)
+
     def exchange(self, below: Any) -> Any:
         """Send rows to the partition that owns their hash; with one partition, just gather."""
         if self.partitions == 1:
@@ -176,8 +193,7 @@ class Assembly:
         are called ``x0``, ``x1``, ... by the position of the attributes: ids end at an exchange.
         """
         transplant = self.transplant
-        hashed = [a.handle for a in attributes if not holds(a.type, (MapType, VariantType))]
-        hash_ = transplant.hash(hashed) if frame.hash is None else frame.hash
+        hash_ = transplant.hash_of_row(attributes) if frame.hash is None else frame.hash
         named = [transplant.alias(a.handle, f"x{i}") for i, a in enumerate(attributes)]
         named += [transplant.alias(frame.weight, WEIGHT), transplant.alias(hash_, HASH)]
         below = transplant.project(named, frame.plan)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import LongType, MapType, VariantType
-
-from headrace.types import holds
+from pyspark.sql.types import LongType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +19,5 @@ BUCKETS = tuple(range(-(1 << 63), 1 << 63, _STEP))
 
 def bucket_of(transplant: Transplant, attributes: Iterable[plan.Attribute]) -> Any:
     """Return the hash of a row's bucket: the highest bits of the hash of its columns."""
-    hashed = [a.handle for a in attributes if not holds(a.type, (MapType, VariantType))]
     highest = transplant.literal(-_STEP, LongType())
-    return transplant.scala.expression("BitwiseAnd", transplant.hash(hashed), highest)
+    return transplant.scala.expression("BitwiseAnd", transplant.hash_of_row(attributes), highest)

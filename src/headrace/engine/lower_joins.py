@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import BooleanType, LongType
 
 from headrace.engine.assembly import Assembly, Frame, Tail
-from headrace.engine.worker import SIDE
 from headrace.operators import FLAG, ROW, Emits, RowKind
 from headrace.zset import HASH, WEIGHT, Layout
 
@@ -46,7 +45,7 @@ def joined(
     """Lower a join over the deltas of its sides; None where neither can change."""
     sides = _sides(node)
     branches = [
-        _joined_side(assembly.transplant, i, sides, frame)
+        _joined_side(assembly, i, sides, frame)
         for i, frame in enumerate(frames)
         if frame is not None
     ]
@@ -127,18 +126,11 @@ def _of_pairs(transplant: Transplant, condition: Any, row: Any | None) -> Any:
     return transplant.scala.expression("Or", alone, condition)
 
 
-def _joined_side(
-    transplant: Transplant, index: int, sides: tuple[_Side, _Side], frame: Frame
-) -> Any:
-    """Name one side's columns, with NULL for the other's, so that both can be one plan."""
-    values = [
-        (name, value if i == index else transplant.literal(None, type_))
+def _joined_side(assembly: Assembly, index: int, sides: tuple[_Side, _Side], frame: Frame) -> Any:
+    columns = [
+        (name, type_, value if i == index else None)
         for i, side in enumerate(sides)
         for name, type_, value in side.columns()
     ]
-    hash_ = transplant.hash([key.handle for key in sides[index].keys])
-    which = transplant.literal(index, LongType())
-    named = [transplant.alias(hash_, HASH), transplant.alias(which, SIDE)]
-    named += [transplant.alias(value, name) for name, value in values]
-    named.append(transplant.alias(frame.weight, WEIGHT))
-    return transplant.project(named, frame.plan)
+    hash_ = assembly.transplant.hash([key.handle for key in sides[index].keys])
+    return assembly.side(index, hash_, columns, frame)

@@ -24,8 +24,6 @@ from headrace.sql.dialect.writer import Edits, Ending, Scope, Writer
 from headrace.sql.lexer import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headrace.sql.dialect.blocks import Block
 
 _SPARKS = {"WINDOW": "window.end", "SESSION_WINDOW": "session_window.end"}
@@ -70,13 +68,11 @@ def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
             *place,
             "How far time has come is known of one source of rows.",
         )
-    is_text = isinstance(ending.time, str)
-    time = ending.time if isinstance(ending.time, str) else "{0}"
+    time, filled = ("{0}", [ending.time]) if isinstance(ending.time, tuple) else (ending.time, [])
     grace = _grace(writer, block, ending)
     held = f" + INTERVAL {spelled(grace)}" if grace else ""
     end = f"IF(count(*) > 0, {ending.end}, NULL)"
-    template = f"{end}{held} <= (SELECT max({time}) FROM {{{int(not is_text)}}})"
-    filled: list[Sequence[Node]] = [] if isinstance(ending.time, str) else [ending.time]
+    template = f"{end}{held} <= (SELECT max({time}) FROM {{{len(filled)}}})"
     condition = writer.filled(template, [*filled, ending.source or from_], place, scope)
     nothing = Found(at + 2, [writer.put(" ", *place)])
     if "HAVING" not in block.clauses:
