@@ -17,6 +17,7 @@ from pyspark.sql import types as t
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.sources.blocks import Block, Decoded, Span, last_line_end, lines_of, salvage
+from headrace.sources.files_json_alike import read_alike
 from headrace.sources.rows import Rows, holds_infinity, misses_required, require_precision
 from headrace.sources.values import Refused, Twice, from_json, parse_json
 
@@ -69,24 +70,31 @@ class JsonDecoder:
         # checks no UTF-8: all that is left to the other path.
         if not self._vectorised or not _is_utf8(data):
             return None
+        for read in (self._alike, self._unlike):
+            try:
+                table = read(data)
+                if table is None:
+                    continue
+                require_precision(table)
+            except pa.ArrowException:
+                continue
+            if not misses_required(table, self._schema) and not holds_infinity(table):
+                return table
+        return None
+
+    def _alike(self, data: bytes) -> pa.Table | None:
+        return read_alike(data, self._schema, _block_size(data))
+
+    def _unlike(self, data: bytes) -> pa.Table | None:
         lines = _object_lines(data)
         if lines <= 0:
             return None
-        try:
-            table = pj.read_json(
-                pa.BufferReader(data),
-                pj.ReadOptions(use_threads=False, block_size=_block_size(data)),
-                self._options,
-            )
-            if table.num_rows != lines:
-                return None
-            table = self._with_types(table)
-            require_precision(table)
-        except pa.ArrowException:
-            return None
-        if misses_required(table, self._schema) or holds_infinity(table):
-            return None
-        return table
+        table = pj.read_json(
+            pa.BufferReader(data),
+            pj.ReadOptions(use_threads=False, block_size=_block_size(data)),
+            self._options,
+        )
+        return self._with_types(table) if table.num_rows == lines else None
 
     def _with_types(self, table: pa.Table) -> pa.Table:
         columns = [

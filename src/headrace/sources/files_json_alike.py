@@ -1,0 +1,167 @@
+"""JSON lines that are all alike, read as CSV: in half the time of a JSON reader.
+
+Most files of JSON lines repeat one line with other values. Where nothing is escaped, quotation
+marks stand at both ends of a string and nowhere else. A line cut there has as many pieces as any
+other, so the lines are CSV with the quotation mark for a delimiter, and Arrow finds the pieces
+without regard to JSON. What makes them JSON is checked by column: the pieces that hold no values
+are the same in all lines, and a value that stands bare is a number, a truth value or null.
+
+Lines that are not so plain are left, all of them, to the JSON reader.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+from pyspark.sql import types as t
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.types import Column, Schema
+
+_NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_BARE: Final = rf"{_NUMBER}|true|false|null"
+_MEMBER: Final = re.compile(
+    rf'"(?P<name>[^"]+)"(?P<colon> *: *)(?:"[^"]*"|(?P<bare>{_BARE}))(?P<end> *(?:,|\}}) *)'
+)
+_OPENING: Final = re.compile(r"\{ *")
+_WHOLE: Final = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
+_BARE_OF: Final = {
+    t.BooleanType: "true|false|null",
+    **dict.fromkeys([*_WHOLE, t.FloatType, t.DoubleType, t.DecimalType], f"{_NUMBER}|null"),
+}
+_QUOTED: Final = (t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType)
+_SPACE: Final = ord(" ")
+
+
+def read_alike(data: bytes, schema: Schema, parse_bytes: int) -> pa.Table | None:
+    """Return the rows of lines that are all like the first; None if that cannot be told.
+
+    ``data`` is UTF-8, and every line of it fits into ``parse_bytes``.
+
+    Raises:
+        pa.ArrowException: a line is of another kind, or a value does not fit its type.
+    """
+    if b"\\" in data or b"\r" in data:
+        return None
+    end = data.find(b"\n")
+    likeness = Likeness.of((data if end < 0 else data[:end]).decode())
+    if likeness is None or not all(likeness.suits(column) for column in schema.columns):
+        return None
+    pieces = likeness.cut(data, parse_bytes, [column.name for column in schema.columns])
+    newlines = pieces.num_rows if data.endswith(b"\n") else pieces.num_rows - 1
+    if np.count_nonzero(np.frombuffer(data, np.uint8) < _SPACE) != newlines:
+        return None  # a blank line, or a character that a JSON string cannot hold
+    return likeness.rows(pieces, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bare:
+    """A value that stands bare: its piece, and what is before and after it there."""
+
+    piece: int
+    before: str
+    after: str
+
+    def values(self, pieces: pa.ChunkedArray, allowed: str) -> pa.ChunkedArray | None:
+        """Return the values as text, NULL for null; None if one is not as allowed."""
+        pattern = rf"\A{re.escape(self.before)}(?:{allowed}){re.escape(self.after)}\z"
+        if not pc.all(pc.match_substring_regex(pieces, pattern)).as_py():
+            return None
+        values = pc.utf8_slice_codeunits(pieces, len(self.before), -len(self.after))
+        absent = pc.equal(values, "null")
+        return pc.if_else(absent, None, values) if pc.any(absent).as_py() else values
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What the lines have in common: their pieces between quotation marks.
+
+    ``quoted`` and ``bare`` tell where the value of a name is. All other pieces are the same.
+    """
+
+    pieces: tuple[str, ...]
+    quoted: Mapping[str, int]
+    bare: Mapping[str, _Bare]
+
+    @classmethod
+    def of(cls, line: str) -> Likeness | None:
+        """Return how a line without escapes is built; None if it is no flat JSON object."""
+        quoted: dict[str, int] = {}
+        bare: dict[str, _Bare] = {}
+        found = _OPENING.match(line)
+        piece = 0
+        while found is not None and (found := _MEMBER.match(line, found.end())) is not None:
+            name = found["name"]
+            if name in quoted or name in bare:
+                return None
+            if found["bare"] is None:
+                quoted[name] = piece + 3
+                piece += 4
+            else:
+                bare[name] = _Bare(piece + 2, found["colon"], found["end"])
+                piece += 2
+            if found.end() == len(line) and "}" in found["end"]:
+                return cls(tuple(line.split('"')), quoted, bare)
+        return None
+
+    def suits(self, column: Column) -> bool:
+        """Tell whether the column's values stand as its type wants them, or not at all."""
+        if column.name in self.quoted:
+            return isinstance(column.type, _QUOTED)
+        return column.name not in self.bare or type(column.type) in _BARE_OF
+
+    def cut(self, data: bytes, parse_bytes: int, names: Sequence[str]) -> pa.Table:
+        """Return the pieces of all lines that tell if these are alike, or are values of ``names``.
+
+        A column is called by its number. Arrow refuses a piece that is not as long as it must be.
+        """
+        values = {*self.quoted.values(), *(bare.piece for bare in self.bare.values())}
+        unread = {piece for name, piece in self.quoted.items() if name not in names}
+        numbers = [str(i) for i in range(len(self.pieces))]
+        return pv.read_csv(
+            pa.BufferReader(data),
+            pv.ReadOptions(use_threads=False, block_size=parse_bytes, column_names=numbers),
+            pv.ParseOptions(delimiter='"', quote_char=False, escape_char=False),
+            pv.ConvertOptions(
+                check_utf8=False,
+                column_types={
+                    number: pa.string() if i in values else pa.binary(len(self.pieces[i].encode()))
+                    for i, number in enumerate(numbers)
+                },
+                include_columns=[number for i, number in enumerate(numbers) if i not in unread],
+                null_values=[],
+                strings_can_be_null=False,
+            ),
+        )
+
+    def rows(self, pieces: pa.Table, schema: Schema) -> pa.Table | None:
+        """Return the rows; None if the lines are not alike, or one is no JSON."""
+        for number, column in zip(pieces.column_names, pieces.columns, strict=True):
+            if pa.types.is_fixed_size_binary(column.type):
+                same = pa.scalar(self.pieces[int(number)].encode(), column.type)
+                if not pc.all(pc.equal(column, same)).as_py():
+                    return None
+        types = {column.name: type(column.type) for column in schema.columns}
+        texts = {name: pieces[str(piece)] for name, piece in self.quoted.items() if name in types}
+        for name, bare in self.bare.items():
+            values = bare.values(pieces[str(bare.piece)], _BARE_OF.get(types.get(name), _BARE))
+            if values is None:
+                return None
+            texts[name] = values
+        return pa.table(
+            [
+                pc.cast(texts[field.name], field.type)
+                if field.name in texts
+                else pa.nulls(pieces.num_rows, field.type)
+                for field in schema.arrow
+            ],
+            schema=schema.arrow,
+        )
