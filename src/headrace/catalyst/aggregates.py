@@ -15,8 +15,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from headrace.catalyst.distinct import is_marked
-from headrace.catalyst.plan import AggregateFunction
+from headrace.catalyst.distinct import unmarked
+from headrace.catalyst.plan import AggregateFunction, Expand, Plan
 from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.types import holds, is_collated
 
@@ -40,11 +40,6 @@ _LISTS = ("CollectList", "CollectSet")
 _ORDER_FORGOTTEN = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
 
 
-def is_distinct(call: Any) -> bool:
-    """Say whether a call looks at each value once, by Spark's word or by our mark."""
-    return bool(call.isDistinct()) or is_marked(call.aggregateFunction())
-
-
 def function_of(call: Any) -> str:
     """Return Catalyst's name of the function of an ``AggregateExpression``."""
     return kind_of(call.aggregateFunction())
@@ -60,7 +55,7 @@ def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
         return "needs all rows of its group"
     if kind in ("Sum", "Average") and not isinstance(arguments[0], _EXACT):
         return "adds inexact numbers, which would drift if they were taken away again"
-    if kind in ("Min", "Max") or is_distinct(call):
+    if kind in ("Min", "Max") or call.isDistinct():
         for type_ in arguments:
             if is_collated(type_):
                 return "compares texts by a collation"
@@ -95,6 +90,18 @@ def _shown(expression: Any, id_: int, above: str) -> bool:
     return any(_shown(child, id_, kind) for child in items(expression.children()))
 
 
+def leaves_out(below: Plan, grouping: int) -> bool:
+    """Say whether one of the grouping sets below an aggregate is without the attribute of an id.
+
+    Spark gives NULL for it there, and fails where that is a session.
+    """
+    if not isinstance(below, Expand):
+        return False
+    place = [attribute.id for attribute in below.attributes].index(grouping)
+    values = [projection[place] for projection in below.projections]
+    return any(kind_of(value) == "Literal" and value.value() is None for value in values)
+
+
 def condition_of(call: Any) -> Any | None:
     """Return the condition of ``FILTER (WHERE ...)``, if there is one."""
     return maybe(call.filter())
@@ -106,6 +113,7 @@ def called(pieces: Pieces, call: Any, results: list[Any]) -> AggregateFunction:
     Raises:
         HeadraceError: ``unsupported`` where its value depends on an order that is not stated.
     """
+    call = unmarked(pieces.scala, call)
     function = call.aggregateFunction()
     text = str(call.sql())
     if has_no_order(call, results):
@@ -115,7 +123,7 @@ def called(pieces: Pieces, call: Any, results: list[Any]) -> AggregateFunction:
             function,
         )
     values = items(function.children())
-    distinct = is_distinct(call)
+    distinct = bool(call.isDistinct())
     if distinct:
         values = [pieces.normalised(value) for value in values]
     arguments = tuple(pieces.expression(e) for e in values)

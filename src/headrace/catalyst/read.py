@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.aggregates import called
+from headrace.catalyst.aggregates import called, leaves_out
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
 from headrace.catalyst.pieces import Pieces
@@ -375,6 +375,10 @@ class Reader:
         own = tuple(attribute_of(named.toAttribute()) for named in grouping)
         functions = tuple(called(self.pieces, call, results) for call in items(part(extracted, 1)))
         child = self._input(node.child())
+        if session is not None and leaves_out(child, own[session].id):
+            hint = "Write a query for each of the grouping sets, with UNION ALL between them."
+            what = "grouping sets without their session window are not supported"
+            raise self.pieces.unsupported(what, hint, node)
         if has_scalar(results):
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
             expressions = tuple(self.pieces.expression(e) for e in shown)
