@@ -21,9 +21,11 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("fill_rows", [9, 1_000_000])
-def test_views_are_filled_in_parts_of_any_size(oracle, fill_rows):
-    run = oracle(fill_rows=fill_rows, rows_per_change=50)
+@pytest.mark.parametrize(
+    ("fill_rows", "small_rows"), [(9, 20_000), (9, 0), (1_000_000, 0), (1_000_000, 20_000)]
+)
+def test_views_are_filled_in_parts_of_any_size(oracle, fill_rows, small_rows):
+    run = oracle(fill_rows=fill_rows, small_rows=small_rows, rows_per_change=50)
     run.table("t", "id INT, g INT, x INT, m DECIMAL(8,2)", key="id")
     run.table("b", "g INT, y INT")
     run.stream("s", "g INT, z INT")

@@ -57,6 +57,7 @@ class Engine:
         self._session_for_few = for_few_rows(self._session)
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
+        self._latest: tuple[RelationId, Circuit] | None = None
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
 
     # -- the catalog -----------------------------------------------------------------------
@@ -80,7 +81,7 @@ class Engine:
             self._by_name[relation.name] = relation
             if isinstance(relation, View) and planned:
                 self._circuits[relation.id] = self.circuit(relation)
-            self._programs.clear()
+            self._changed()
 
     def forget(self, relation: Relation) -> None:
         """Make a relation unknown; its dependants first."""
@@ -89,7 +90,12 @@ class Engine:
             self._relations.pop(relation.id, None)
             self._by_name.pop(relation.name, None)
             self._circuits.pop(relation.id, None)
-            self._programs.clear()
+            self._changed()
+
+    def _changed(self) -> None:
+        """Give up what was planned by what names meant before."""
+        self._programs.clear()
+        self._latest = None
 
     def prepared(self, function: Function) -> Registered:
         """Return a Python function as queries could call it; see :meth:`Planner.prepared`."""
@@ -99,12 +105,14 @@ class Engine:
     def register(self, function: Registered) -> None:
         """Make a Python function known to queries, replacing a former meaning of its name."""
         with self.planning:
+            self._latest = None
             self.planner.register(function)
 
     def unregister(self, name: str) -> Registered | None:
         """Make a Python function unknown; return it, if it was known."""
         with self.planning:
             registered = self.planner.functions.get(name)
+            self._latest = None
             self.planner.unregister(name)
             return registered
 
@@ -118,22 +126,29 @@ class Engine:
             known = self._circuits.get(view.id)
             if known is not None:
                 return known
+            if self._latest is not None and self._latest[0] == view.id:
+                return self._latest[1]
             span = Span(view.query, 0, len(view.query))
             return self.circuit_of(view.id, self.planner.analyse(span), span, view.schema.names)
 
     def circuit_of(
         self, id_: RelationId, analysed: Analysed, query: Span, names: tuple[str, ...]
     ) -> Circuit:
-        """Return the circuit of an analysed query whose columns are called ``names``."""
+        """Return the circuit of an analysed query whose columns are called ``names``.
+
+        The last one is kept, as the circuit of a view that may be declared next.
+        """
         with self.planning:
             plan = self.planner.plan(analysed)
             try:
                 schema = analysed.schema.renamed(names)
-                return differentiate(
+                circuit = differentiate(
                     id_, plan, schema, self._key_of, self._is_stream, self._stored_as
                 )
             except HeadraceError as error:
                 raise error.at(query) from error
+            self._latest = (id_, circuit)
+            return circuit
 
     def _is_stream(self, id_: RelationId) -> bool:
         return isinstance(self._relations[id_], Stream)
@@ -191,16 +206,17 @@ class Engine:
                 found.setdefault(circuit.view, {})[id_] = node.operator.layout
         return found
 
-    def plan_fill(self, view: RelationId, *, looping: bool = False) -> StepPlan:
+    def plan_fill(self, view: RelationId, partitions: int, *, looping: bool = False) -> StepPlan:
         """Return what filling a declared view needs."""
         circuit = self._circuits[view]
-        return self._needs(self._filling(circuit, looping=looping), [circuit])
+        return self._needs(self._filling(circuit, partitions, looping=looping), [circuit])
 
     def run_fill(
         self, step: Step, view: RelationId, *, looping: bool = False
     ) -> tuple[Report, ...]:
         """Run one part of filling a declared view, or a round of it."""
-        return self._run(step, self._filling(self._circuits[view], looping=looping))
+        circuit = self._circuits[view]
+        return self._run(step, self._filling(circuit, step.partitions, looping=looping))
 
     def _live(
         self,
@@ -216,13 +232,13 @@ class Engine:
             lambda lowering: lowering.live(circuits, changed, looping),
         )
 
-    def _filling(self, circuit: Circuit, *, looping: bool) -> Program:
+    def _filling(self, circuit: Circuit, partitions: int, *, looping: bool) -> Program:
         def build(lowering: Lowering) -> Program:
             if looping:
                 return lowering.live((circuit,), frozenset(), frozenset({circuit.view}))
             return lowering.stored(circuit)
 
-        return self._program((circuit.view, looping), self.partitions, build)
+        return self._program((circuit.view, partitions, looping), partitions, build)
 
     def _program(
         self, key: tuple[object, ...], partitions: int, build: Callable[[Lowering], Program]

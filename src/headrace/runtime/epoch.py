@@ -203,7 +203,7 @@ class EpochLoop:
         without: frozenset[RelationId],
     ) -> RunStep:
         rows = sum(poll.ranges[id_].rows for id_ in changed if id_ in poll.ranges)
-        partitions = self._partitions(rows)
+        partitions = self.partitions_for(rows)
         needs = self.runner.plan_live(changed, without, partitions)
         shares = {
             id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
@@ -216,7 +216,8 @@ class EpochLoop:
         step = Step(name, self.directory, partitions, shares, before, clock=poll.clock)
         return RunStep(step, changed, without, needs.loops, poll.previous)
 
-    def _partitions(self, rows: int) -> int:
+    def partitions_for(self, rows: int) -> int:
+        """Return in how many partitions a step over so many changes is run."""
         return 1 if rows <= self.settings.small_rows else self.partitions
 
     def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
@@ -255,7 +256,7 @@ class EpochLoop:
         written.add(rounds.take(self._job(first, stage, frozenset(), attempt)))
         while looping := rounds.looping():
             self.fault("round")
-            partitions = self._partitions(rounds.rows)
+            partitions = self.partitions_for(rounds.rows)
             none: frozenset[RelationId] = frozenset()
             needs = self.runner.plan_live(none, stage.without, partitions, looping)
             layouts |= needs.arrangements

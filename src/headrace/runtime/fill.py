@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -43,6 +43,7 @@ from headrace.spine import (
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
+    from headrace.catalog import Relation
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.ports import StepPlan
     from headrace.zset import Layout
@@ -73,6 +74,7 @@ class Fill:
     """Those of the stored contents of every relation."""
     progress: Progress
     _clock: int = 0
+    _partitions: int = 1
 
     def run(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
         """Fill the view and commit it, in place of ``dropped``; the loop's lock is held."""
@@ -155,22 +157,27 @@ class Fill:
             raise
 
     def _filled(self, files: dict[ArrangementId, list[RunFile]]) -> Filled:
-        loop, needs = self.loop, self.loop.runner.plan_fill(self.view.id)
-        previous = loop.ledger.last_epoch()
+        loop, previous = self.loop, self.loop.ledger.last_epoch()
         # The other views stay as they are, so no row of theirs may be due.
         self._clock = loop.quiet_clock()
-        ends, reads = self._fixed_point(needs)
-        inputs = [loop.catalog.by_id[id_] for id_ in sorted(needs.reads)]
-        shares = snapshot(loop.ledger, inputs, self.layouts, previous, ends)
+        inputs = [loop.catalog.by_id[id_] for id_ in sorted(self.view.depends_on)]
+        ends = self._fixed_point(inputs)
+        named = snapshot(loop.ledger, inputs, self.layouts, previous, ends)
+        self._partitions = loop.partitions_for(sum(share.rows for share in named.values()))
+        needs = loop.runner.plan_fill(self.view.id, self._partitions)
+        shares = {id_: share for id_, share in named.items() if id_ in needs.reads}
+        reads = self._unread({id_: end for id_, end in ends.items() if id_ in needs.reads})
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
         rounds = Rounds(loop.directory / "runs", needs.loops, loop.settings.recursion_rows)
         pending = needs.globals
         contents = _Contents({id_: shares[of] for id_, of in needs.shared.items()})
-        for id_, part, rows in self._parts(shares):
-            contents.hand_out(rows_of(id_), part)
-            self._step(needs, {id_: part}, files, contents, pending, rounds)
-            contents.handed_out(rows_of(id_), part)
+        for parts, rows in self._parts(shares):
+            for id_, part in parts.items():
+                contents.hand_out(rows_of(id_), part)
+            self._step(needs, parts, files, contents, pending, rounds)
+            for id_, part in parts.items():
+                contents.handed_out(rows_of(id_), part)
             pending = frozenset()
             done += rows
             self.progress(min(done, total), total)
@@ -181,22 +188,36 @@ class Fill:
         sync_directory(loop.directory / "runs")
         return Filled(previous, reads, runs, kept, total)
 
-    def _fixed_point(self, needs: StepPlan) -> tuple[dict[RelationId, Offset], tuple[Read, ...]]:
-        """Return up to where each stream is read, and what nobody has read before."""
+    def _fixed_point(self, inputs: Iterable[Relation]) -> dict[RelationId, Offset]:
+        """Return up to where each stream is read."""
         loop = self.loop
-        ends, done = loop.ledger.log_ends(), loop.ledger.positions()
-        live, fixed, reads = loop.maintained(), {}, []
-        for id_ in needs.reads:
-            if isinstance(loop.catalog.by_id[id_], Stream):
-                position = done.get(id_, Offset(0))
-                fixed[id_] = position if id_ in live else ends.get(id_, Offset(0))
-                if fixed[id_] > position:
-                    reads.append(Read(id_, position, fixed[id_]))
-        return fixed, tuple(reads)
+        ends, done, live = loop.ledger.log_ends(), loop.ledger.positions(), loop.maintained()
+        streams = [relation.id for relation in inputs if isinstance(relation, Stream)]
+        return {id_: (done if id_ in live else ends).get(id_, Offset(0)) for id_ in streams}
 
-    def _parts(self, shares: Mapping[RelationId, Share]) -> Iterator[tuple[RelationId, Share, int]]:
-        """Cut the inputs into parts of about ``fill_rows`` rows."""
-        most = self.loop.settings.fill_rows
+    def _unread(self, ends: Mapping[RelationId, Offset]) -> tuple[Read, ...]:
+        """Return what nobody has read before of streams that are read up to some offsets."""
+        done = self.loop.ledger.positions()
+        starts = {id_: done.get(id_, Offset(0)) for id_ in ends}
+        return tuple(Read(id_, starts[id_], end) for id_, end in ends.items() if end > starts[id_])
+
+    def _parts(
+        self, shares: Mapping[RelationId, Share]
+    ) -> Iterator[tuple[Mapping[RelationId, Share], int]]:
+        """Cut the inputs into parts of about ``fill_rows`` rows, and say how many each has.
+
+        Inputs that have few rows together are one part, as in a small epoch.
+        """
+        settings, total = self.loop.settings, sum(share.rows for share in shares.values())
+        if 0 < total <= min(settings.small_rows, settings.fill_rows):
+            yield shares, total
+            return
+        for id_, part, rows in self._parts_of_each(shares, settings.fill_rows):
+            yield {id_: part}, rows
+
+    def _parts_of_each(
+        self, shares: Mapping[RelationId, Share], most: int
+    ) -> Iterator[tuple[RelationId, Share, int]]:
         for id_, share in shares.items():
             if share.rows == 0:
                 continue
@@ -225,7 +246,7 @@ class Fill:
         step = Step(
             uuid4().hex,
             loop.directory,
-            loop.partitions,
+            self._partitions,
             {id_: parts.get(id_, NOTHING) for id_ in needs.reads},
             self._before(needs, files, contents) | arranged_for(needs.loops, {}),
             initialise,
@@ -241,11 +262,15 @@ class Fill:
         loop, clock = self.loop, Clock(self._clock, self._clock)
         if not rounds.loops:
             return {}
-        needs = loop.runner.plan_fill(self.view.id, looping=True)
-        first = Step(uuid4().hex, loop.directory, loop.partitions, {}, {}, clock=clock)
+        first = Step(uuid4().hex, loop.directory, self._partitions, {}, {}, clock=clock)
+        needs = loop.runner.plan_fill(self.view.id, self._partitions, looping=True)
         while rounds.looping():
             loop.fault("round")
-            step = rounds.next_step(first, self._before(needs, files, contents))
+            partitions = loop.partitions_for(rounds.rows)
+            needs = loop.runner.plan_fill(self.view.id, partitions, looping=True)
+            step = rounds.next_step(
+                replace(first, partitions=partitions), self._before(needs, files, contents)
+            )
             self._run(step, needs, files, rounds)
         rounds.finish()
         return self._own(needs)

@@ -83,10 +83,11 @@ class StepRunner(Protocol):
         """
         ...
 
-    def plan_fill(self, view: RelationId, *, looping: bool = False) -> StepPlan:
+    def plan_fill(self, view: RelationId, partitions: int, *, looping: bool = False) -> StepPlan:
         """Return what filling one view from what its inputs have stored needs.
 
-        With ``looping``, it is what a round of its recursions needs, without inputs.
+        The steps are run in that many partitions. With ``looping``, it is what a round of its
+        recursions needs, without inputs.
         """
         ...
 
