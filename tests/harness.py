@@ -64,6 +64,10 @@ class Oracle:
         # Each text is computed a few times over few rows: compiling code for it costs more.
         self.batch.conf.set("spark.sql.codegen.wholeStage", "false")
         self.batch.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        # The rows of each relation are in one partition: an answer is one task, without exchanges.
+        self.batch.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
+        self.batch.conf.set("spark.sql.shuffle.partitions", "1")
+        self.batch.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
         self.directory = directory
         self.settings = {"continuous": False, "partitions": PARTITIONS, **settings}
         self.rows_per_change = rows_per_change
@@ -72,6 +76,7 @@ class Oracle:
         self.views: dict[str, str] = {}
         self.epochs = 0
         self.rounds = 0
+        self._defined: dict[str, str] = {}
         self._changelogs: dict[str, Bag] = {}
         self._followed: dict[str, headrace.Subscription] = {}
         self._past: dict[tuple[str, int], Bag] = {}
@@ -101,17 +106,24 @@ class Oracle:
         for model in self.models.values():
             if model.name in _words(query):
                 model.advance(len(model.log))
-        self._register()
-        self.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {expected or query}")
+        self.define(name, expected or query)
         self.views[name] = query
         self._follow(name)
         self._check_view(name, self.db.instance.ledger.last_epoch())
+
+    def define(self, name: str, query: str) -> None:
+        """Have a name stand for what a view must equal, in plain Spark SQL."""
+        self._register()
+        if self._defined.get(name) != query:
+            self.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {query}")
+            self._defined[name] = query
 
     def drop_view(self, name: str) -> None:
         """Drop a view."""
         self._followed.pop(name).close()
         self.db.sql(f"DROP MATERIALIZED VIEW {name}")
         self.batch.catalog.dropTempView(name)
+        del self._defined[name]
         del self.views[name], self._changelogs[name]
 
     # -- writing ---------------------------------------------------------------------------
@@ -294,7 +306,7 @@ class Oracle:
         return sum(1 for s in sets if s & changed)
 
     def _check_view(self, name: str, epoch: int) -> None:
-        expected_table = self.batch.table(f"`{name}`").toArrow()
+        expected_table = self._expected(name)
         actual_table = self.db.sql(f"SELECT * FROM {name}").to_arrow()
         assert actual_table.schema.names == expected_table.schema.names
         assert _types(actual_table) == _types(expected_table), name
@@ -304,6 +316,10 @@ class Oracle:
         self._agree(name, f"the changelog up to {epoch}", self._changelogs[name], expected)
         self._past = {k: b for k, b in self._past.items() if k[0] != name or self._recent(k)}
         self._past[name, epoch] = expected
+
+    def _expected(self, name: str) -> pa.Table:
+        """Return what a view must equal."""
+        return self.batch.table(f"`{name}`").toArrow()
 
     def _recent(self, slot: tuple[str, int]) -> bool:
         epochs = sorted(epoch for name, epoch in self._past if name == slot[0])
@@ -364,7 +380,7 @@ class Oracle:
         for model in self.models.values():
             if model.stale:
                 frame = self.batch.createDataFrame(model.table(), model.schema)
-                frame.createOrReplaceTempView(model.name)
+                frame.coalesce(1).createOrReplaceTempView(model.name)
                 model.stale = False
 
 
