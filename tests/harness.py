@@ -109,7 +109,7 @@ class Oracle:
         self.define(name, expected or query)
         self.views[name] = query
         self._follow(name)
-        self._check_view(name, self.db.instance.ledger.last_epoch())
+        self._check_views([name], self.db.instance.ledger.last_epoch())
 
     def define(self, name: str, query: str) -> None:
         """Have a name stand for what a view must equal, in plain Spark SQL."""
@@ -263,8 +263,7 @@ class Oracle:
         self._check_counters({n: c for n, c in changed.items() if c}, self._jobs(group))
         self._register()
         if all(model.settled for model in self.models.values()):
-            for name in self.views:
-                self._check_view(name, epoch)
+            self._check_views(list(self.views), epoch)
         return True
 
     def _jobs(self, group: str) -> int:
@@ -305,8 +304,12 @@ class Oracle:
             sets = [s for s in sets if not s & touched] + [set().union(touched, *joined)]
         return sum(1 for s in sets if s & changed)
 
-    def _check_view(self, name: str, epoch: int) -> None:
-        expected_table = self._expected(name)
+    def _check_views(self, names: Sequence[str], epoch: int) -> None:
+        expected = self._expected(names)
+        for name in names:
+            self._check_view(name, epoch, expected[name])
+
+    def _check_view(self, name: str, epoch: int, expected_table: pa.Table) -> None:
         actual_table = self.db.sql(f"SELECT * FROM {name}").to_arrow()
         assert actual_table.schema.names == expected_table.schema.names
         assert _types(actual_table) == _types(expected_table), name
@@ -317,9 +320,9 @@ class Oracle:
         self._past = {k: b for k, b in self._past.items() if k[0] != name or self._recent(k)}
         self._past[name, epoch] = expected
 
-    def _expected(self, name: str) -> pa.Table:
-        """Return what a view must equal."""
-        return self.batch.table(f"`{name}`").toArrow()
+    def _expected(self, names: Sequence[str]) -> dict[str, pa.Table]:
+        """Return what views must equal."""
+        return {name: self.batch.table(f"`{name}`").toArrow() for name in names}
 
     def _recent(self, slot: tuple[str, int]) -> bool:
         epochs = sorted(epoch for name, epoch in self._past if name == slot[0])

@@ -231,7 +231,7 @@ def test_views_wait_for_a_function_and_miss_nothing(oracle):
     assert waits.sql("SHOW DIRTY").fetchall() == []
     for name in run.views:
         run._follow(name)
-        run._check_view(name, waits.instance.ledger.last_epoch())
+        run._check_views([name], waits.instance.ledger.last_epoch())
     for _ in range(3):
         market.change()
         run.epoch()
@@ -320,7 +320,7 @@ def test_a_replaced_function_fills_the_views_that_call_it_anew(oracle):
     for name in run.views:
         run._follow(name)
         run.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {run.views[name]}")
-        run._check_view(name, run.db.instance.ledger.last_epoch())
+        run._check_views([name], run.db.instance.ledger.last_epoch())
     for _ in range(3):
         market.change()
         run.epoch()
