@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 import headrace
 from harness import Oracle
-from headrace.engine.session import SparkSettings, start_spark
+from sessions import PARTITIONS, short_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,15 +28,11 @@ settings.register_profile(
 settings.register_profile("search", parent=settings.get_profile("laws"), max_examples=2000)
 settings.load_profile("laws")
 
-PARTITIONS = 2
-
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of all tests: starting it costs more than most of them."""
-    # Tests are short: what the second compiler would gain, it costs many times over.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-    session = start_spark(SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g"))
+    session = short_session()
     yield session
     session.stop()
 

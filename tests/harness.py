@@ -25,6 +25,7 @@ import pyarrow as pa
 
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
+from sessions import PARTITIONS, batch_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from bags import Row
 
-PARTITIONS = 2
 ROWS_PER_CHANGE = 8
 """The rows that an operator may take, look up and pass on for each change of an epoch."""
 
@@ -60,14 +60,7 @@ class Oracle:
         **settings: Any,
     ) -> None:
         self.spark = spark
-        self.batch = spark.newSession()
-        # Each text is computed a few times over few rows: compiling code for it costs more.
-        self.batch.conf.set("spark.sql.codegen.wholeStage", "false")
-        self.batch.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        # The rows of each relation are in one partition: an answer is one task, without exchanges.
-        self.batch.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
-        self.batch.conf.set("spark.sql.shuffle.partitions", "1")
-        self.batch.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+        self.batch = batch_session(spark)
         self.directory = directory
         self.settings = {"continuous": False, "partitions": PARTITIONS, **settings}
         self.rows_per_change = rows_per_change

@@ -10,7 +10,7 @@ import time
 from generator.execution import Player
 from generator.search import VIEWS, Search
 from generator.shrinking import SECONDS
-from headrace.engine.session import SparkSettings, start_spark
+from sessions import short_session
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--shrink", type=float, default=SECONDS, help="seconds per failure")
     given = parser.parse_args()
     begin = time.monotonic()
-    spark = start_spark(SparkSettings("local[2]", 2, "2g"))
+    spark = short_session()
 
     def report(text: str) -> None:
         done = search.coverage.views

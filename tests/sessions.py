@@ -1,0 +1,35 @@
+"""Spark sessions of tests, in which most queries run once or a few times, over few rows."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from headrace.engine.session import SparkSettings, start_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 2
+
+
+def short_session() -> SparkSession:
+    """Start Spark for a process that runs each query a few times."""
+    # What the second compiler would gain, it costs many times over. Without it, the JVM has little
+    # room for code by default: it throws away what it compiled, and compiles it again.
+    flags = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    os.environ.setdefault("JDK_JAVA_OPTIONS", flags)
+    return start_spark(SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g"))
+
+
+def batch_session(spark: SparkSession) -> SparkSession:
+    """Open a session for answers by Spark batch, which shares nothing with what is maintained."""
+    batch = spark.newSession()
+    # Each text is computed a few times over few rows: compiling code for it costs more.
+    batch.conf.set("spark.sql.codegen.wholeStage", "false")
+    batch.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    # The rows of each relation are in one partition: an answer is one task, without exchanges.
+    batch.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
+    batch.conf.set("spark.sql.shuffle.partitions", "1")
+    batch.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    return batch
