@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 2
+_METHODS = 10_000
 
 
 def short_session() -> SparkSession:
@@ -19,7 +20,21 @@ def short_session() -> SparkSession:
     # room for code by default: it throws away what it compiled, and compiles it again.
     flags = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags)
-    return start_spark(SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g"))
+    spark = start_spark(SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g"))
+    _remember_methods(spark)
+    return spark
+
+
+def _remember_methods(spark: SparkSession) -> None:
+    """Have the JVM remember all methods that this thread calls, where it remembers a hundred.
+
+    To find one anew, it goes through all methods of a class; queries take thousands of calls.
+    """
+    jvm = spark.sparkContext._jvm
+    engine = jvm.java.lang.Class.forName("py4j.reflection.ReflectionEngine")
+    holder = engine.getDeclaredField("cacheHolder")
+    holder.setAccessible(True)
+    holder.get(None).set(jvm.py4j.reflection.LRUCache(_METHODS))
 
 
 def batch_session(spark: SparkSession) -> SparkSession:

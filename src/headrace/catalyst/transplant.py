@@ -26,7 +26,6 @@ from pyspark.util import PythonEvalType
 
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe
-from headrace.sql import quote
 from headrace.types import holds
 
 if TYPE_CHECKING:
@@ -317,13 +316,14 @@ class Transplant:
     ) -> Any:
         """Run a Python task over the Arrow batches of each partition.
 
-        ``DataFrame.mapInArrow`` takes a dot or a backtick in a column's name for syntax.
+        ``DataFrame.mapInArrow`` would have Spark analyse all that is below once more, and takes a
+        dot or a backtick in a column's name for syntax.
         """
-        frame = self.frame(logical)
-        columns = [frame[quote(name)] for name in frame.columns]
-        udf = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-        jdf = frame._jdf.mapInArrow(udf(*columns)._jc, False, None)  # noqa: FBT003, SLF001
-        return jdf.queryExecution().analyzed()
+        made = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        function = made._unwrapped._judf.builder(logical.output())  # noqa: SLF001
+        planner = self.spark._jsparkSession.sessionState().externalUDFPlanner()  # noqa: SLF001
+        none = self.scala.none
+        return planner.planPythonMapInArrow(function, logical, False, none)  # noqa: FBT003
 
     def range(self, rows: int) -> Any:
         """Return a plan with one row in each of ``rows`` partitions."""

@@ -40,4 +40,5 @@ def for_few_rows(bare: SparkSession) -> SparkSession:
     session = bare.newSession()
     session.conf.set(_EXCLUDED, bare.conf.get(_EXCLUDED))
     session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     return session
