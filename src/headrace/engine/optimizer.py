@@ -34,8 +34,9 @@ def bare_session(spark: SparkSession) -> SparkSession:
 def for_few_rows(bare: SparkSession) -> SparkSession:
     """Return a session like ``bare`` in which less is generated and compiled for each plan.
 
-    Spark can fuse the operators of a stage into one generated class. That makes rows cheaper and
-    first runs dearer, and most of the time a step with few rows is a first run.
+    Spark can fuse the operators of a stage into one generated class, and generate one for each
+    projection and condition. That makes rows cheaper and first runs dearer, and most of the time a
+    step with few rows is a first run.
     """
     session = bare.newSession()
     session.conf.set(_EXCLUDED, bare.conf.get(_EXCLUDED))
