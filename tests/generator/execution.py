@@ -35,8 +35,8 @@ class RandomOracle(Oracle):
     many jobs an epoch takes, and over how many operators, is held by other tests.
     """
 
-    def __init__(self, spark: SparkSession, directory: Path) -> None:
-        super().__init__(spark, directory)
+    def __init__(self, spark: SparkSession, directory: Path, **settings: int) -> None:
+        super().__init__(spark, directory, **settings)
         self._known: dict[str, tuple[object, pa.Table]] = {}
 
     def _check_counters(self, changed: dict[str, int], jobs: int) -> None:
@@ -141,10 +141,15 @@ class Run:
 
 
 class Player:
-    """Plays cases in one Spark session, each over a database of its own."""
+    """Plays cases in one Spark session, each over a database of its own.
 
-    def __init__(self, spark: SparkSession) -> None:
+    Steps over few rows are one task, which evaluates expressions as the batch answers do. With
+    ``parted``, every step is run as one over many rows is: in all partitions, by generated code.
+    """
+
+    def __init__(self, spark: SparkSession, *, parted: bool = False) -> None:
         self.spark = spark
+        self.parted = parted
         self.batch = spark.newSession()
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # errors are expected
 
@@ -179,7 +184,8 @@ class Player:
         """
         outcomes: dict[str, Outcome] = {}
         with tempfile.TemporaryDirectory(prefix="headrace-random-") as directory:
-            run = RandomOracle(self.spark, Path(directory) / "db")
+            settings = {"small_rows": 0} if self.parted else {}
+            run = RandomOracle(self.spark, Path(directory) / "db", **settings)
             try:
                 for relation in case.relations:
                     if relation.stream:

@@ -22,6 +22,9 @@ REGRESSIONS = Path(__file__).parent / "regressions"
 VIEWS = 8
 """Views per case: they share its epochs."""
 
+PARTED = 4
+"""Every so many seeds, a case is played with all steps in all partitions."""
+
 _SHRUNK = 2
 """How many failures of one sort are worth the time."""
 
@@ -43,6 +46,7 @@ class Search:
             if self.coverage.views >= pairs:
                 break
             case = random_case(seed, min(views, pairs - self.coverage.views))
+            self.player.parted = seed % PARTED == 0
             try:
                 found = self.player.run(case)
             except Exception as error:  # noqa: BLE001  (one case that breaks is not the end)

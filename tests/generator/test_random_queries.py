@@ -31,9 +31,10 @@ def test_random_queries_agree_with_spark_batch(spark, tmp_path, part):
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("parted", [False, True], ids=["in one task", "parted"])
 @pytest.mark.parametrize("path", sorted(REGRESSIONS.glob("*.txt")), ids=lambda path: path.stem)
-def test_what_failed_once_agrees(spark, path):
-    found = Player(spark).run(read(path.read_text(encoding="utf-8")))
+def test_what_failed_once_agrees(spark, path, parted):
+    found = Player(spark, parted=parted).run(read(path.read_text(encoding="utf-8")))
     assert not found.failures
 
 
