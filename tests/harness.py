@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
     from bags import Row
 
@@ -384,8 +386,9 @@ def _words(query: str) -> set[str]:
     return set(re.findall(r"\w+", re.sub(r"'[^']*'", "", query)))
 
 
-def _types(table: pa.Table) -> list[pa.DataType]:
-    return [field.type for field in table.schema]
+def _types(table: pa.Table) -> list[DataType]:
+    """Return the types of the columns, with NULL allowed anywhere within them."""
+    return [field.dataType for field in from_arrow_schema(table.schema).toNullable()]
 
 
 def _literal(value: Any) -> str | None:

@@ -39,11 +39,15 @@ _NOT_KEPT = (
 def to_arrow(type_: DataType) -> pa.DataType:
     """Return the Arrow type that carries a Spark type between Spark and Python.
 
+    All within it is nullable: what Spark says of that differs from plan to plan of one query, and
+    Arrow takes a field of a struct that is NULL for a NULL of the field.
+
     Raises:
         HeadraceError: ``unsupported`` for types whose values cannot be kept.
     """
     require_kept(type_)
-    return to_arrow_type(type_, timezone="UTC")
+    one = StructType([StructField("one", type_)]).toNullable()
+    return to_arrow_type(one.fields[0].dataType, timezone="UTC")
 
 
 def require_kept(type_: DataType) -> None:
@@ -136,13 +140,12 @@ class Schema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The schema as Arrow carries it between Spark and Python; all fields nullable.
+        """The schema as Arrow carries it between Spark and Python; all in it is nullable.
 
         Timestamps are microseconds, in UTC; strings have 32-bit offsets.
         """
         require_kept(self.spark)
-        converted = to_arrow_schema(self.spark, timezone="UTC")
-        return pa.schema([field.with_nullable(nullable=True) for field in converted])
+        return to_arrow_schema(self.spark.toNullable(), timezone="UTC")
 
     def renamed(self, names: tuple[str, ...]) -> Schema:
         """Return the same columns under other names."""
