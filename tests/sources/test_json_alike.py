@@ -8,13 +8,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from headrace.sources.blocks import Block, Progress
 from headrace.sources.files_json import JsonDecoder
-from headrace.sources.files_json_alike import Likeness, read_alike
+from headrace.sources.files_json_alike import Likeness
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -99,17 +99,44 @@ def test_names_are_found_where_they_are_and_others_passed_over() -> None:
     assert alike('{"b":"x"}\n', schema("text", "whole")) == [{"text": None, "whole": None}]
 
 
-def test_a_long_file_in_several_parses() -> None:
-    data = "".join(line({"whole": i, "text": str(i) * 9}) for i in range(20_000))
-    found = read_alike(data.encode(), schema("whole"), 1 << 16)
-    assert found is not None
-    assert found["whole"].to_pylist() == list(range(20_000))
+def test_a_block_is_read_in_parts_and_a_bad_line_of_one_is_told() -> None:
+    lines = [line({"whole": i, "text": str(i) * 9}) for i in range(50_000)]
+    lines[40_000] = '{"whole":1,"text":"a"\n'
+    lines[45_000] = line({"whole": 45_000, "text": "x" * (3 << 20)})
+    decoded = JsonDecoder("a", schema("whole")).decode(
+        Block("".join(lines).encode(), 7, Progress(), 0)
+    )
+    found = [row["whole"] for table in decoded.tables for row in table.to_pylist()]
+    assert found == [i for i in range(50_000) if i != 40_000]
+    assert [reject.line for reject in decoded.rejects] == [40_007]
+
+
+def test_texts_may_end_like_a_member() -> None:
+    rows = [{"text": "a", "whole": 1}, {"text": "a,", "whole": 2}, {"text": ",", "whole": 3}]
+    data = "".join(line(row, (",", ":")) for row in rows)
+    assert alike(data, schema("text", "whole")) == rows
+    assert one_by_one(data, schema("text", "whole")) == (rows, 0)
+    agrees(data, schema("text", "whole"))
+
+
+@given(
+    st.lists(st.integers(0, 10**19), min_size=1, max_size=40),
+    st.sampled_from([(", ", ": "), (",", ":")]),
+)
+def test_whole_numbers_of_any_length(numbers: Sequence[int], separators: tuple[str, str]) -> None:
+    data = "".join(line({"whole": n, "text": "a", "small": n % 100}, separators) for n in numbers)
+    agrees(data, schema("whole", "small"))
+    if max(numbers) < 2**63:
+        assert alike(data, schema("whole", "small")) == [
+            {"whole": n, "small": n % 100} for n in numbers
+        ]
 
 
 ODD = [
     '{"whole":1,"text":"a",}',
     '{"whole":1,"text":"a"',
     '{"whole":1,"text":"a"}}',
+    '{"whole":1}"text":"a"}',
     '{"whole":1,"text":"a"} x',
     '{"whole":1,"text":"a"}\r',
     '{"whole":1,"text":"a"}\r{"whole":1,"text":"a"}',
@@ -178,42 +205,29 @@ def agrees(data: str, of: Schema) -> None:
     assert len(decoded.rejects) == rejects
 
 
-PIECES = st.sampled_from(
-    [
-        '"a"',
-        '"b"',
-        '"',
-        ":",
-        ",",
-        "{",
-        "}",
-        " ",
-        "1",
-        "-1.5e3",
-        "null",
-        "true",
-        '"x"',
-        '""',
-        "[",
-        "]",
-    ]
-)
+MEMBERS = st.tuples(
+    st.sampled_from(['"a"', '"b"', '"c"', '"d"', '"e"', '"f"', "a"]),
+    st.sampled_from([":", " : ", ":", ":", ":", ""]),
+    st.sampled_from(["1", "-1.5e3", "null", '"x"', '""', '"a,"', "true", "1", "[", "01"]),
+    st.sampled_from([",", ",", ",", ",", ",", ", ", "}", ""]),
+).map("".join)
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.lists(st.lists(PIECES, max_size=9).map("".join), min_size=1, max_size=3))
-def test_a_line_that_has_a_likeness_is_a_flat_object(lines: Sequence[str]) -> None:
-    for each in lines:
-        found = Likeness.of(each)
-        try:
-            parsed = json.loads(each)
-        except ValueError:
-            assert found is None
-        else:
-            flat = isinstance(parsed, dict) and not any(
-                isinstance(value, (dict, list)) for value in parsed.values()
-            )
-            assert found is None or (flat and {*found.bare, *found.quoted} == set(parsed))
+@settings(max_examples=1500, deadline=None)
+@given(st.lists(MEMBERS, max_size=3), st.sampled_from(["{", "{", "{ ", "", "["]))
+def test_a_line_that_has_a_likeness_is_a_flat_object(members: Sequence[str], opening: str) -> None:
+    text = opening + "".join(members).rstrip(", }") + "}"
+    found = Likeness.of(text)
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        assert found is None
+    else:
+        flat = isinstance(parsed, dict) and not any(
+            isinstance(value, (dict, list)) for value in parsed.values()
+        )
+        assert found is None or (flat and {*found.bare, *found.quoted} == set(parsed))
+        event("alike" if found is not None else "not alike")
 
 
 VALUES = st.sampled_from(

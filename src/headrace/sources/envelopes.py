@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from headrace.sources.blocks import Text
     from headrace.types import Schema
 
 _NEEDED = {"c": ("after",), "r": ("after",), "u": ("after",), "d": ("before",)}
@@ -83,7 +84,7 @@ class _Decoder:
         self.arrow = pa.schema([pa.field(f.name, f.type) for f in image.arrow])
         self.converters = [(column.name, from_json(column)) for column in image.columns]
 
-    def decode(self, data: bytes, line: int) -> tuple[list[Envelope], list[Reject]]:
+    def decode(self, data: Text, line: int) -> tuple[list[Envelope], list[Reject]]:
         before, after = Rows(self.arrow), Rows(self.arrow)
         heads: list[tuple[str, bool, bool, int, str]] = []
         rejects: list[Reject] = []
@@ -106,7 +107,7 @@ class _Decoder:
         ]
         return found, rejects
 
-    def _images(self, raw: bytes) -> tuple[str, tuple[list[Any] | None, list[Any] | None]]:
+    def _images(self, raw: Text) -> tuple[str, tuple[list[Any] | None, list[Any] | None]]:
         try:
             parsed = object_of(raw)
         except Refused as refused:

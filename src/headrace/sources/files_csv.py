@@ -24,6 +24,7 @@ from headrace.sources.values import Refused, from_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.sources.blocks import Text
     from headrace.types import Schema
 
 
@@ -58,7 +59,7 @@ class CsvReader:
             % (q, q, q, q, q, d, d, d)
         )
 
-    def record(self, data: bytes, start: int) -> Record:
+    def record(self, data: Text, start: int) -> Record:
         """Return the record that starts at ``start``.
 
         A quote that is never closed makes a record of its line alone, with ``closed`` False.
@@ -80,7 +81,7 @@ class CsvReader:
             if stop != self._delimiter:
                 return Record(tuple(fields), end, closed)
 
-    def spans(self, data: bytes, first_line: int) -> list[Span]:
+    def spans(self, data: Text, first_line: int) -> list[Span]:
         """Return the records of a block."""
         spans: list[Span] = []
         start, line = 0, first_line
@@ -91,7 +92,7 @@ class CsvReader:
             start = end
         return spans
 
-    def cut(self, data: bytes, at_end: bool) -> int:  # noqa: FBT001 (the shape of a cut)
+    def cut(self, data: Text, at_end: bool) -> int:  # noqa: FBT001 (the shape of a cut)
         """Cut after the last newline that no quotes enclose, or at the end of the file."""
         if at_end:
             return len(data)
@@ -115,17 +116,17 @@ class CsvReader:
             whole = record.end
         return whole
 
-    def is_plain(self, data: bytes) -> bool:
+    def is_plain(self, data: Text) -> bool:
         """Tell whether every quote opens or closes a field, and none is left open."""
         quotes = self._quotes(data)
         return len(quotes) % 2 == 0 and self._is_regular(data, quotes)
 
-    def _quotes(self, data: bytes) -> np.ndarray[Any, Any]:
+    def _quotes(self, data: Text) -> np.ndarray[Any, Any]:
         if self._quote not in data:
             return np.empty(0, np.int64)
         return np.flatnonzero(np.frombuffer(data, np.uint8) == self._quote[0])
 
-    def _is_regular(self, data: bytes, quotes: np.ndarray[Any, Any]) -> bool:
+    def _is_regular(self, data: Text, quotes: np.ndarray[Any, Any]) -> bool:
         """Tell whether every second quote opens a field or continues one after its twin."""
         opening = quotes[::2]
         bytes_before = np.frombuffer(data, np.uint8)[np.maximum(opening - 1, 0)]
@@ -187,7 +188,7 @@ class CsvDecoder:
             lambda part, found: self._one_by_one(block.data, part, found),
         )
 
-    def _if_closed(self, data: bytes) -> pa.Table | None:
+    def _if_closed(self, data: Text) -> pa.Table | None:
         """Decode at once unless a quote is left open: Arrow would read on to the end."""
         if self._reader.is_plain(data):
             return self._whole(data)
@@ -199,7 +200,7 @@ class CsvDecoder:
             start = record.end
         return self._whole(data)
 
-    def _whole(self, data: bytes) -> pa.Table | None:
+    def _whole(self, data: Text) -> pa.Table | None:
         # Arrow takes 0x10 for an integer.
         if not self._place or (self._has_integers and (b"0x" in data or b"0X" in data)):
             return None
@@ -230,7 +231,7 @@ class CsvDecoder:
             columns.append(column if column.type == field.type else _moments(column, field.type))
         return pa.table(columns, schema=self._target)
 
-    def _one_by_one(self, data: bytes, spans: Sequence[Span], found: Decoded) -> None:
+    def _one_by_one(self, data: Text, spans: Sequence[Span], found: Decoded) -> None:
         rows = Rows(self._target)
         for span in spans:
             record = self._reader.record(data, span.start)

@@ -24,6 +24,7 @@ from headrace.sources.values import Refused, Twice, from_json, parse_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.sources.blocks import Text
     from headrace.types import Schema
 
 _NEWLINE, _BRACE = b"\n{"
@@ -65,7 +66,7 @@ class JsonDecoder:
             lambda part, found: self._one_by_one(block.data, part, found),
         )
 
-    def _whole(self, data: bytes) -> pa.Table | None:
+    def _whole(self, data: Text) -> pa.Table | None:
         # Arrow's parser crashes on a block whose first value is null, takes null for a row, and
         # checks no UTF-8: all that is left to the other path.
         if not self._vectorised or not _is_utf8(data):
@@ -82,10 +83,10 @@ class JsonDecoder:
                 return table
         return None
 
-    def _alike(self, data: bytes) -> pa.Table | None:
+    def _alike(self, data: Text) -> pa.Table | None:
         return read_alike(data, self._schema, _block_size(data))
 
-    def _unlike(self, data: bytes) -> pa.Table | None:
+    def _unlike(self, data: Text) -> pa.Table | None:
         lines = _object_lines(data)
         if lines <= 0:
             return None
@@ -103,7 +104,7 @@ class JsonDecoder:
         ]
         return pa.table(columns, schema=self._target)
 
-    def _one_by_one(self, data: bytes, spans: Sequence[Span], found: Decoded) -> None:
+    def _one_by_one(self, data: Text, spans: Sequence[Span], found: Decoded) -> None:
         rows = Rows(self._target)
         for span in spans:
             raw = data[span.start : span.end]
@@ -141,7 +142,7 @@ def require_lines(path: str, beginning: bytes) -> None:
         )
 
 
-def object_of(raw: bytes) -> dict[str, Any]:
+def object_of(raw: Text) -> dict[str, Any]:
     """Return the object on a line, or say why it is none."""
     try:
         parsed = parse_json(raw.decode())
@@ -154,7 +155,7 @@ def object_of(raw: bytes) -> dict[str, Any]:
     return parsed
 
 
-def _is_utf8(data: bytes) -> bool:
+def _is_utf8(data: Text) -> bool:
     if data.isascii():
         return True
     try:
@@ -164,7 +165,7 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _object_lines(data: bytes) -> int:
+def _object_lines(data: Text) -> int:
     """Return how many lines hold an object; -1 if any line that is not blank begins otherwise."""
     characters = np.frombuffer(data, np.uint8)
     starts = np.flatnonzero(characters == _NEWLINE) + 1
@@ -176,12 +177,12 @@ def _object_lines(data: bytes) -> int:
     return filled if len(_OBJECT_LINE.findall(data)) == filled else -1
 
 
-def _block_size(data: bytes) -> int:
+def _block_size(data: Text) -> int:
     """Small blocks stay in the cache, and a whole one is allocated; one line must fit into it."""
     return _PARSE_BYTES if len(data) > _PARSE_BYTES and _lines_fit(data) else len(data)
 
 
-def _lines_fit(data: bytes) -> bool:
+def _lines_fit(data: Text) -> bool:
     start = 0
     while len(data) - start > _PARSE_BYTES:
         end = data.rfind(b"\n", start, start + _PARSE_BYTES) + 1

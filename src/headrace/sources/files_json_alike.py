@@ -15,15 +15,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 from pyspark.sql import types as t
 
+from headrace.sources.blocks import count_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.sources.blocks import Text
     from headrace.types import Column, Schema
 
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
@@ -33,15 +35,16 @@ _MEMBER: Final = re.compile(
 )
 _OPENING: Final = re.compile(r"\{ *")
 _WHOLE: Final = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
+_TRUTH: Final = "true|false|null"
 _BARE_OF: Final = {
-    t.BooleanType: "true|false|null",
+    t.BooleanType: _TRUTH,
     **dict.fromkeys([*_WHOLE, t.FloatType, t.DoubleType, t.DecimalType], f"{_NUMBER}|null"),
 }
 _QUOTED: Final = (t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType)
 _SPACE: Final = ord(" ")
 
 
-def read_alike(data: bytes, schema: Schema, parse_bytes: int) -> pa.Table | None:
+def read_alike(data: Text, schema: Schema, parse_bytes: int) -> pa.Table | None:
     """Return the rows of lines that are all like the first; None if that cannot be told.
 
     ``data`` is UTF-8, and every line of it fits into ``parse_bytes``.
@@ -57,7 +60,7 @@ def read_alike(data: bytes, schema: Schema, parse_bytes: int) -> pa.Table | None
         return None
     pieces = likeness.cut(data, parse_bytes, [column.name for column in schema.columns])
     newlines = pieces.num_rows if data.endswith(b"\n") else pieces.num_rows - 1
-    if np.count_nonzero(np.frombuffer(data, np.uint8) < _SPACE) != newlines:
+    if count_of(data, lambda characters: characters < _SPACE) != newlines:
         return None  # a blank line, or a character that a JSON string cannot hold
     return likeness.rows(pieces, schema)
 
@@ -72,12 +75,23 @@ class _Bare:
 
     def values(self, pieces: pa.ChunkedArray, allowed: str) -> pa.ChunkedArray | None:
         """Return the values as text, NULL for null; None if one is not as allowed."""
+        first, last = len(self.before.encode()), -len(self.after.encode())
+        values = pc.cast(pc.binary_slice(pc.cast(pieces, pa.binary()), first, last), pa.string())
+        odd = pieces
+        if allowed != _TRUTH:
+            odd = pieces.filter(pc.invert(self._are_digits(pieces, values)))
+            if len(odd) == 0:
+                return values
         pattern = rf"\A{re.escape(self.before)}(?:{allowed}){re.escape(self.after)}\z"
-        if not pc.all(pc.match_substring_regex(pieces, pattern)).as_py():
+        if not pc.all(pc.match_substring_regex(odd, pattern)).as_py():
             return None
-        values = pc.utf8_slice_codeunits(pieces, len(self.before), -len(self.after))
-        absent = pc.equal(values, "null")
-        return pc.if_else(absent, None, values) if pc.any(absent).as_py() else values
+        return pc.if_else(pc.equal(values, "null"), None, values)
+
+    def _are_digits(self, pieces: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Tell which values are digits alone, of which the first is not 0: most are."""
+        begin, end = pc.starts_with(pieces, self.before), pc.ends_with(pieces, self.after)
+        digits = pc.and_not(pc.ascii_is_decimal(values), pc.starts_with(values, "0"))
+        return pc.and_(pc.and_(begin, end), digits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +122,9 @@ class Likeness:
             else:
                 bare[name] = _Bare(piece + 2, found["colon"], found["end"])
                 piece += 2
-            if found.end() == len(line) and "}" in found["end"]:
-                return cls(tuple(line.split('"')), quoted, bare)
+            if "}" in found["end"]:
+                whole = found.end() == len(line)
+                return cls(tuple(line.split('"')), quoted, bare) if whole else None
         return None
 
     def suits(self, column: Column) -> bool:
@@ -118,7 +133,7 @@ class Likeness:
             return isinstance(column.type, _QUOTED)
         return column.name not in self.bare or type(column.type) in _BARE_OF
 
-    def cut(self, data: bytes, parse_bytes: int, names: Sequence[str]) -> pa.Table:
+    def cut(self, data: Text, parse_bytes: int, names: Sequence[str]) -> pa.Table:
         """Return the pieces of all lines that tell if these are alike, or are values of ``names``.
 
         A column is called by its number. Arrow refuses a piece that is not as long as it must be.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -25,6 +24,9 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _NOT_KEPT = (
     CalendarIntervalType,
