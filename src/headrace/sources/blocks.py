@@ -216,3 +216,14 @@ def lines_of(data: Text, first_line: int) -> list[Span]:
 def last_line_end(data: Text, at_end: bool) -> int:  # noqa: FBT001 (the shape of a cut)
     """Cut after the last newline, or at the end of the file."""
     return len(data) if at_end else data.rfind(b"\n") + 1
+
+
+def is_utf8(data: Text) -> bool:
+    """Tell whether bytes are text."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

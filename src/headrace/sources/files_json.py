@@ -16,7 +16,15 @@ from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
-from headrace.sources.blocks import Block, Decoded, Span, last_line_end, lines_of, salvage
+from headrace.sources.blocks import (
+    Block,
+    Decoded,
+    Span,
+    is_utf8,
+    last_line_end,
+    lines_of,
+    salvage,
+)
 from headrace.sources.files_json_alike import read_alike
 from headrace.sources.rows import Rows, holds_infinity, misses_required, require_precision
 from headrace.sources.values import Refused, Twice, from_json, parse_json
@@ -67,9 +75,7 @@ class JsonDecoder:
         )
 
     def _whole(self, data: Text) -> pa.Table | None:
-        # Arrow's parser crashes on a block whose first value is null, takes null for a row, and
-        # checks no UTF-8: all that is left to the other path.
-        if not self._vectorised or not _is_utf8(data):
+        if not self._vectorised:
             return None
         for read in (self._alike, self._unlike):
             try:
@@ -87,7 +93,9 @@ class JsonDecoder:
         return read_alike(data, self._schema, _block_size(data))
 
     def _unlike(self, data: Text) -> pa.Table | None:
-        lines = _object_lines(data)
+        # Arrow's parser crashes on a block whose first value is null, takes null for a row, and
+        # checks no UTF-8: all that is left to the other path.
+        lines = _object_lines(data) if is_utf8(data) else 0
         if lines <= 0:
             return None
         table = pj.read_json(
@@ -153,16 +161,6 @@ def object_of(raw: Text) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise Refused("not a JSON object")
     return parsed
-
-
-def _is_utf8(data: Text) -> bool:
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _object_lines(data: Text) -> int:

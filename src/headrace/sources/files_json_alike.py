@@ -15,12 +15,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 from pyspark.sql import types as t
 
-from headrace.sources.blocks import count_of
+from headrace.sources.blocks import count_of, is_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +48,7 @@ _SPACE: Final = ord(" ")
 def read_alike(data: Text, schema: Schema, parse_bytes: int) -> pa.Table | None:
     """Return the rows of lines that are all like the first; None if that cannot be told.
 
-    ``data`` is UTF-8, and every line of it fits into ``parse_bytes``.
+    Every line of ``data`` fits into ``parse_bytes``.
 
     Raises:
         pa.ArrowException: a line is of another kind, or a value does not fit its type.
@@ -55,14 +56,23 @@ def read_alike(data: Text, schema: Schema, parse_bytes: int) -> pa.Table | None:
     if b"\\" in data or b"\r" in data:
         return None
     end = data.find(b"\n")
-    likeness = Likeness.of((data if end < 0 else data[:end]).decode())
+    likeness = Likeness.of((data if end < 0 else data[:end]).decode("utf-8", "replace"))
     if likeness is None or not all(likeness.suits(column) for column in schema.columns):
         return None
     pieces = likeness.cut(data, parse_bytes, [column.name for column in schema.columns])
     newlines = pieces.num_rows if data.endswith(b"\n") else pieces.num_rows - 1
-    if count_of(data, lambda characters: characters < _SPACE) != newlines:
-        return None  # a blank line, or a character that a JSON string cannot hold
-    return likeness.rows(pieces, schema)
+    return likeness.rows(pieces, schema) if _is_text(data, newlines) else None
+
+
+def _is_text(data: Text, newlines: int) -> bool:
+    """Tell whether nothing but UTF-8 is there, and of all control characters only newlines.
+
+    Another one cannot stand in a JSON string, and a newline too many is that of a blank line.
+    """
+    # As a signed number, a byte of a character beyond ASCII is below all others.
+    if count_of(data, lambda characters: characters.view(np.int8) < _SPACE) == newlines:
+        return True
+    return is_utf8(data) and count_of(data, lambda characters: characters < _SPACE) == newlines
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +170,9 @@ class Likeness:
     def rows(self, pieces: pa.Table, schema: Schema) -> pa.Table | None:
         """Return the rows; None if the lines are not alike, or one is no JSON."""
         for number, column in zip(pieces.column_names, pieces.columns, strict=True):
-            if pa.types.is_fixed_size_binary(column.type):
-                same = pa.scalar(self.pieces[int(number)].encode(), column.type)
-                if not pc.all(pc.equal(column, same)).as_py():
-                    return None
+            fixed = pa.types.is_fixed_size_binary(column.type)
+            if fixed and not _are_all(column, self.pieces[int(number)].encode()):
+                return None
         types = {column.name: type(column.type) for column in schema.columns}
         texts = {name: pieces[str(piece)] for name, piece in self.quoted.items() if name in types}
         for name, bare in self.bare.items():
@@ -180,3 +189,12 @@ class Likeness:
             ],
             schema=schema.arrow,
         )
+
+
+def _are_all(column: pa.ChunkedArray, piece: bytes) -> bool:
+    """Tell whether all values of a column, which are as long as ``piece``, are that."""
+    longest = max(len(chunk) for chunk in column.chunks)
+    same = pa.FixedSizeBinaryArray.from_buffers(
+        column.type, longest, [None, pa.py_buffer(piece * longest)]
+    )
+    return all(chunk.equals(same[: len(chunk)]) for chunk in column.chunks)
