@@ -115,6 +115,39 @@ def test_after_every_epoch_the_sum_of_outputs_is_the_first_rows(
         assert (bare.answer, numbered.answer) == expected(bare.operator, live, originals)
 
 
+growing = st.lists(st.lists(st.tuples(rows, st.integers(1, 3)), max_size=8), max_size=5)
+
+
+@given(
+    layout=st.sampled_from([LAYOUT, WHOLE]),
+    epochs=growing,
+    bits=some_bits,
+    rank=ranks,
+    count=st.integers(0, 4),
+    skip=st.sampled_from([0, 0, 1, 3]),
+)
+def test_of_an_input_that_only_grows_just_the_first_rows_are_kept(
+    layout: Layout, epochs: list, bits: int, rank: Rank, count: int, skip: int
+) -> None:
+    run = Epochs(FirstRows(layout, count, rank, skip, "number", append_only=True), NAMES)
+    live: Counter[Any] = Counter()
+    originals = {exact(row): row for epoch in epochs for row, _ in epoch}
+    for epoch in epochs:
+        for row, weight in epoch:
+            live[exact(row)] += weight
+        run.step(input_of(layout, epoch, bits))
+        assert run.answer == expected(run.operator, live, originals)[0]
+        kept = expected(FirstRows(layout, skip + count, rank), live, originals)[0]
+        assert run.state_rows == len(kept)
+
+
+def test_an_input_that_was_to_grow_only_must_not_delete() -> None:
+    run = Epochs(FirstRows(SCORES, 1, append_only=True), ["user", "score"])
+    run.step(table(SCORES, "weight | user | score \n +1 | ann | 5"))
+    with pytest.raises(HeadraceError, match="was to stay"):
+        run.step(table(SCORES, "weight | user | score \n -1 | ann | 5"))
+
+
 @given(epochs=histories(), rank=ranks, count=st.integers(1, 3), bits=some_bits)
 def test_neither_the_split_into_epochs_nor_their_order_matters(
     epochs: list, rank: Rank, count: int, bits: int

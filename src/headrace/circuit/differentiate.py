@@ -33,7 +33,14 @@ from headrace.circuit.circuit import (
     Temporal,
     rows_of,
 )
-from headrace.circuit.properties import KeyOf, grows, partitioning, recompute_reason, unique_key
+from headrace.circuit.properties import (
+    KeyOf,
+    grows,
+    partitioning,
+    reads_loop,
+    recompute_reason,
+    unique_key,
+)
 from headrace.circuit.sharing import StoredAs, aligned, shared_counts, shared_rows
 from headrace.operators import (
     MATCHES,
@@ -252,7 +259,14 @@ class _Builder:
         child = self.node(query.child)
         name = self.name("first")
         layout = side_layout("x", query.attributes, query.keys, query.order)
-        operator = FirstRows(layout, query.count, Rank[query.rank.upper()], query.skip)
+        operator = FirstRows(
+            layout,
+            query.count,
+            Rank[query.rank.upper()],
+            query.skip,
+            # What comes out goes again when better rows come; in a loop, it may come in again.
+            append_only=grows(query.child, self.is_stream) and not reads_loop(query.child),
+        )
         return First(name, query, operator, (ArrangementId(f"{name}.rows"),), child)
 
     def temporal(self, query: plan.Temporal) -> Temporal:

@@ -172,7 +172,8 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             )
             last = node.plan.skip + node.plan.count
             rows = f"{node.plan.rank} {node.plan.skip + 1} to {last}"
-            return f"FirstRows by ({by}): {rows}, ordered by {order}"
+            kept = "; no other rows are kept" if node.operator.append_only else ""
+            return f"FirstRows by ({by}): {rows}, ordered by {order}{kept}"
         case Temporal():
             return f"Temporal {node.plan.text}"
         case Compared():

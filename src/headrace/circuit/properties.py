@@ -83,6 +83,11 @@ def grows(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
             return False
 
 
+def reads_loop(node: plan.Plan) -> bool:
+    """Say whether a plan has to do with a recursion."""
+    return isinstance(node, plan.LoopRef) or any(map(reads_loop, plan.children(node)))
+
+
 def recompute_reason(node: plan.Aggregate) -> str | None:
     """Say why the groups of an aggregate are computed anew where they change, if they are."""
     if node.session is not None:

@@ -4,7 +4,9 @@ Algebra: not linear. Only the groups touched can change, and in these only the f
 
     Δ answer = first(a + Δa) - first(a)
 
-State: the input, arranged by the key, in order.
+State: the input, arranged by the key, in order. Where no row of it ever goes, a row that is not
+among the first will never be: then only the first ``skip + count`` of each group are kept, and
+those that tie with them.
 Cost per epoch: O(|Δ| log n) plus, for each group touched, the first ``skip + count`` rows of each
 run, or those that tie with them; never the whole group, but for rows in front that were deleted
 since runs were last merged.
@@ -42,6 +44,7 @@ class FirstRows(StatefulOperator):
     order is the ``ORDER BY``. The input is a table in its physical order. The output has the same
     columns, with the rank as an int64 column ``number`` before the weight if it is named;
     consolidated. A row of which only some copies are among the first has their number as weight.
+    With ``append_only``, no row of the input ever goes.
     """
 
     layout: Layout
@@ -49,6 +52,7 @@ class FirstRows(StatefulOperator):
     rank: Rank = Rank.ROW_NUMBER
     skip: int = 0
     number: str | None = None
+    append_only: bool = False
 
     def __post_init__(self) -> None:
         if self.layout.summed.names != [WEIGHT]:
@@ -74,8 +78,14 @@ class FirstRows(StatefulOperator):
         return self.answer.schema
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the copies that come and go among the first, and the consolidated input."""
+        """Return the copies that come and go among the first, and the change of the state."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
+        if self.append_only and (change.weights < 0).any():
+            raise HeadraceError(
+                Code.INTERNAL,
+                "a row goes that was to stay",
+                detail="The input of the first rows was to grow only, but deletes a row.",
+            )
         groups = _groups(change)
         asked = (groups.hashes, groups.keys, self.skip + self.count, self.rank)
         old = before[0].first_rows(*asked)
@@ -87,6 +97,8 @@ class FirstRows(StatefulOperator):
                 detail="The input deletes a row that was never inserted.",
             )
         output = self._first(new).plus(self._first(old).negated()).consolidated()
+        if self.append_only:
+            change = new.rows.plus(old.rows.negated()).consolidated()
         return Step(output.table, (change,))
 
     def _first(self, found: Ranked) -> ZSet:
