@@ -43,7 +43,7 @@ def test_rows_that_come_change_the_first(oracle):
     run.stream("s", "k STRING, v INT, id INT")
     run.stream("r", "k STRING, w INT")
     run.table("t", "k STRING, w INT", key="k")
-    chance = random.Random(5)  # noqa: S311
+    chance = random.Random(5)
     run.insert("s", rows(chance, 0, 30))
     run.insert("r", [("a", 1), ("b", 5)])
     run.insert("t", [("a", 1), ("b", 5)])
