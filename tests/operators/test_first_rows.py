@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cmp_to_key
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from headrace.spine import Rank, Run, Spine
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from reference import Bag, Epochs, compare, exact, nonzero, table_of
 from text_tables import assert_rows, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 COLUMNS = pa.schema(
     [
@@ -62,6 +65,18 @@ def input_of(layout: Layout, epoch: list[tuple[tuple, int]], bits: int = 64) -> 
     return table_of(layout, given_rows, bits=bits)
 
 
+def played(
+    layout: Layout, epochs: list[list[tuple[tuple, int]]], bits: int
+) -> Iterator[tuple[pa.Table, Counter[Any], dict[Any, tuple]]]:
+    """Each epoch's input, with the rows that are there after it, and what they were given as."""
+    live: Counter[Any] = Counter()
+    originals = {exact(row): row for epoch in epochs for row, _ in epoch}
+    for epoch in epochs:
+        for row, weight in epoch:
+            live[exact(row)] += weight
+        yield input_of(layout, epoch, bits), live, originals
+
+
 def expected(
     operator: FirstRows, live: Counter[Any], originals: dict[Any, tuple]
 ) -> tuple[Bag, Bag]:
@@ -103,12 +118,7 @@ def test_after_every_epoch_the_sum_of_outputs_is_the_first_rows(
 ) -> None:
     bare = Epochs(FirstRows(layout, count, rank, skip), NAMES)
     numbered = Epochs(FirstRows(layout, count, rank, skip, "number"), [*NAMES, "number"])
-    live: Counter[Any] = Counter()
-    originals = {exact(row): row for epoch in epochs for row, _ in epoch}
-    for epoch in epochs:
-        for row, weight in epoch:
-            live[exact(row)] += weight
-        given_rows = input_of(layout, epoch, bits)
+    for given_rows, live, originals in played(layout, epochs, bits):
         bare.step(given_rows)
         step = numbered.step(given_rows)
         assert step.output.schema.equals(numbered.operator.schema)
@@ -130,12 +140,8 @@ def test_of_an_input_that_only_grows_just_the_first_rows_are_kept(
     layout: Layout, epochs: list, bits: int, rank: Rank, count: int, skip: int
 ) -> None:
     run = Epochs(FirstRows(layout, count, rank, skip, "number", append_only=True), NAMES)
-    live: Counter[Any] = Counter()
-    originals = {exact(row): row for epoch in epochs for row, _ in epoch}
-    for epoch in epochs:
-        for row, weight in epoch:
-            live[exact(row)] += weight
-        run.step(input_of(layout, epoch, bits))
+    for given_rows, live, originals in played(layout, epochs, bits):
+        run.step(given_rows)
         assert run.answer == expected(run.operator, live, originals)[0]
         kept = expected(FirstRows(layout, skip + count, rank), live, originals)[0]
         assert run.state_rows == len(kept)

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from headrace.sources.blocks import Block, Progress
 from headrace.sources.files_json import JsonDecoder
-from headrace.sources.files_json_alike import Likeness
+from headrace.sources.files_json_alike import Likeness, read_alike
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -99,7 +99,14 @@ def test_names_are_found_where_they_are_and_others_passed_over() -> None:
     assert alike('{"b":"x"}\n', schema("text", "whole")) == [{"text": None, "whole": None}]
 
 
-def test_a_block_is_read_in_parts_and_a_bad_line_of_one_is_told() -> None:
+def test_a_long_file_in_several_parses() -> None:
+    data = "".join(line({"whole": i, "text": str(i) * 9}) for i in range(20_000))
+    found = read_alike(data.encode(), schema("whole"), 1 << 16)
+    assert found is not None
+    assert found["whole"].to_pylist() == list(range(20_000))
+
+
+def test_a_bad_line_of_a_long_block_is_told_by_its_number() -> None:
     lines = [line({"whole": i, "text": str(i) * 9}) for i in range(50_000)]
     lines[40_000] = '{"whole":1,"text":"a"\n'
     lines[45_000] = line({"whole": 45_000, "text": "x" * (3 << 20)})
