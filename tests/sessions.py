@@ -22,6 +22,9 @@ def short_session() -> SparkSession:
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags)
     spark = start_spark(SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g"))
     _remember_methods(spark)
+    # For every RDD without one, Spark goes through the whole stack.
+    spark.sparkContext.setLocalProperty("callSite.long", "tests")
+    spark.sparkContext.setLocalProperty("callSite.short", "tests")
     return spark
 
 
@@ -46,5 +49,6 @@ def batch_session(spark: SparkSession) -> SparkSession:
     # The rows of each relation are in one partition: an answer is one task, without exchanges.
     batch.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
     batch.conf.set("spark.sql.shuffle.partitions", "1")
+    batch.conf.set("spark.sql.execution.usePartitionEvaluator", "true")
     batch.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     return batch

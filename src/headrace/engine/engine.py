@@ -6,19 +6,16 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.catalyst.planner import Planner
 from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Stored, differentiate
 from headrace.engine.assembly import Assembly, Program
-from headrace.engine.failures import step_failure
+from headrace.engine.jobs import jobs_of
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
-from headrace.engine.worker import MANIFEST, LogReader, reports_of
+from headrace.engine.worker import LogReader, reports_of
 from headrace.errors import HeadraceError, Span
 from headrace.runtime.ports import LoopPlan, StepPlan
 from headrace.spine import sync_directory
@@ -277,13 +274,7 @@ class Engine:
         )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
-        context = self.spark.sparkContext
-        context.setLocalProperty(MANIFEST, str(step.manifest))
-        try:
+        with jobs_of(self.spark, step):
             self._transplant(step.partitions).run(program.plan)
-        except (PySparkException, Py4JError) as error:
-            raise step_failure(error) from error
-        finally:
-            context.setLocalProperty(MANIFEST, None)
         sync_directory(step.runs_directory)
         return tuple(reports_of(step))

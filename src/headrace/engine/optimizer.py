@@ -28,6 +28,7 @@ def bare_session(spark: SparkSession) -> SparkSession:
         for rule in items(batch.rules())
     }
     session.conf.set(_EXCLUDED, ",".join(sorted(rules - needed)))
+    session.conf.set("spark.sql.execution.usePartitionEvaluator", "true")
     return session
 
 
@@ -40,6 +41,7 @@ def for_few_rows(bare: SparkSession) -> SparkSession:
     """
     session = bare.newSession()
     session.conf.set(_EXCLUDED, bare.conf.get(_EXCLUDED))
+    session.conf.set("spark.sql.execution.usePartitionEvaluator", "true")
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     return session

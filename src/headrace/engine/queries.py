@@ -8,6 +8,7 @@ that. Comparing the two is how Headrace checks itself.
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -32,8 +33,9 @@ from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.engine.failures import step_failure
-from headrace.engine.worker import BATCH_ROWS, MANIFEST, LeafTask, LogReader
-from headrace.errors import HeadraceError, Span
+from headrace.engine.jobs import jobs_of
+from headrace.engine.worker import BATCH_ROWS, LeafTask, LogReader
+from headrace.errors import Span
 from headrace.runtime.step import Share, Step
 from headrace.sql import quote, spark_text
 from headrace.sql.dialect import OFFSET, log_of
@@ -270,29 +272,16 @@ class Queries:
         schema = Schema.of_spark(frame.schema).arrow
         return frame.toArrow().cast(schema)
 
-    def _reading(self, shares: Mapping[RelationId, Share]) -> _Reading:
+    @contextmanager
+    def _reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:
+        """Make shares what the jobs of this thread read, for the length of a block."""
         step = Step(f"read-{uuid4().hex}", self.directory, self.partitions, shares, {})
-        return _Reading(self.spark, step)
-
-
-@dataclass(slots=True)
-class _Reading:
-    """Makes shares what the tasks of this thread's jobs read, for the length of a block."""
-
-    spark: SparkSession
-    step: Step
-
-    def __enter__(self) -> None:
-        self.step.write()
-        self.spark.sparkContext.setLocalProperty(MANIFEST, str(self.step.manifest))
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self.spark.sparkContext.setLocalProperty(MANIFEST, None)
-        shutil.rmtree(self.step.folder, ignore_errors=True)
-        if isinstance(error, (PySparkException, Py4JError)) and not isinstance(
-            error, HeadraceError
-        ):
-            raise step_failure(error) from error
+        step.write()
+        try:
+            with jobs_of(self.spark, step):
+                yield
+        finally:
+            shutil.rmtree(step.folder, ignore_errors=True)
 
 
 def _identity(column: str, type_: DataType) -> str:

@@ -1,0 +1,46 @@
+"""The Spark jobs of a step: the manifest that their tasks read, and what they are called."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.engine.failures import step_failure
+from headrace.engine.worker import MANIFEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from headrace.runtime.step import Step
+
+_CALL_SITES = ("callSite.short", "callSite.long")
+"""What Spark calls the place in a program that an RDD comes from.
+
+Where it is not told, Spark goes through the stack of the JVM's thread for every RDD that it makes,
+with a regular expression per frame: a quarter of the time in which small plans become jobs.
+"""
+
+
+@contextmanager
+def jobs_of(spark: SparkSession, step: Step) -> Iterator[None]:
+    """Make all jobs that this thread runs in the block jobs of a step.
+
+    Raises:
+        HeadraceError: for what fails in Spark.
+    """
+    context = spark.sparkContext
+    properties = {MANIFEST: str(step.manifest), **dict.fromkeys(_CALL_SITES, step.attempt)}
+    for name, value in properties.items():
+        context.setLocalProperty(name, value)
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise step_failure(error) from error
+    finally:
+        for name in properties:
+            context.setLocalProperty(name, None)
