@@ -8,6 +8,7 @@ that. Comparing the two is how Headrace checks itself.
 from __future__ import annotations
 
 import shutil
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ from headrace.types import DataType, RelationId, Schema, holds
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +75,41 @@ class ContentsTask:
 
 
 @dataclass(slots=True)
+class _Told:
+    """What one session has been told of relations, and what it will be before the next query."""
+
+    told: set[RelationId] = field(default_factory=set)
+    waiting: dict[RelationId, Callable[[], None]] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def later(self, relation: Relation, tell: Callable[[], None]) -> None:
+        """Have ``tell`` called before the next query, after what was declared before."""
+        with self.lock:
+            self.waiting[relation.id] = tell
+
+    def never(self, relation: Relation) -> None:
+        """Do not tell what waits to be told of a relation."""
+        with self.lock:
+            self.waiting.pop(relation.id, None)
+
+    def now(self) -> None:
+        """Tell what waits."""
+        with self.lock:
+            for id_ in list(self.waiting):
+                self.told.add(id_)
+                self.waiting[id_]()
+                del self.waiting[id_]
+
+    def forget(self, relation: Relation) -> bool:
+        """Tell no more of a relation; return whether something was told."""
+        with self.lock:
+            self.never(relation)
+            told = relation.id in self.told
+            self.told.discard(relation.id)
+            return told
+
+
+@dataclass(slots=True)
 class Queries:
     """Runs queries over shares; ``directory`` is the data directory."""
 
@@ -83,13 +119,15 @@ class Queries:
     log: LogReader
     _snapshots: SparkSession = field(init=False)
     _canonical: SparkSession = field(init=False)
+    _told: dict[SparkSession, _Told] = field(init=False)
     _relations: dict[str, Relation] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Open sessions of their own: one name may mean two things in them."""
         self._snapshots = self.spark.newSession()
         self._canonical = self.spark.newSession()
-        for session in (self._snapshots, self._canonical):
+        self._told = {self._snapshots: _Told(), self._canonical: _Told()}
+        for session in self._told:
             session.conf.set(*ASOF_JOINS)
         # How many rows a recursion may have is a guard of Spark's, and no part of what it means.
         self._canonical.conf.set("spark.sql.cteRecursionRowLimit", -1)
@@ -97,27 +135,42 @@ class Queries:
     def declare(self, relation: Relation, *, canonical: bool = True) -> None:
         """Make a relation known, under its name, to both kinds of query.
 
-        Without ``canonical``, a view's contents alone: its query cannot be evaluated now.
+        Without ``canonical``, a view's contents alone: its query cannot be evaluated now. Spark is
+        told when it is asked a query of the kind, which most databases never do.
         """
         self._relations[relation.name] = relation
-        if isinstance(relation, PlainView) and not canonical:
-            return
-        if isinstance(relation, PlainView):
-            for session in (self._snapshots, self._canonical):
-                self._declare_text(session, relation)
-            return
         if isinstance(relation, Sink):
             return
-        names = relation.schema.names
-        leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
-        contents = self._frame(self._snapshots, ContentsTask(leaf, names), relation.schema.spark)
+        snapshots, stored = self._told[self._snapshots], self._told[self._canonical]
+        if isinstance(relation, PlainView) and not canonical:
+            snapshots.never(relation)
+            stored.never(relation)
+            return
+        if isinstance(relation, PlainView):
+            snapshots.later(relation, lambda: self._declare_text(self._snapshots, relation))
+            stored.later(relation, lambda: self._declare_text(self._canonical, relation))
+            return
+        snapshots.later(relation, lambda: self._declare_contents(relation))
+        stored.later(relation, lambda: self._declare_stored(relation, canonical=canonical))
+
+    def _declare_contents(self, relation: Stream | Table | View) -> None:
+        contents = self._contents(self._snapshots, relation)
         contents.createOrReplaceTempView(quote(relation.name))
-        stored = self._frame(self._canonical, ContentsTask(leaf, names), relation.schema.spark)
-        stored.createOrReplaceTempView(quote(_stored(relation)))
+        if isinstance(relation, Stream):
+            self._declare_log(self._snapshots, relation)
+
+    def _declare_stored(self, relation: Stream | Table | View, *, canonical: bool) -> None:
+        contents = self._contents(self._canonical, relation)
+        contents.createOrReplaceTempView(quote(_stored(relation)))
         if canonical:
             self._declare_canonical(relation)
         if isinstance(relation, Stream):
-            self._declare_log(relation)
+            self._declare_log(self._canonical, relation)
+
+    def _contents(self, session: SparkSession, relation: Stream | Table | View) -> DataFrame:
+        names = relation.schema.names
+        leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
+        return self._frame(session, ContentsTask(leaf, names), relation.schema.spark)
 
     def computed(self, rows: pa.Table, expressions: list[str]) -> pa.Table:
         """Return the values of expressions, each with its alias, for rows in their order.
@@ -145,19 +198,20 @@ class Queries:
     def forget(self, relation: Relation) -> None:
         """Make a relation unknown."""
         self._relations.pop(relation.name, None)
-        for name in (relation.name, log_of(relation.id)):
-            self._snapshots.catalog.dropTempView(name)
-        for name in (relation.name, _stored(relation), _raw(relation), log_of(relation.id)):
-            self._canonical.catalog.dropTempView(name)
+        names = (relation.name, _stored(relation), _raw(relation), log_of(relation.id))
+        for session, told in self._told.items():
+            if told.forget(relation):
+                for name in names:
+                    session.catalog.dropTempView(name)
 
     def declare_function(self, function: Registered) -> None:
         """Make a Python function known to both kinds of query, replacing one of its name."""
-        for session in (self._snapshots, self._canonical):
+        for session in self._told:
             function.declare(session)
 
     def forget_function(self, function: Registered) -> None:
         """Make a Python function unknown."""
-        for session in (self._snapshots, self._canonical):
+        for session in self._told:
             function.forget(session)
 
     def select(self, query: str, shares: Mapping[RelationId, Share]) -> pa.Table:
@@ -240,13 +294,12 @@ class Queries:
         )
         return self._frame(session, leaf, renamed)
 
-    def _declare_log(self, stream: Stream) -> None:
+    def _declare_log(self, session: SparkSession, stream: Stream) -> None:
         """Make a stream known with the place of each row, which only its log tells."""
         names = stream.schema.names
         renamed = [f"c{i} AS {quote(name)}" for i, name in enumerate(names)]
-        for session in (self._snapshots, self._canonical):
-            raw = self._raw_frame(session, stream)
-            raw.selectExpr(*renamed, OFFSET).createOrReplaceTempView(log_of(stream.id))
+        raw = self._raw_frame(session, stream)
+        raw.selectExpr(*renamed, OFFSET).createOrReplaceTempView(log_of(stream.id))
 
     # -- running ---------------------------------------------------------------------------
 
@@ -261,6 +314,7 @@ class Queries:
         return session.range(0, self.partitions, 1, self.partitions).mapInArrow(task, nullable)
 
     def _answer(self, session: SparkSession, query: str, now: int | None = None) -> pa.Table:
+        self._told[session].now()
         frame = session.sql(query)
         transplant = self._transplant(session)
         if now is not None:
