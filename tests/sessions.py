@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace.engine.session import SparkSettings, start_spark
+from headrace.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,9 @@ def short_session() -> SparkSession:
     # room for code by default: it throws away what it compiled, and compiles it again.
     flags = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags)
-    spark = start_spark(SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g"))
+    spark = start_spark(
+        SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g", Settings.of({}).spark.cache)
+    )
     _remember_methods(spark)
     # For every RDD without one, Spark goes through the whole stack.
     spark.sparkContext.setLocalProperty("callSite.long", "tests")

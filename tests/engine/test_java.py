@@ -1,0 +1,124 @@
+"""Which Java Spark is started with, and the archive of its classes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from headrace.engine import session
+from headrace.engine.java import ClassArchive, Java, find_java
+from headrace.engine.session import SparkSettings, start_spark
+from headrace.errors import Code, HeadraceError
+
+JARS = Path(pyspark.__file__).parent / "jars"
+
+
+def fake(folder, told: str):
+    """Put a Java that tells a version into a folder, as ``bin/java``."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
+    java.chmod(0o755)
+
+
+def java(*arguments: str) -> subprocess.CompletedProcess[str]:
+    home = find_java().home
+    return subprocess.run(
+        ["java" if home is None else str(home / "bin" / "java"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_bundled_java_takes_the_place_of_a_missing_one(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    home = find_java().home
+    assert home is not None
+    started = subprocess.run(
+        ["/bin/sh", home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert started.returncode == 0, started.stderr
+    assert "version" in started.stderr
+
+
+def test_an_old_java_is_passed_over(monkeypatch, tmp_path):
+    fake(tmp_path, 'openjdk version "11.0.2" 2019-01-15')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    home = find_java().home
+    assert home is not None
+    assert home != tmp_path
+
+
+def test_a_java_that_is_new_enough_is_used(monkeypatch, tmp_path):
+    fake(tmp_path, 'openjdk version "21" 2023-09-19')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert find_java().home is None
+
+
+def test_one_jvm_archives_its_classes_and_the_next_maps_them(tmp_path):
+    archive = ClassArchive.of(find_java(), tmp_path / "not there yet")
+    if archive is None:
+        pytest.skip("this Java has no archive of its own classes, which others are over")
+    program = ("-cp", str(next(JARS.glob("spark-launcher*.jar"))), "org.apache.spark.launcher.Main")
+    assert not archive.there
+    first = java(*archive.options(), *program)
+    assert archive.there
+    second = java(*archive.options(), "-Xlog:class+load=info:stdout", *program)
+    loaded = [line for line in second.stdout.splitlines() if "spark.launcher.Main " in line]
+    assert "shared objects file (top)" in loaded[0]
+    assert first.returncode == second.returncode
+    assert first.stderr == second.stderr  # nothing but the program's own words
+    with archive.file.open("r+b") as file:
+        file.truncate(archive.file.stat().st_size // 2)
+    damaged = java("-XX:ErrorFile=/dev/null", *archive.options(), *program)
+    assert damaged.returncode < 0, "it dies before it does anything"
+
+
+def test_each_java_and_spark_has_an_archive_of_its_own(tmp_path):
+    told = ["17 (mixed mode, sharing)", "21 (mixed mode, sharing)"]
+    archives = {ClassArchive.of(Java(None, each), tmp_path) for each in told}
+    assert len(archives) == 2
+    assert None not in archives
+
+
+def test_a_java_without_sharing_has_no_archive(tmp_path):
+    assert ClassArchive.of(Java(None, "17 (mixed mode)"), tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_made_is_no_hindrance(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert ClassArchive.of(Java(None, "sharing"), tmp_path / "file" / "folder") is None
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_an_archive_with_which_spark_does_not_start_is_deleted(monkeypatch, tmp_path, starts):
+    archive = ClassArchive.of(Java(None, "sharing"), tmp_path)
+    assert archive is not None
+    archive.file.write_bytes(b"damaged")
+    tried = []
+
+    def started(_settings, _scratch, flags):
+        tried.append(flags)
+        if flags or not starts:
+            raise HeadraceError(Code.UNAVAILABLE, "Spark could not be started")
+        return "spark"
+
+    monkeypatch.setattr(session, "_started", started)
+    monkeypatch.setattr(session, "_start_workers", lambda _spark: None)
+    monkeypatch.setattr(session, "find_java", lambda: Java(None, "sharing"))
+    settings = SparkSettings("local[1]", 1, "1g", tmp_path)
+    if starts:
+        assert start_spark(settings) == "spark"
+    else:
+        with pytest.raises(HeadraceError, match="could not be started"):
+            start_spark(settings)
+    assert [bool(flags) for flags in tried] == [True, False]
+    assert not archive.file.exists()
