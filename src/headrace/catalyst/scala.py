@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -103,8 +104,28 @@ class Scala:
 
         So the session becomes the active one of this thread.
         """
-        self.module("org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+        self._sessions.setActiveSession(session)
         return session.sessionState().sqlParser()
+
+    @contextmanager
+    def active(self, session: SparkSession) -> Iterator[None]:
+        """Make a session the active one of this thread, for the length of a block.
+
+        Spark's planner goes by the settings of the active session.
+        """
+        before = self._sessions.getActiveSession()
+        self._sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                self._sessions.setActiveSession(before.get())
+            else:
+                self._sessions.clearActiveSession()
+
+    @property
+    def _sessions(self) -> Any:
+        return self.module("org.apache.spark.sql.classic.SparkSession")
 
     @property
     def none(self) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.catalyst.scala import items
+from headrace.catalyst.scala import items, scala_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,13 +20,14 @@ _EXCLUDED = "spark.sql.optimizer.excludedRules"
 def bare_session(spark: SparkSession) -> SparkSession:
     """Return a session of the same application in which no optional optimizer rule runs."""
     session = spark.newSession()
-    optimizer = session._jsparkSession.sessionState().optimizer()  # noqa: SLF001
-    needed = set(items(optimizer.nonExcludableRules()))
-    rules = {
-        str(rule.ruleName())
-        for batch in items(optimizer.batches())
-        for rule in items(batch.rules())
-    }
+    with scala_of(spark).active(session):  # it is asked what rules there are in its settings
+        optimizer = session._jsparkSession.sessionState().optimizer()  # noqa: SLF001
+        needed = set(items(optimizer.nonExcludableRules()))
+        rules = {
+            str(rule.ruleName())
+            for batch in items(optimizer.batches())
+            for rule in items(batch.rules())
+        }
     session.conf.set(_EXCLUDED, ",".join(sorted(rules - needed)))
     session.conf.set("spark.sql.execution.usePartitionEvaluator", "true")
     return session
