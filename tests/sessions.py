@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from headrace.engine.session import SparkSettings, start_spark
+from headrace.engine.session import start_spark
 from headrace.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,9 +21,8 @@ def short_session() -> SparkSession:
     # room for code by default: it throws away what it compiled, and compiles it again.
     flags = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags)
-    spark = start_spark(
-        SparkSettings(f"local[{PARTITIONS}]", PARTITIONS, "2g", Settings.of({}).spark.cache)
-    )
+    given = {"master": f"local[{PARTITIONS}]", "partitions": PARTITIONS, "driver_memory": "2g"}
+    spark = start_spark(Settings.of(given).spark)
     _remember_methods(spark)
     # For every RDD without one, Spark goes through the whole stack.
     spark.sparkContext.setLocalProperty("callSite.long", "tests")

@@ -12,6 +12,7 @@ from headrace.engine import session
 from headrace.engine.java import ClassArchive, Java, find_java
 from headrace.engine.session import SparkSettings, start_spark
 from headrace.errors import Code, HeadraceError
+from headrace.settings import Settings
 
 JARS = Path(pyspark.__file__).parent / "jars"
 
@@ -122,3 +123,13 @@ def test_an_archive_with_which_spark_does_not_start_is_deleted(monkeypatch, tmp_
             start_spark(settings)
     assert [bool(flags) for flags in tried] == [True, False]
     assert not archive.file.exists()
+
+
+def test_the_archive_is_in_the_users_cache_unless_another_folder_or_none_is_set(tmp_path):
+    user = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert Settings.of({}, user).spark.cache == tmp_path / "headrace"
+    assert Settings.of({}, {"XDG_CACHE_HOME": "not/absolute"}).spark.cache.is_absolute()
+    assert Settings.of({}, {**user, "HEADRACE_CACHE": "/elsewhere"}).spark.cache == Path(
+        "/elsewhere"
+    )
+    assert Settings.of({"cache": "none"}, user).spark.cache is None

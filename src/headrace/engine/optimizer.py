@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
+_EVALUATORS = "spark.sql.execution.usePartitionEvaluator"
 
 
 def bare_session(spark: SparkSession) -> SparkSession:
@@ -29,7 +30,7 @@ def bare_session(spark: SparkSession) -> SparkSession:
             for rule in items(batch.rules())
         }
     session.conf.set(_EXCLUDED, ",".join(sorted(rules - needed)))
-    session.conf.set("spark.sql.execution.usePartitionEvaluator", "true")
+    session.conf.set(_EVALUATORS, "true")
     return session
 
 
@@ -41,8 +42,8 @@ def for_few_rows(bare: SparkSession) -> SparkSession:
     step with few rows is a first run.
     """
     session = bare.newSession()
-    session.conf.set(_EXCLUDED, bare.conf.get(_EXCLUDED))
-    session.conf.set("spark.sql.execution.usePartitionEvaluator", "true")
+    for name in (_EXCLUDED, _EVALUATORS):
+        session.conf.set(name, bare.conf.get(name))
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     return session
