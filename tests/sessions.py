@@ -15,11 +15,14 @@ PARTITIONS = 2
 _METHODS = 10_000
 
 
-def short_session() -> SparkSession:
-    """Start Spark for a process that runs each query a few times."""
-    # What the second compiler would gain, it costs many times over. Without it, the JVM has little
-    # room for code by default: it throws away what it compiled, and compiles it again.
-    flags = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+def short_session(*, hours: bool = False) -> SparkSession:
+    """Start Spark for a process that runs each query a few times; for ``hours``, or minutes."""
+    # In minutes, what the second compiler would gain, it costs many times over: it takes as long
+    # as 50 random cases, and halves what the next take. Without it, the JVM has little room for
+    # code by default: it throws away what it compiled, and compiles it again.
+    flags = "-XX:ReservedCodeCacheSize=240m"
+    if not hours:
+        flags += " -XX:TieredStopAtLevel=1"
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags)
     given = {"master": f"local[{PARTITIONS}]", "partitions": PARTITIONS, "driver_memory": "2g"}
     spark = start_spark(Settings.of(given).spark)

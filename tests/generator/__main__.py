@@ -12,6 +12,8 @@ from generator.search import VIEWS, Search
 from generator.shrinking import SECONDS
 from sessions import short_session
 
+_MANY = 500
+
 
 def main() -> int:
     """Run, print the table, and return 1 if anything failed."""
@@ -22,7 +24,7 @@ def main() -> int:
     parser.add_argument("--shrink", type=float, default=SECONDS, help="seconds per failure")
     given = parser.parse_args()
     begin = time.monotonic()
-    spark = short_session()
+    spark = short_session(hours=given.pairs >= _MANY)
 
     def report(text: str) -> None:
         done = search.coverage.views

@@ -42,8 +42,7 @@ class Pieces:
             raise self.temporals.refusal("the clock is not supported here", hint, handle)
         if not handle.deterministic():
             raise self.unsupported("an expression of the view is not deterministic", None, handle)
-        subquery = self.scala.named(f"{EXPRESSIONS}.SubqueryExpression")
-        if subquery.hasSubquery(handle):
+        if self.scala.call(f"{EXPRESSIONS}.SubqueryExpression", "hasSubquery", handle):
             raise self.unsupported(
                 "a subquery in an expression is not supported in a view",
                 "Make the subquery a view of its own, and join it.",

@@ -50,7 +50,7 @@ from headrace.catalyst.python import (
 )
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
-from headrace.catalyst.scala import ASOF_JOINS, Scala, items, part, scala_of
+from headrace.catalyst.scala import ASOF_JOINS, TYPES, Scala, items, part, scala_of
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions.results import require_returnable
 from headrace.sql import Rewritten, quote, spark_text
@@ -171,8 +171,8 @@ class Planner:
         self._logs.add(log_of(relation))
 
     def _stand_in(self, relation: RelationId, name: str, schema: Schema) -> None:
-        types = self.scala.named("org.apache.spark.sql.types.DataType")
-        java_schema = types.fromJson(json.dumps(schema.to_json()))
+        text = json.dumps(schema.to_json())
+        java_schema = self.scala.call(f"{TYPES}.DataType", "fromJson", text)
         empty = self.spark.sparkContext._jsc.emptyRDD()  # noqa: SLF001
         frame = self._session.createDataFrame(empty, java_schema)
         leaf = frame.queryExecution().analyzed()

@@ -166,9 +166,8 @@ def require_own_name(session: SparkSession, scala: Any, function: Function) -> N
 
 def is_built_in(session: SparkSession, scala: Any, name: str) -> bool:
     """Tell whether a name means something to Spark's parser or registries already."""
-    some = scala.named("scala.Option").apply
     kind = scala.named("org.apache.spark.sql.catalyst.FunctionIdentifier")
-    identifier = kind(name, some("builtin"), some("system"))
+    identifier = kind(name, scala.option("builtin"), scala.option("system"))
     state = session._jsparkSession.sessionState()  # noqa: SLF001
     registries = (state.functionRegistry(), state.tableFunctionRegistry())
     if any(registry.functionExists(identifier) for registry in registries):

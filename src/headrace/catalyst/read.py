@@ -177,7 +177,7 @@ class Reader:
 
     def _comparisons(self, condition: Any | None) -> tuple[list[Comparison], Any | None]:
         """Return the comparisons with values of subqueries, and what is left of a condition."""
-        if condition is None or not has_scalar([condition]):
+        if condition is None or not has_scalar(self.scala, [condition]):
             return [], condition
         parts = conjuncts(condition)
         found = [comparison_of(self.scala, part_) for part_ in parts]
@@ -224,7 +224,7 @@ class Reader:
 
     def _with_scalars(self, child: Any, expressions: list[Any]) -> tuple[Plan, list[Any]]:
         """Read a child with the values of the expressions' scalar subqueries beside its rows."""
-        if not has_scalar(expressions):
+        if not has_scalar(self.scala, expressions):
             return self._read(child), expressions
         scalars = Scalars(self.scala)
         replaced = [scalars.replaced(e) for e in expressions]
@@ -278,7 +278,7 @@ class Reader:
             below = below.child()
         whole = kind == "Sort" and getattr(below, "global")()
         order = self.pieces.order(items(below.order())) if whole else None
-        scalars = any(has_scalar(items(p.expressions())) for p in projects)
+        scalars = any(has_scalar(self.scala, items(p.expressions())) for p in projects)
         if order is None or scalars:
             raise self.pieces.unsupported(
                 "LIMIT without ORDER BY is not supported in a view",
@@ -379,7 +379,7 @@ class Reader:
             hint = "Write a query for each of the grouping sets, with UNION ALL between them."
             what = "grouping sets without their session window are not supported"
             raise self.pieces.unsupported(what, hint, node)
-        if has_scalar(results):
+        if has_scalar(self.scala, results):
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
             expressions = tuple(self.pieces.expression(e) for e in shown)
             attributes = tuple(attribute_of(e) for e in shown)

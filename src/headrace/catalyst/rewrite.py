@@ -45,7 +45,7 @@ def join(scala: Scala, left: Any, right: Any, kind: str, condition: Any | None =
     """Return a Catalyst join of two plans; ``kind`` names the object of its type."""
     type_ = scala.module(f"{_PLANS}.{kind}")
     hint = scala.module("org.apache.spark.sql.catalyst.plans.logical.JoinHint").NONE()
-    on = scala.none if condition is None else scala.named("scala.Option").apply(condition)
+    on = scala.option(condition)
     return scala.logical("Join", left, right, type_, on, hint)
 
 

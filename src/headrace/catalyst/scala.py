@@ -65,16 +65,16 @@ class Scala:
         """Construct the Catalyst logical plan class ``name``."""
         return self.named(f"{LOGICAL}.{name}")(*arguments)
 
+    def call(self, path: str, method: str, *arguments: Any) -> Any:
+        """Call a static method of a class."""
+        return self._once(f"{path}.{method}", lambda: getattr(self.named(path), method))(*arguments)
+
     def seq(self, items: Iterable[Any]) -> Any:
         """Return an immutable Scala ``Seq`` of the items."""
-        given = list(items)
-        return self._seq(given) if given else self._once("Nil", lambda: self._seq([]))
-
-    def _seq(self, items: list[Any]) -> Any:
-        array = self.named("java.util.ArrayList")()
-        for item in items:
-            array.add(item)
-        return self.named("scala.jdk.javaapi.CollectionConverters").asScala(array).toSeq()
+        made = self.module("scala.collection.immutable.Nil")
+        for item in reversed(list(items)):
+            made = getattr(made, "$colon$colon")(item)
+        return made
 
     def _once(self, name: str, made: Callable[[], Any]) -> Any:
         if name not in self._kept:
@@ -83,16 +83,17 @@ class Scala:
 
     def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
         """Name a value; with ``like`` (an attribute) give it that one's id and metadata as well."""
-        of_id = self.named(f"{EXPRESSIONS}.NamedExpression")
-        id_ = like.exprId() if like is not None else of_id.newExprId()
-        metadata = self.none if like is None else self.named("scala.Option").apply(like.metadata())
+        if like is None:
+            id_, metadata = self.call(f"{EXPRESSIONS}.NamedExpression", "newExprId"), self.none
+        else:
+            id_, metadata = like.exprId(), self.option(like.metadata())
         empty = self.seq([])
         return self.expression("Alias", value, name, id_, empty, metadata, empty)
 
     def cast(self, value: Any, type_: Any) -> Any:
         """Return ``value`` as another of the JVM's types, in UTC; an overflow is an error."""
-        ansi = self.module(f"{EXPRESSIONS}.EvalMode").ANSI()
-        return self.expression("Cast", value, type_, self.named("scala.Option").apply("UTC"), ansi)
+        utc = self._once("UTC", lambda: self.option("UTC"))
+        return self.expression("Cast", value, type_, utc, self.ansi)
 
     def long(self, value: int) -> Any:
         """Return a constant of type BIGINT."""
@@ -127,10 +128,34 @@ class Scala:
     def _sessions(self) -> Any:
         return self.module("org.apache.spark.sql.classic.SparkSession")
 
+    def type(self, json: str) -> Any:
+        """Return the JVM's object for a type of Spark."""
+        return self._once(json, lambda: self.call(f"{TYPES}.DataType", "fromJson", json))
+
+    def option(self, value: Any | None) -> Any:
+        """Return a Scala ``Option``."""
+        return self.none if value is None else self.call("scala.Option", "apply", value)
+
     @property
     def none(self) -> Any:
         """Scala's ``None``."""
-        return self._once("None", lambda: self.named("scala.Option").empty())
+        return self._once("None", lambda: self.call("scala.Option", "empty"))
+
+    @property
+    def ansi(self) -> Any:
+        """The mode of evaluation in which an overflow is an error."""
+        return self._once("ANSI", lambda: self.module(f"{EXPRESSIONS}.EvalMode").ANSI())
+
+    def may_hold(self, pattern: str, tree: Any) -> bool:
+        """Say whether a node of a kind may be in an expression or plan, subqueries included.
+
+        ``pattern`` is one of Spark's ``TreePattern``.
+        """
+
+        def made() -> Any:
+            return getattr(self.module(f"{_CATALYST}.trees.TreePattern"), pattern)()
+
+        return bool(tree.containsPattern(self._once(pattern, made)))
 
 
 @lru_cache(maxsize=1)

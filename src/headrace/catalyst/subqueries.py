@@ -155,13 +155,13 @@ def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
 
     Spark compares values of one type, of which the order has to be one of numbers, times, or bytes.
     """
-    if kind_of(condition) not in _BELOW or not has_scalar([condition]):
+    if kind_of(condition) not in _BELOW or not has_scalar(scala, [condition]):
         return None
     left, right = items(condition.children())
-    is_left = has_scalar([left])
+    is_left = has_scalar(scala, [left])
     side, bound = (left, right) if is_left else (right, left)
     below = _BELOW[kind_of(condition)]
-    if has_scalar([bound]) or columns_of(side) or not columns_of(bound):
+    if has_scalar(scala, [bound]) or columns_of(side) or not columns_of(bound):
         return None
     type_ = type_of(bound)
     if type_of(side) != type_ or not _is_orderly(type_, equal=below is None):
@@ -190,8 +190,8 @@ def with_values(scala: Scala, node: Any) -> Any | None:
     right, after those that it has. Equalities stay: Spark's own joins by such a key may fail.
     """
     condition = maybe(node.condition())
-    parts = conjuncts(condition) if condition is not None and has_scalar([condition]) else []
-    if not any(has_scalar([part]) and kind_of(part) not in _EQUALITIES for part in parts):
+    parts = conjuncts(condition) if condition is not None and has_scalar(scala, [condition]) else []
+    if not any(has_scalar(scala, [part]) and kind_of(part) not in _EQUALITIES for part in parts):
         return None
     if kind_of(node.joinType()).removesuffix("$") in ("Inner", "Cross"):
         after = [part for part in parts if comparison_of(scala, part) is not None]
@@ -205,7 +205,7 @@ def with_values(scala: Scala, node: Any) -> Any | None:
 
 
 def _over(scala: Scala, node: Any, right: Any, condition: Any | None) -> Any:
-    on = scala.none if condition is None else scala.named("scala.Option").apply(condition)
+    on = scala.option(condition)
     return scala.logical("Join", node.left(), right, node.joinType(), on, node.hint())
 
 
@@ -253,6 +253,11 @@ def _constant_of(plan: Any) -> Any | None:
     return value if kind_of(value) == "Literal" else None
 
 
-def has_scalar(expressions: Iterable[Any]) -> bool:
+def has_scalar(scala: Scala, expressions: Iterable[Any]) -> bool:
     """Say whether there is a scalar subquery in any of the expressions."""
-    return any(kind_of(each) == "ScalarSubquery" for e in expressions for each in within(e))
+    return any(
+        kind_of(each) == "ScalarSubquery"
+        for expression in expressions
+        if scala.may_hold("SCALAR_SUBQUERY", expression)
+        for each in within(expression)
+    )

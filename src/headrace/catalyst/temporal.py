@@ -179,7 +179,7 @@ class Temporals:
             return expression("Multiply", self._cast(value, "LongType"), self.scala.long(_DAY))
         if re.match(r"interval (day|hour|minute|second)", type_):
             zero = expression("MicrosToTimestamp", self.scala.long(0))
-            utc = self.scala.named("scala.Option").apply("UTC")
+            utc = self.scala.option("UTC")
             return expression("UnixMicros", expression(_ADDS_INTERVAL[0], zero, value, utc))
         raise self._refused(condition, _MONTHS if "interval" in type_ else _ALONE)
 

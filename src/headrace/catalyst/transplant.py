@@ -17,6 +17,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import (
     DataType,
     DecimalType,
+    IntegerType,
     LongType,
     MapType,
     StructType,
@@ -25,7 +26,7 @@ from pyspark.sql.types import (
 from pyspark.util import PythonEvalType
 
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items, maybe
+from headrace.catalyst.scala import EXPRESSIONS, LOGICAL, Scala, items, maybe
 from headrace.types import holds
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Transplant:
 
     def type(self, type_: DataType) -> Any:
         """Return the JVM's object for a Spark type."""
-        return self.scala.named("org.apache.spark.sql.types.DataType").fromJson(type_.json())
+        return self.scala.type(type_.json())
 
     def cast(self, value: Any, type_: DataType) -> Any:
         """Return ``value`` as another type; an overflow is an error."""
@@ -108,8 +109,7 @@ class Transplant:
         if isinstance(type_, LongType):
             return self.scala.expression("Multiply", wide, weight)
         # Without loss of precision: the scale stays, and too many digits are an error.
-        ansi = self.scala.module(f"{EXPRESSIONS}.EvalMode").ANSI()
-        exact = self.scala.expression("NumericEvalContext", ansi, False)  # noqa: FBT003
+        exact = self.scala.expression("NumericEvalContext", self.scala.ansi, False)  # noqa: FBT003
         times = self.cast(weight, DecimalType(20, 0))
         return self.cast(self.scala.expression("Multiply", wide, times, exact), type_)
 
@@ -167,7 +167,7 @@ class Transplant:
             call.aggregateFunction(),
             call.mode(),
             function.distinct,
-            self.scala.named("scala.Option").apply(given if condition is None else condition),
+            self.scala.option(given if condition is None else condition),
             call.resultId(),
         )
         result = call.resultAttribute()
@@ -214,7 +214,7 @@ class Transplant:
 
     def hashed(self, logical: Any, keys: Sequence[Any], partitions: int) -> Any:
         """Put rows with equal keys into one partition, by Spark's own hash."""
-        number = self.scala.named("scala.Option").apply(partitions)
+        number = self.scala.option(partitions)
         return self.scala.logical(
             "RepartitionByExpression", self.scala.seq(keys), logical, number, self.scala.none
         )
@@ -296,13 +296,18 @@ class Transplant:
 
     def exchange(self, logical: Any, hash_name: str, partitions: int) -> Any:
         """Send each row to the partition that owns its hash: contiguous ranges of equal size."""
-        text = (
-            f"cast(shiftright((shiftright(`{hash_name}`, {_PARTITION_SHIFT}) + {_HALF}L)"
-            f" * {partitions}L, {_PARTITION_SHIFT}) as int)"
+        expression, long = self.scala.expression, self.scala.long
+        shift = self.scala.module(f"{EXPRESSIONS}.Literal").apply(_PARTITION_SHIFT)
+        upper = expression("ShiftRight", self.output(logical)[hash_name], shift)
+        scaled = expression("Multiply", expression("Add", upper, long(_HALF)), long(partitions))
+        owner = self.cast(expression("ShiftRight", scaled, shift), IntegerType())
+        return self.scala.logical(
+            "RepartitionByExpression",
+            self.scala.seq([expression("DirectShufflePartitionID", owner)]),
+            logical,
+            self.scala.option(partitions),
+            self.scala.none,
         )
-        from pyspark.sql.functions import expr  # noqa: PLC0415  (needs a running session)
-
-        return self.logical(self.frame(logical).repartitionById(partitions, expr(text)))
 
     def gather(self, logical: Any) -> Any:
         """Put all rows into one partition, without an exchange."""
@@ -327,7 +332,7 @@ class Transplant:
 
     def range(self, rows: int) -> Any:
         """Return a plan with one row in each of ``rows`` partitions."""
-        return self.logical(self.spark.range(0, rows, 1, rows))
+        return self.scala.module(f"{LOGICAL}.Range").apply(0, rows, 1, rows)
 
     def frame(self, logical: Any) -> DataFrame:
         """Return a fresh DataFrame, with its own physical plan, of a logical plan."""

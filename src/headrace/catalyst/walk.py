@@ -49,7 +49,7 @@ def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
             new = of_all(given)
             if _same(given, new):
                 return plan
-            condition = scala.named("scala.Option").apply(new[0])
+            condition = scala.option(new[0])
             parts = (plan.left(), plan.right(), plan.joinType())
             return scala.logical("Join", *parts, condition, plan.hint())
         case "Project":
