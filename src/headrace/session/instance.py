@@ -233,8 +233,9 @@ class Instance:
                     former = self.catalog.by_id[id_]
                     self.engine.declare(former, planned=id_ not in self.unplanned)
                 raise
-            self._withdraw([self.catalog.by_id[id_] for id_ in dropped])
-            self.engine.declare(view)
+            if dropped:
+                self._withdraw([self.catalog.by_id[id_] for id_ in dropped])
+                self.engine.declare(view)  # one of them had its name
             self.queries.declare(view)
             self.layouts[rows_of(view.id)] = circuit.output.operator.layout
             self.loop.catalog = catalog
