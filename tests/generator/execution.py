@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from generator.cases import Case, View
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MOST_RUNS = 12
+_BATCH_ERRORS = (PySparkException, Py4JJavaError)
+"""How a query fails in Spark; the latter where Spark itself is at fault."""
 
 
 class RandomOracle(Oracle):
@@ -251,7 +254,7 @@ def _create(run: Oracle, view: View, outcomes: dict[str, Outcome]) -> Outcome:
     try:
         run.epoch()
         run.define(view.name, view.sql)
-    except PySparkException as error:
+    except _BATCH_ERRORS as error:
         return Outcome(Verdict.BATCH_ERROR, _condition(error))
     except Exception as error:
         raise Failed(_failure(error, None)) from error
@@ -301,15 +304,15 @@ def _raise_broken(run: Oracle, views: Iterable[View]) -> None:
     for view in views:
         try:
             run.batch.sql(view.sql).toArrow()
-        except PySparkException as error:
+        except _BATCH_ERRORS as error:
             broken[view.name] = _condition(error)
     if broken:
         raise BatchError(broken)
 
 
-def _condition(error: PySparkException) -> str:
+def _condition(error: Exception) -> str:
     try:
-        found = error.getCondition()
+        found = error.getCondition() if isinstance(error, PySparkException) else None
     except Exception:  # noqa: BLE001  (it asks the JVM, which may have nothing to say)
         found = None
     return found or str(error).splitlines()[0][:120]
