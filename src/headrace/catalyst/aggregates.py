@@ -21,6 +21,8 @@ from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.catalyst.pieces import Pieces
 
 KEPT = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
@@ -100,6 +102,27 @@ def leaves_out(below: Plan, grouping: int) -> bool:
     place = [attribute.id for attribute in below.attributes].index(grouping)
     values = [projection[place] for projection in below.projections]
     return any(kind_of(value) == "Literal" and value.value() is None for value in values)
+
+
+def check_together(pieces: Pieces, functions: Sequence[AggregateFunction]) -> None:
+    """Refuse a list in an order beside what Spark counts apart: its own planner fails over that.
+
+    Raises:
+        HeadraceError: ``unsupported``.
+    """
+    distinct = [f for f in functions if f.distinct]
+    apart = {frozenset(str(e.handle.sql()) for e in f.arguments) for f in distinct}
+    if len(apart) <= 1 and all(f.condition is None for f in distinct):
+        return
+    for function in functions:
+        call = function.handle.aggregateFunction()
+        if kind_of(call) == "ListAgg" and items(call.orderExpressions()):
+            raise pieces.unsupported(
+                f"Spark cannot compute {function.text} beside several DISTINCT aggregates, or one "
+                "with a FILTER",
+                "Compute it in a query of its own, and join the two.",
+                call,
+            )
 
 
 def condition_of(call: Any) -> Any | None:

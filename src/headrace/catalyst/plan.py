@@ -228,6 +228,11 @@ class AggregateFunction:
     ordered: bool
     handle: Any
 
+    @property
+    def skips_nulls(self) -> bool:
+        """Whether rows for which an argument is NULL are known not to count."""
+        return self.name in ("count", "sum", "avg", "min", "max", "listagg")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.aggregates import called, leaves_out
+from headrace.catalyst.aggregates import called, check_together, leaves_out
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
 from headrace.catalyst.pieces import Pieces
@@ -374,6 +374,7 @@ class Reader:
             keys.append(key)
         own = tuple(attribute_of(named.toAttribute()) for named in grouping)
         functions = tuple(called(self.pieces, call, results) for call in items(part(extracted, 1)))
+        check_together(self.pieces, functions)
         child = self._input(node.child())
         if session is not None and leaves_out(child, own[session].id):
             hint = "Write a query for each of the grouping sets, with UNION ALL between them."

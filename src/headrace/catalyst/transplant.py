@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from pyspark.util import PythonEvalType
 
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.scala import EXPRESSIONS, LOGICAL, Scala, items, maybe
+from headrace.catalyst.scala import EXPRESSIONS, LOGICAL, Scala, items, kind_of, maybe
 from headrace.types import holds
 
 if TYPE_CHECKING:
@@ -159,12 +159,15 @@ class Transplant:
     def call(self, function: plan.AggregateFunction, condition: Any | None) -> Any:
         """Return an aggregate call under the id of its result, for rows that meet a condition."""
         call = function.handle
-        given = maybe(call.filter())
+        aggregate, given = call.aggregateFunction(), maybe(call.filter())
+        if condition is not None and function.distinct and function.skips_nulls:
+            # With a condition on it, Spark would rewrite all calls, which listagg does not survive.
+            aggregate, condition = self._where(condition, aggregate), None
         if condition is not None and given is not None:
             condition = self.scala.expression("And", condition, given)
         called = self.scala.expression(
             "aggregate.AggregateExpression",
-            call.aggregateFunction(),
+            aggregate,
             call.mode(),
             function.distinct,
             self.scala.option(given if condition is None else condition),
@@ -172,6 +175,20 @@ class Transplant:
         )
         result = call.resultAttribute()
         return self.alias(called, str(result.name()), result)
+
+    def _where(self, condition: Any, aggregate: Any) -> Any:
+        """Return an aggregate function of values that are NULL where a condition is not true."""
+        children = [self._if(condition, child) for child in items(aggregate.children())]
+        if kind_of(aggregate) == "ListAgg":
+            children[1] = aggregate.delimiter()
+        return aggregate.withNewChildren(self.scala.seq(children))
+
+    def _if(self, condition: Any, value: Any) -> Any:
+        if kind_of(value) == "SortOrder":
+            inner = self._if(condition, value.child())
+            return value.withNewChildren(self.scala.seq([inner]))
+        null = self.scala.expression("Literal", None, value.dataType())
+        return self.scala.expression("If", condition, value, null)
 
     def aggregate(self, grouping: Sequence[Any], calls: Sequence[Any], child: Any) -> Any:
         """Return one row per group: the grouping attributes, then the calls."""

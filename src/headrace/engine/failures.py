@@ -51,6 +51,7 @@ _OF_VALUES = (
 )
 """Conditions that other values would not lead to."""
 
+_CALL = re.compile(r"^An error occurred while calling \S+\n: ")
 _SETTING = re.compile(r"\s*If necessary set .*", re.DOTALL)
 
 
@@ -76,5 +77,6 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     # Only now: the message of a condition may quote a value, such as the state of an order.
     if any(word in text for word in _CANCELLED):
         return HeadraceError(Code.UNAVAILABLE, "the step was cancelled")
-    shown = found["message"] if found is not None else text.split("\n", maxsplit=1)[0]
+    whole = _CALL.sub("", text)
+    shown = found["message"] if found is not None else whole.split("\n", maxsplit=1)[0]
     return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {shown[:500]}")
