@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from killing import dying
+from killing import dying, joined
 
 from headrace.database import Database
 from headrace.settings import Settings
@@ -41,7 +41,9 @@ CREATE SINK IF NOT EXISTS p FROM seen WITH (connector = 'print')
 def main() -> None:
     """Feed, or die at the stage that is asked for."""
     directory, batches = Path(sys.argv[1]), int(sys.argv[2])
-    with Database(directory, Settings.of({"partitions": 1}), fault=dying(sys.argv[3:])) as db:
+    with Database(
+        directory, Settings.of({"partitions": 1}), joined(), fault=dying(sys.argv[3:])
+    ) as db:
         print("ready", flush=True)
         db.sql(DEFINITIONS)
         if "insert_into_copied" not in [name for name, *_ in db.sql("SHOW JOBS").fetchall()]:

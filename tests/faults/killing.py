@@ -1,4 +1,9 @@
-"""Programs that are killed: how tests start them, and how they die at a stage."""
+"""Programs that are killed: how tests start them, and how they die at a stage.
+
+To start Spark takes a program longer than all that it does until it is killed. So it may join the
+Spark of the tests, where what it has begun goes on after its death, as on a cluster. With a Spark of
+its own, that ends with it.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +13,46 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 SECONDS_ALLOWED = 240.0
+_PORT = "PYSPARK_GATEWAY_PORT"
 
 
-def start(program: Path, directory: Path, batches: int, *stage: str) -> subprocess.Popen[str]:
-    """Start a program over a directory, to die at the nth time of a stage if one is given."""
+def start(
+    program: Path, directory: Path, batches: int, *stage: str, spark: SparkSession | None = None
+) -> subprocess.Popen[str]:
+    """Start a program over a directory, to die at the nth time of a stage if one is given.
+
+    It joins ``spark``, or starts a Spark of its own.
+    """
     command = [sys.executable, str(program), str(directory), str(batches), *stage]
     # It lives for seconds: what the JVM's second compiler would gain, it costs many times.
     environment = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    if spark is not None:
+        gateway = spark.sparkContext._gateway
+        environment[_PORT] = str(gateway.gateway_parameters.port)
+        environment["PYSPARK_GATEWAY_SECRET"] = gateway.gateway_parameters.auth_token
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     )
+
+
+def joined() -> SparkSession | None:
+    """Return a session of the Spark that this program is to join; None if it is to start one."""
+    if _PORT not in os.environ:
+        return None
+    gateway = launch_gateway()
+    running = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    context = gateway.jvm.JavaSparkContext.fromSparkContext(running)
+    conf = SparkConf(_jconf=context.getConf())
+    return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf)).newSession()
 
 
 def dying(arguments: list[str]) -> Callable[[str], None]:

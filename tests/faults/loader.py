@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from killing import dying
+from killing import dying, joined
 
 from headrace.database import Database
 from headrace.settings import Settings
@@ -40,7 +40,7 @@ def main() -> None:
     """Load, or die at the stage that is asked for."""
     directory, batches = Path(sys.argv[1]), int(sys.argv[2])
     settings = Settings.of({"partitions": 2, "small_rows": 60, "epoch_rows": 200})
-    with Database(directory, settings, fault=dying(sys.argv[3:])) as db:
+    with Database(directory, settings, joined(), fault=dying(sys.argv[3:])) as db:
         print("ready", flush=True)
         db.sql(DEFINITIONS)
         check(db)

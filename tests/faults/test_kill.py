@@ -11,10 +11,14 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from faults.killing import SECONDS_ALLOWED, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LOADER = Path(__file__).with_name("loader.py")
 BATCHES_PER_START = 3
@@ -32,6 +36,8 @@ STAGES = [
     ("commit", 1),
 ]
 RANDOM_KILLS = 12
+OWN = 6
+"""Every so many starts, a loader has a Spark of its own, which ends with it."""
 
 
 def finish(directory: Path, batches: int) -> list[int]:
@@ -48,11 +54,14 @@ def expected(batches: int) -> list[int]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(tmp_path: Path) -> None:
+def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     data = tmp_path / "data"
     died = 0
     for i, (stage, nth) in enumerate(STAGES):
-        loader = start(LOADER, data, (i + 1) * BATCHES_PER_START, stage, str(nth))
+        batches, shared = (i + 1) * BATCHES_PER_START, spark if i % OWN else None
+        loader = start(LOADER, data, batches, stage, str(nth), spark=shared)
         printed, _ = loader.communicate(timeout=SECONDS_ALLOWED)
         assert loader.returncode in (0, -signal.SIGKILL), printed[-3000:]
         died += loader.returncode == -signal.SIGKILL
@@ -62,14 +71,17 @@ def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(tmp_path: Path
 
 
 @pytest.mark.timeout(1800)
-def test_a_loader_killed_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
+def test_a_loader_killed_at_random_moments_loses_and_doubles_nothing(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     data, moments = tmp_path / "data", random.Random(20130101)
     for i in range(RANDOM_KILLS):
-        loader = start(LOADER, data, (i + 1) * BATCHES_PER_START)
+        shared = spark if i % OWN else None
+        loader = start(LOADER, data, (i + 1) * BATCHES_PER_START, spark=shared)
         assert loader.stdout is not None
         line = loader.stdout.readline()
         assert line.strip() == "ready", line + loader.stdout.read()
-        time.sleep(moments.uniform(0.0, 6.0))
+        time.sleep(moments.uniform(0.0, 2.0 if shared else 6.0))
         loader.send_signal(signal.SIGKILL)
         loader.wait()
         loader.stdout.close()

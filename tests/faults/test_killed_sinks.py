@@ -15,14 +15,25 @@ import time
 from collections import Counter
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from faults.killing import SECONDS_ALLOWED, start
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 FEEDER = Path(__file__).with_name("feeder.py")
-STAGES = [("sink", 2), ("sink written", 4), ("sink written", 11), ("sink", 9)]
-RANDOM_KILLS = 1
+STAGES = [
+    ("sink", 2),
+    ("sink written", 4),
+    ("sink written", 11),
+    ("sink", 9),
+    ("sink", 5),
+    ("sink written", 7),
+]
+RANDOM_KILLS = 4
 BATCHES_PER_START = 3
 
 
@@ -34,12 +45,12 @@ def printed_changes(output: str) -> list[tuple[int, str, int, int]]:
 
 
 @pytest.mark.timeout(600)
-def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path) -> None:
+def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path, spark: SparkSession) -> None:
     data, moments = tmp_path / "data", random.Random(5)
     died, printed, batches = 0, [], 0
-    for stage, nth in STAGES:
+    for i, (stage, nth) in enumerate(STAGES):
         batches += BATCHES_PER_START
-        feeder = start(FEEDER, data, batches, stage, str(nth))
+        feeder = start(FEEDER, data, batches, stage, str(nth), spark=spark if i else None)
         output, _ = feeder.communicate(timeout=SECONDS_ALLOWED)
         assert feeder.returncode in (0, -signal.SIGKILL), output[-3000:]
         died += feeder.returncode == -signal.SIGKILL
@@ -47,11 +58,11 @@ def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path) -> None:
     assert died >= len(STAGES) - 1, "the faults were hardly ever reached"
     for _ in range(RANDOM_KILLS):
         batches += BATCHES_PER_START
-        feeder = start(FEEDER, data, batches)
+        feeder = start(FEEDER, data, batches, spark=spark)
         assert feeder.stdout is not None
         lines = iter(feeder.stdout.readline, "")
         before = [*takewhile(lambda line: line != "ready\n", lines)]  # sinks go on at once
-        time.sleep(moments.uniform(0.0, 3.0))
+        time.sleep(moments.uniform(0.0, 2.0))
         feeder.send_signal(signal.SIGKILL)
         output, _ = feeder.communicate()
         printed += printed_changes("".join(before) + output)
