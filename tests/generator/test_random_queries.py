@@ -12,7 +12,7 @@ from generator.execution import Player, Verdict
 from generator.files import read, written
 from generator.search import REGRESSIONS, Search
 
-PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", "60"))
+PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", "300"))
 SEED = int(os.environ.get("HEADRACE_RANDOM_SEED", "20000"))
 PARTS = 4
 """Into how many tests the pairs are divided, so that processes can share them."""

@@ -25,7 +25,7 @@ from pyspark.sql.types import MapType, VariantType
 from headrace.catalyst.clock import all_of, conjuncts
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.rewrite import join
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe
+from headrace.catalyst.scala import EXPRESSIONS, OPTIMIZER, Scala, items, kind_of, maybe
 from headrace.errors import Code, HeadraceError
 from headrace.types import holds
 
@@ -202,8 +202,7 @@ class AsOf:
         return self.scala.expression("SortOrder", value, way, nulls, self.scala.seq([]))
 
     def _normalised(self, value: Any) -> Any:
-        rule = "org.apache.spark.sql.catalyst.optimizer.NormalizeFloatingNumbers"
-        return self.scala.module(rule).normalize(value)
+        return self.scala.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
 
 
 def has_asof(plan: Any) -> bool:

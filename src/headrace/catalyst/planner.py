@@ -50,7 +50,7 @@ from headrace.catalyst.python import (
 )
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
-from headrace.catalyst.scala import ASOF_JOINS, TYPES, Scala, items, part, scala_of
+from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, part, scala_of
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions.results import require_returnable
 from headrace.sql import Rewritten, quote, spark_text
@@ -74,7 +74,6 @@ _DATA_RULES = (
     "OptimizeOneRowPlan",
     "PruneFilters",
 )
-_OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 
 # The length of VARCHAR(n) and CHAR(n) is read and not kept: Spark's expressions have texts.
 _LENGTHS = re.compile(r'"(?:var)?char\(\d+\)"')
@@ -113,7 +112,7 @@ class Planner:
         self.spark.conf.set(*ASOF_JOINS)
         self.spark.conf.set(
             "spark.sql.optimizer.excludedRules",
-            ",".join([*(f"{_OPTIMIZER}.{rule}" for rule in _DATA_RULES), _MERGING]),
+            ",".join([*(f"{OPTIMIZER}.{rule}" for rule in _DATA_RULES), _MERGING]),
         )
         self.scala = scala_of(self.spark)
 
@@ -347,7 +346,7 @@ class Planner:
         if analysed.isStreaming():
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
         # Functions such as to_date stand for others, which are what has to be looked at.
-        replaced = self.scala.module(f"{_OPTIMIZER}.ReplaceExpressions").apply
+        replaced = self.scala.module(f"{OPTIMIZER}.ReplaceExpressions").apply
         for node in nodes(analysed, replaced):
             own = once and node.kind == "ResolvedInlineTable"  # VALUES that are not constant
             if not node.below and node.kind not in LEAVES and not own:

@@ -18,6 +18,7 @@ ASOF_JOINS = ("spark.sql.join.asofJoin.enabled", "true")
 
 EXPRESSIONS = f"{_CATALYST}.expressions"
 LOGICAL = f"{_CATALYST}.plans.logical"
+OPTIMIZER = f"{_CATALYST}.optimizer"
 TYPES = "org.apache.spark.sql.types"
 
 _OF_PYSPARK = (

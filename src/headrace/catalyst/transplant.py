@@ -26,7 +26,8 @@ from pyspark.sql.types import (
 from pyspark.util import PythonEvalType
 
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.scala import EXPRESSIONS, LOGICAL, Scala, items, kind_of, maybe
+from headrace.catalyst.scala import EXPRESSIONS, LOGICAL, OPTIMIZER, Scala, items, kind_of, maybe
+from headrace.errors import Code, HeadraceError
 from headrace.types import holds
 
 if TYPE_CHECKING:
@@ -191,10 +192,15 @@ class Transplant:
         return self.scala.expression("If", condition, value, null)
 
     def aggregate(self, grouping: Sequence[Any], calls: Sequence[Any], child: Any) -> Any:
-        """Return one row per group: the grouping attributes, then the calls."""
+        """Return one row per group: the grouping attributes, then the calls.
+
+        Several DISTINCT ones are two levels of grouping for Spark, with attributes that are new
+        each time. Made here, they are the same wherever the plan is used, and it is run once.
+        """
         seq = self.scala.seq
         shown = seq([*grouping, *calls])
-        return self.scala.logical("Aggregate", seq(grouping), shown, child, self.scala.none)
+        whole = self.scala.logical("Aggregate", seq(grouping), shown, child, self.scala.none)
+        return self.scala.module(f"{OPTIMIZER}.RewriteDistinctAggregates").rewrite(whole)
 
     def window(self, node: Any, partition: Sequence[Any], child: Any) -> Any:
         """Return a Window node over another child, with other partitions."""
@@ -366,7 +372,14 @@ class Transplant:
         return frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
 
     def run(self, logical: Any) -> None:
-        """Execute a plan for its tasks' effects, with a fresh physical plan."""
+        """Execute a resolved plan for its tasks' effects, with a fresh physical plan.
+
+        Spark takes it as it is. Analysed, a part that stands in it twice would have other
+        attributes there, and what Spark derives from those may differ: it would be run twice.
+        """
+        if not logical.resolved():
+            raise HeadraceError(Code.INTERNAL, "a step's plan is not resolved", str(logical))
+        logical.setAnalyzed()
         dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
         session = self.spark._jsparkSession  # noqa: SLF001
         dataset.ofRows(session, logical).queryExecution().toRdd().count()
