@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from pathlib import Path
 
 import pyspark
@@ -88,6 +90,22 @@ def test_each_java_and_spark_has_an_archive_of_its_own(tmp_path):
     archives = {ClassArchive.of(Java(None, each), tmp_path) for each in told}
     assert len(archives) == 2
     assert None not in archives
+
+
+def test_archives_that_are_not_used_for_a_month_are_deleted(tmp_path):
+    used, left, new = (
+        ClassArchive.of(Java(None, f"{version} (sharing)"), tmp_path) for version in (17, 21, 25)
+    )
+    assert used is not None and left is not None and new is not None  # noqa: PT018
+    long_ago = time.time() - 31 * 24 * 60 * 60
+    for archive in (used, left):
+        archive.file.write_bytes(b"classes")
+        os.utime(archive.file, (long_ago, long_ago))
+    used.options()
+    assert left.there
+    new.options()
+    assert used.there
+    assert not left.there
 
 
 def test_a_java_without_sharing_has_no_archive(tmp_path):

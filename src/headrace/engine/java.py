@@ -12,6 +12,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,6 +32,7 @@ for argument do
 done
 exec "{java}" "$@"
 """
+_SECONDS_KEPT = 30 * 24 * 60 * 60
 _NO_WARNINGS = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
@@ -81,13 +83,23 @@ class ClassArchive:
         Its checksums are compared: of a damaged one, the JVM dies at once and not by and by.
         """
         if self.there:
+            with suppress(OSError):
+                os.utime(self.file)  # it is in use
             return (*_NO_WARNINGS, "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={self.file}")
+        self._delete_others()
         return (*_NO_WARNINGS, f"-XX:ArchiveClassesAtExit={self.file}")
 
     def discard(self) -> None:
         """Delete it."""
         with suppress(OSError):
             self.file.unlink()
+
+    def _delete_others(self) -> None:
+        """Delete the archives that no JVM has mapped for long: of a Java or Spark that is gone."""
+        with suppress(OSError):
+            for other in self.file.parent.glob("classes-*.jsa"):
+                if time.time() - other.stat().st_mtime > _SECONDS_KEPT:
+                    other.unlink()
 
 
 def find_java() -> Java:
