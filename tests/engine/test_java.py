@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_made_is_no_hindrance(tmp_path):
 
 
 @pytest.mark.parametrize("starts", [True, False])
-def test_an_archive_with_which_spark_does_not_start_is_deleted(monkeypatch, tmp_path, starts):
+def test_an_archive_without_which_spark_starts_is_deleted(monkeypatch, tmp_path, starts):
     archive = ClassArchive.of(Java(None, "sharing"), tmp_path)
     assert archive is not None
     archive.file.write_bytes(b"damaged")
@@ -140,7 +140,7 @@ def test_an_archive_with_which_spark_does_not_start_is_deleted(monkeypatch, tmp_
         with pytest.raises(HeadraceError, match="could not be started"):
             start_spark(settings)
     assert [bool(flags) for flags in tried] == [True, False]
-    assert not archive.file.exists()
+    assert archive.file.exists() != starts
 
 
 def test_the_archive_is_in_the_users_cache_unless_another_folder_or_none_is_set(tmp_path):

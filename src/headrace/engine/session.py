@@ -56,8 +56,8 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
     except HeadraceError:
         if archive is None or not archive.there:
             raise
-        archive.discard()  # it may be what is wrong
         spark = _started(settings, scratch, ())
+        archive.discard()  # it is what was wrong
     _start_workers(spark)
     return spark
 
