@@ -16,6 +16,7 @@ _CATALYST = "org.apache.spark.sql.catalyst"
 ASOF_JOINS = ("spark.sql.join.asofJoin.enabled", "true")
 """The setting of a session whose parser reads ASOF JOIN."""
 
+ANALYSIS = f"{_CATALYST}.analysis"
 EXPRESSIONS = f"{_CATALYST}.expressions"
 LOGICAL = f"{_CATALYST}.plans.logical"
 OPTIMIZER = f"{_CATALYST}.optimizer"

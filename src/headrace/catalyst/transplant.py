@@ -26,7 +26,16 @@ from pyspark.sql.types import (
 from pyspark.util import PythonEvalType
 
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.scala import EXPRESSIONS, LOGICAL, OPTIMIZER, Scala, items, kind_of, maybe
+from headrace.catalyst.scala import (
+    ANALYSIS,
+    EXPRESSIONS,
+    LOGICAL,
+    OPTIMIZER,
+    Scala,
+    items,
+    kind_of,
+    maybe,
+)
 from headrace.errors import Code, HeadraceError
 from headrace.types import holds
 
@@ -371,15 +380,22 @@ class Transplant:
         """Return the logical plan of a DataFrame as Spark has optimised it."""
         return frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
 
-    def run(self, logical: Any) -> None:
-        """Execute a resolved plan for its tasks' effects, with a fresh physical plan.
+    def finished(self, logical: Any) -> Any:
+        """Return a resolved plan that Spark takes as it is, and does not analyse.
 
-        Spark takes it as it is. Analysed, a part that stands in it twice would have other
-        attributes there, and what Spark derives from those may differ: it would be run twice.
+        Analysed, a part that stands in it twice would have other attributes there, and what Spark
+        derives from those may differ: it would be run twice. Of what analysis does there is one
+        thing to do: to say of attributes that they may be NULL where an outer join is below them.
         """
-        if not logical.resolved():
-            raise HeadraceError(Code.INTERNAL, "a step's plan is not resolved", str(logical))
-        logical.setAnalyzed()
+        rule = self.scala.module(f"{ANALYSIS}.UpdateAttributeNullability")
+        whole = rule.apply(logical)
+        if not whole.resolved():
+            raise HeadraceError(Code.INTERNAL, "a step's plan is not resolved", str(whole))
+        whole.setAnalyzed()
+        return whole
+
+    def run(self, logical: Any) -> None:
+        """Execute a plan for its tasks' effects, with a fresh physical plan."""
         dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
         session = self.spark._jsparkSession  # noqa: SLF001
         dataset.ofRows(session, logical).queryExecution().toRdd().count()

@@ -109,7 +109,7 @@ class Assembly:
         if not empty:  # what has changed is named by a view, but makes no difference to it
             empty = [transplant.range(1)]
         return Program(
-            transplant.union(empty),
+            transplant.finished(transplant.union(empty)),
             tuple(self.operators),
             tuple(self.initial),
             dict(self.arrangements),
