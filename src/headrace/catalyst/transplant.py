@@ -195,8 +195,7 @@ class Transplant:
 
     def _if(self, condition: Any, value: Any) -> Any:
         if kind_of(value) == "SortOrder":
-            inner = self._if(condition, value.child())
-            return value.withNewChildren(self.scala.seq([inner]))
+            return value.withNewChildren(self.scala.seq([self._if(condition, value.child())]))
         null = self.scala.expression("Literal", None, value.dataType())
         return self.scala.expression("If", condition, value, null)
 
@@ -368,9 +367,11 @@ class Transplant:
 
     def frame(self, logical: Any) -> DataFrame:
         """Return a fresh DataFrame, with its own physical plan, of a logical plan."""
-        dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
+        return DataFrame(self._dataset(logical), self.spark)
+
+    def _dataset(self, logical: Any) -> Any:
         session = self.spark._jsparkSession  # noqa: SLF001
-        return DataFrame(dataset.ofRows(session, logical), self.spark)
+        return self.scala.call("org.apache.spark.sql.classic.Dataset", "ofRows", session, logical)
 
     def logical(self, frame: DataFrame) -> Any:
         """Return the resolved logical plan of a DataFrame."""
@@ -396,6 +397,4 @@ class Transplant:
 
     def run(self, logical: Any) -> None:
         """Execute a plan for its tasks' effects, with a fresh physical plan."""
-        dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
-        session = self.spark._jsparkSession  # noqa: SLF001
-        dataset.ofRows(session, logical).queryExecution().toRdd().count()
+        self._dataset(logical).queryExecution().toRdd().count()
