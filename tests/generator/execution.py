@@ -56,9 +56,11 @@ class RandomOracle(Oracle):
         }
         asked = [n for n in names if n not in self._known or self._known[n][0] != below[n]]
         try:
-            answers = self._together(asked) if len(asked) > 1 else super()._expected(asked)
+            answers = self._together(asked) if len(asked) > 1 else None
         except _BATCH_ERRORS:
-            answers = super()._expected(asked)  # Spark may fail over the union alone
+            answers = None  # Spark may fail over the union alone
+        if answers is None:
+            answers = super()._expected(asked)
         self._known |= {name: (below[name], answer) for name, answer in answers.items()}
         return {name: self._known[name][1] for name in names}
 

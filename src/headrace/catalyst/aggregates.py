@@ -148,7 +148,7 @@ def called(pieces: Pieces, call: Any, results: list[Any]) -> AggregateFunction:
     values = items(function.children())
     distinct = bool(call.isDistinct())
     if distinct:
-        values = [pieces.normalised(value) for value in values]
+        values = [pieces.scala.normalised(value) for value in values]
     arguments = tuple(pieces.expression(e) for e in values)
     types = tuple(argument.type for argument in arguments)
     condition = condition_of(call)

@@ -25,7 +25,7 @@ from pyspark.sql.types import MapType, VariantType
 from headrace.catalyst.clock import all_of, conjuncts
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.rewrite import join
-from headrace.catalyst.scala import EXPRESSIONS, OPTIMIZER, Scala, items, kind_of, maybe
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe
 from headrace.errors import Code, HeadraceError
 from headrace.types import holds
 
@@ -66,7 +66,7 @@ class AsOf:
         operator, mine, time = self._match()
         keys, own, rest = self._conditions()
         named = scala.alias(time, "__time")
-        grouped = [scala.alias(self._normalised(key), "__key") for _, _, key in keys]
+        grouped = [scala.alias(scala.normalised(key), "__key") for _, _, key in keys]
         filtered = all_of(scala, [*own, scala.expression("IsNotNull", time)])
         right = scala.logical("Filter", filtered, node.right())
         columns = items(right.output())
@@ -82,7 +82,7 @@ class AsOf:
         none = scala.expression("IsNull", after)
         within = scala.expression(_UNTIL_NEXT[operator], mine, after)
         met = [
-            scala.expression(kind, self._normalised(left), each.toAttribute())
+            scala.expression(kind, scala.normalised(left), each.toAttribute())
             for (kind, left, _), each in zip(keys, grouped, strict=True)
         ]
         condition = all_of(
@@ -200,9 +200,6 @@ class AsOf:
         way = self.scala.module(f"{EXPRESSIONS}.{direction}")
         nulls = self.scala.module(f"{EXPRESSIONS}.{where}")
         return self.scala.expression("SortOrder", value, way, nulls, self.scala.seq([]))
-
-    def _normalised(self, value: Any) -> Any:
-        return self.scala.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
 
 
 def has_asof(plan: Any) -> bool:

@@ -11,7 +11,7 @@ from headrace.catalyst.clock import has_mark
 from headrace.catalyst.fence import origin
 from headrace.catalyst.plan import Expression, SortKey
 from headrace.catalyst.resolved import passed_on, type_of
-from headrace.catalyst.scala import EXPRESSIONS, OPTIMIZER, Scala
+from headrace.catalyst.scala import EXPRESSIONS, Scala
 from headrace.catalyst.temporal import Temporals
 from headrace.errors import Code, HeadraceError, Span
 from headrace.types import holds, is_collated
@@ -29,10 +29,6 @@ class Pieces:
     def temporals(self) -> Temporals:
         """Reads conditions on the clock."""
         return Temporals(self.scala, self.query, self.expression)
-
-    def normalised(self, value: Any) -> Any:
-        """Return a value of which those that SQL takes for equal are the same: one NaN, no -0.0."""
-        return self.scala.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
 
     def expression(self, handle: Any) -> Expression:
         """Return a resolved expression; refuse what is not deterministic, and subqueries."""

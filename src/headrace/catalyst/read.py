@@ -189,9 +189,9 @@ class Reader:
         value = self._read(comparison.value)
         bound = self.pieces.expression(comparison.bound)
         if comparison.below is None:
-            equal = self.pieces.expression(self.pieces.normalised(comparison.bound))
+            equal = self.pieces.expression(self.scala.normalised(comparison.bound))
             (given,) = value.attributes
-            wanted = self.pieces.expression(self.pieces.normalised(given.handle))
+            wanted = self.pieces.expression(self.scala.normalised(given.handle))
             joined = Join(JoinKind.INNER, child, value, (equal,), (wanted,), None)
             return self._only(joined, child.attributes)
         condition = self.pieces.expression(comparison.condition)
@@ -367,7 +367,7 @@ class Reader:
         session = None
         for named in grouping:
             value = named.child() if kind_of(named) == "Alias" else named
-            key = self.pieces.expression(self.pieces.normalised(value))
+            key = self.pieces.expression(self.scala.normalised(value))
             self.pieces.check_key(key, "a GROUP BY key", node)
             if named.metadata().contains(_SESSION):
                 session = len(keys)

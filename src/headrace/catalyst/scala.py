@@ -97,6 +97,10 @@ class Scala:
         utc = self._once("UTC", lambda: self.option("UTC"))
         return self.expression("Cast", value, type_, utc, self.ansi)
 
+    def normalised(self, value: Any) -> Any:
+        """Return a value of which those that SQL takes for equal are the same: one NaN, no -0.0."""
+        return self.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
+
     def long(self, value: int) -> Any:
         """Return a constant of type BIGINT."""
         constant = self.module(f"{EXPRESSIONS}.Literal").apply(value)
