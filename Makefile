@@ -36,11 +36,12 @@ tpcds: setup
 	$(BIN)/python -m pytest -m long tests/suites/test_tpcds.py
 
 # Random queries over random histories against Spark batch; failures are shrunk into
-# tests/generator/regressions. For example: make random-queries PAIRS=10000 SEED=7
+# tests/generator/regressions. For example: make random-queries PAIRS=10000 SEED=7 PROCESSES=2
 PAIRS ?= 1000
 SEED ?= 1
+PROCESSES ?= 1
 random-queries: setup
-	PYTHONPATH=tests $(BIN)/python -m generator --pairs $(PAIRS) --seed $(SEED) $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m generator --pairs $(PAIRS) --seed $(SEED) --processes $(PROCESSES) $(ARGS)
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
+from py4j.protocol import ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID, Py4JError
 
 from headrace.engine.session import start_spark
 from headrace.settings import Settings
@@ -13,6 +18,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 _METHODS = 10_000
+_TOGETHER = 0.2
+"""Seconds for which what Python lets go of is gathered."""
 
 
 def short_session(*, hours: bool = False) -> SparkSession:
@@ -27,6 +34,7 @@ def short_session(*, hours: bool = False) -> SparkSession:
     given = {"master": f"local[{PARTITIONS}]", "partitions": PARTITIONS, "driver_memory": "2g"}
     spark = start_spark(Settings.of(given).spark)
     _remember_methods(spark)
+    _forget_at_once(spark)
     # For every RDD without one, Spark goes through the whole stack.
     spark.sparkContext.setLocalProperty("callSite.long", "tests")
     spark.sparkContext.setLocalProperty("callSite.short", "tests")
@@ -43,6 +51,31 @@ def _remember_methods(spark: SparkSession) -> None:
     holder = engine.getDeclaredField("cacheHolder")
     holder.setAccessible(True)
     holder.get(None).set(jvm.py4j.reflection.LRUCache(_METHODS))
+
+
+def _forget_at_once(spark: SparkSession) -> None:
+    """Tell the JVM of all that Python let go of in one call, where py4j makes one for each."""
+    client = spark.sparkContext._gateway._gateway_client
+    gateway = spark.sparkContext._gateway.java_gateway_server.getGateway()
+    known = gateway.getBindings().keySet()
+    lines = spark.sparkContext._jvm.java.util.regex.Pattern.compile("\n")
+    kept = {ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID}
+    waiting = client.finalizer_deque
+    enqueued = client.garbage_collect_object
+
+    def forget(name: str, enqueue: bool = True) -> None:  # noqa: FBT001, FBT002  (as py4j's)
+        if enqueue:
+            enqueued(name)
+            return
+        time.sleep(_TOGETHER)
+        names = {name}
+        with suppress(IndexError):
+            while waiting[-1] != SHUTDOWN_FINALIZER_WORKER:
+                names.add(waiting.pop()[1])
+        with suppress(Py4JError, OSError):
+            known.removeAll(lines.splitAsStream("\n".join(names - kept)).toList())
+
+    client.garbage_collect_object = forget
 
 
 def batch_session(spark: SparkSession) -> SparkSession:

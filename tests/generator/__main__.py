@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
-import time
 
-from generator.execution import Player
-from generator.search import VIEWS, Search
+from generator.parts import played
+from generator.search import VIEWS
 from generator.shrinking import SECONDS
-from sessions import short_session
-
-_MANY = 500
 
 
 def main() -> int:
@@ -22,25 +17,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed, one per case")
     parser.add_argument("--views", type=int, default=VIEWS, help="views per case")
     parser.add_argument("--shrink", type=float, default=SECONDS, help="seconds per failure")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="divide the pairs among so many, of 3 GiB each"
+    )
     given = parser.parse_args()
-    begin = time.monotonic()
-    spark = short_session(hours=given.pairs >= _MANY)
-
-    def report(text: str) -> None:
-        done = search.coverage.views
-        rate = done / max(1, time.monotonic() - begin) * 60
-        print(f"{done:>7,} of {given.pairs:,}, {rate:,.0f} a minute | {text}", flush=True)
-
-    search = Search(Player(spark), report, given.shrink)
-    try:
-        search.run(itertools.count(given.seed), given.pairs, given.views)
-    except KeyboardInterrupt:
-        report("stopped")
-    print(search.coverage.table())
-    for sort, count in search.failures.most_common():
+    result = played(given.processes, given.pairs, given.seed, given.views, given.shrink)
+    print(result.coverage.table())
+    for sort, count in result.failures.most_common():
         print(f"{count:>6}  {sort}")
-    spark.stop()
-    return 1 if search.failed else 0
+    return 1 if result.failures else 0
 
 
 if __name__ == "__main__":

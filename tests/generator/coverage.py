@@ -84,6 +84,15 @@ class Coverage:
             for name in used:
                 self.by_construct[name][outcome.verdict] += 1
 
+    def __add__(self, other: Coverage) -> Coverage:
+        both = Coverage(self.verdicts + other.verdicts)
+        for one in (self, other):
+            for verdict, reasons in one.reasons.items():
+                both.reasons[verdict] += reasons
+            for name, counts in one.by_construct.items():
+                both.by_construct[name] += counts
+        return both
+
     @property
     def views(self) -> int:
         """How many views were tried."""

@@ -30,6 +30,17 @@ _SHRUNK = 2
 
 
 @dataclass(slots=True)
+class Result:
+    """What became of the cases, and how many defects of which sort they show."""
+
+    coverage: Coverage = field(default_factory=Coverage)
+    failures: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: Result) -> Result:
+        return Result(self.coverage + other.coverage, self.failures + other.failures)
+
+
+@dataclass(slots=True)
 class Search:
     """Plays random cases, adding up what happened."""
 
@@ -37,43 +48,37 @@ class Search:
     report: Callable[[str], None]
     seconds: float = SECONDS
     directory: Path = REGRESSIONS
-    coverage: Coverage = field(default_factory=Coverage)
-    failures: Counter[str] = field(default_factory=Counter)
+    result: Result = field(default_factory=Result)
 
     def run(self, seeds: Iterable[int], pairs: int, views: int = VIEWS) -> None:
         """Play the cases of some seeds until so many views were tried."""
         for seed in seeds:
-            if self.coverage.views >= pairs:
+            if self.result.coverage.views >= pairs:
                 break
-            case = random_case(seed, min(views, pairs - self.coverage.views))
+            case = random_case(seed, min(views, pairs - self.result.coverage.views))
             self.player.parted = seed % PARTED == 0
             try:
                 found = self.player.run(case)
             except Exception as error:  # noqa: BLE001  (one case that breaks is not the end)
                 self._broken(seed, case, error)
                 continue
-            self.coverage.add(case, found)
+            self.result.coverage.add(case, found)
             for failure in found.failures:
                 self._record(seed, case, failure)
-            self.report(f"seed {seed}: {self.coverage.line()}")
-
-    @property
-    def failed(self) -> int:
-        """How many defects were shown."""
-        return self.failures.total()
+            self.report(f"seed {seed}: {self.result.coverage.line()}")
 
     def _broken(self, seed: int, case: Case, error: Exception) -> None:
         """Count a case that could not be played at all."""
-        self.failures[f"not played: {type(error).__name__}"] += 1
-        self.coverage.verdicts[Verdict.FAILED] += len(case.views)
+        self.result.failures[f"not played: {type(error).__name__}"] += 1
+        self.result.coverage.verdicts[Verdict.FAILED] += len(case.views)
         self.report(f"seed {seed}: {Verdict.FAILED}: {error!r}")
 
     def _record(self, seed: int, case: Case, failure: Failure) -> None:
-        self.failures[failure.sort] += 1
+        self.result.failures[failure.sort] += 1
         self.report(
             f"seed {seed}, {failure.view}: {Verdict.FAILED}: {failure.sort}\n{failure.text}"
         )
-        if self.failures[failure.sort] > _SHRUNK:
+        if self.result.failures[failure.sort] > _SHRUNK:
             return
         shrinker = Shrinker(self.player, failure, self.seconds)
         small = shrinker.shrink(case)

@@ -24,10 +24,11 @@ PARTS = 4
 def test_random_queries_agree_with_spark_batch(spark, tmp_path, part):
     search = Search(Player(spark), print, seconds=120, directory=tmp_path)
     search.run(itertools.count(SEED + part * PAIRS), -(-PAIRS // PARTS))
-    print(search.coverage.table())
-    assert not search.failures
-    assert search.coverage.verdicts[Verdict.BATCH_ERROR] <= PAIRS // PARTS // 10 + 1
-    assert search.coverage.verdicts[Verdict.AGREED]
+    coverage, failures = search.result.coverage, search.result.failures
+    print(coverage.table())
+    assert not failures
+    assert coverage.verdicts[Verdict.BATCH_ERROR] <= PAIRS // PARTS // 10 + 1
+    assert coverage.verdicts[Verdict.AGREED]
 
 
 @pytest.mark.spark
