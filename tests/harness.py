@@ -383,7 +383,7 @@ class Oracle:
 
 
 def _words(query: str) -> set[str]:
-    return set(re.findall(r"\w+", re.sub(r"'[^']*'", "", query)))
+    return set(re.findall(r"\w+", re.sub(r"'(?:\\.|[^'\\])*'", "", query)))
 
 
 def _types(table: pa.Table) -> list[DataType]:

@@ -64,6 +64,28 @@ GLOBAL = {
     "cube": "SELECT flag, count(*) AS n FROM t GROUP BY CUBE (flag) HAVING flag IS NOT NULL OR grouping(flag) = 1",
 }
 
+MANY = ", ".join(map(str, range(30)))
+ALIKE = {
+    "long": f"SELECT g, sum(greatest(i32, {MANY}, 31)) AS a, sum(greatest(i32, {MANY}, 310)) AS b FROM t GROUP BY g",
+    "commas": """SELECT g, count(if(concat_ws('', h, 'b, c') = 'bbc', NULL, 1)) AS a,
+        count(if(concat_ws('', h, 'b', 'c') = 'bbc', NULL, 1)) AS b FROM t GROUP BY g""",
+    "least": """SELECT g, min(concat_ws('', h, 'b, c')) AS a, min(concat_ws('', h, 'b', 'c')) AS b
+        FROM t GROUP BY g""",
+    "types": "SELECT g, count(DISTINCT 6) AS a, min(6L) AS b, max(6.0) AS c, min('6') AS d, max(6.0D) AS e FROM t GROUP BY g",
+    "conditions": """SELECT g, sum(i32) FILTER (WHERE concat_ws('', h, 'b, c') = 'bbc') AS a,
+        sum(i32) FILTER (WHERE concat_ws('', h, 'b', 'c') = 'bbc') AS b FROM t GROUP BY g""",
+}
+
+
+@pytest.mark.parametrize("seed", [5])
+def test_arguments_that_only_look_alike_are_told_apart(oracle, seed):
+    run = oracle()
+    run.table("t", COLUMNS)
+    for name, query in ALIKE.items():
+        run.view(name, query)
+    History(run, seed, domain=9).epochs(["t"], (10, 50))
+    run.finish()
+
 
 @pytest.mark.parametrize("seed", [5])
 def test_totals_by_group(oracle, seed):

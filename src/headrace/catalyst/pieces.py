@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.types import MapType, VariantType
@@ -11,7 +11,7 @@ from headrace.catalyst.clock import has_mark
 from headrace.catalyst.fence import origin
 from headrace.catalyst.plan import Expression, SortKey
 from headrace.catalyst.resolved import passed_on, type_of
-from headrace.catalyst.scala import EXPRESSIONS, Scala
+from headrace.catalyst.scala import EXPRESSIONS, Numbers, Scala
 from headrace.catalyst.temporal import Temporals
 from headrace.errors import Code, HeadraceError, Span
 from headrace.types import holds, is_collated
@@ -24,6 +24,7 @@ class Pieces:
     scala: Scala
     query: Span
     clocked: bool = False
+    _numbers: Numbers = field(default_factory=Numbers)
 
     @property
     def temporals(self) -> Temporals:
@@ -43,13 +44,9 @@ class Pieces:
                 "Make the subquery a view of its own, and join it.",
                 handle,
             )
-        return Expression(
-            str(handle.sql()),
-            type_of(handle),
-            str(handle.canonicalized().toString()),
-            passed_on(handle),
-            handle,
-        )
+        passes = passed_on(handle)
+        identity = self._numbers.of(handle.canonicalized()) if passes is None else passes
+        return Expression(str(handle.sql()), type_of(handle), identity, passes, handle)
 
     def check_key(self, key: Expression, what: str, node: Any) -> None:
         """Refuse a key whose equality is not that of its bytes."""

@@ -11,6 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from pyspark.sql.types import DataType
 
     from headrace.types import RelationId
@@ -31,13 +33,14 @@ class Attribute:
 class Expression:
     """A resolved expression, with its text for people.
 
-    ``identity`` is equal for expressions that compute the same value of the same columns.
+    ``identity`` is equal for expressions of one query that compute the same of the same columns.
+    The text of others may be equal: it has no types, and not all of what is long.
     ``passes`` is the id of the attribute that the expression merely passes on, if it does.
     """
 
     text: str
     type: DataType
-    identity: str
+    identity: Hashable
     passes: int | None
     handle: Any
 

@@ -15,7 +15,7 @@ from headrace.catalyst import plan
 from headrace.catalyst.plan import children, with_children
 from headrace.catalyst.presence import Relaxed, relaxed
 from headrace.catalyst.resolved import attribute_of, columns_of, passed_on, type_of
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
+from headrace.catalyst.scala import EXPRESSIONS, Numbers, Scala, items, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -90,7 +90,7 @@ class _Repeated:
     scala: Scala
     _numbers: dict[Number, int] = field(default_factory=dict)
     _of_nodes: dict[plan.Plan, int] = field(default_factory=dict)
-    _of_expressions: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    _of_expressions: Numbers = field(default_factory=Numbers)
     _uses: dict[int, list[plan.Plan]] = field(default_factory=lambda: defaultdict(list))
     _made: dict[int, plan.Plan] = field(default_factory=dict)
 
@@ -158,7 +158,7 @@ class _Repeated:
         handle = given.handle
         if given.id != wanted.id:
             handle = self.scala.alias(handle, wanted.name, wanted.handle)
-        return plan.Expression(given.name, given.type, str(given.id), given.id, handle)
+        return plan.Expression(given.name, given.type, given.id, given.id, handle)
 
     # -- numbers ---------------------------------------------------------------------------
 
@@ -244,12 +244,7 @@ class _Repeated:
         if not {passed_on(a) for a in columns_of(handle)} <= known:
             return handle  # it is about something else than its input: like no other
         normal = self.scala.module(_QUERY_PLAN).normalizeExpressions(handle, over)
-        alike = self._of_expressions[int(normal.hashCode())]
-        for position, other in enumerate(alike):
-            if normal.equals(other):
-                return (int(normal.hashCode()), position)
-        alike.append(normal)
-        return (int(normal.hashCode()), len(alike) - 1)
+        return self._of_expressions.of(normal)
 
 
 def _core(node: plan.Aggregate) -> plan.Aggregate:
@@ -264,4 +259,4 @@ def _core(node: plan.Aggregate) -> plan.Aggregate:
 
 def _itself(attribute: plan.Attribute) -> plan.Expression:
     handle = attribute.handle
-    return plan.Expression(attribute.name, type_of(handle), str(attribute.id), attribute.id, handle)
+    return plan.Expression(attribute.name, type_of(handle), attribute.id, attribute.id, handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -162,6 +163,23 @@ class Scala:
             return getattr(self.module(f"{_CATALYST}.trees.TreePattern"), pattern)()
 
         return bool(tree.containsPattern(self._once(pattern, made)))
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers values of the JVM: those that are equal have the same number."""
+
+    _by_hash: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
+
+    def of(self, value: Any) -> tuple[int, int]:
+        """Return a value's number: its hash, and its place among those that have it."""
+        code = int(value.hashCode())
+        alike = self._by_hash[code]
+        for position, other in enumerate(alike):
+            if value.equals(other):
+                return code, position
+        alike.append(value)
+        return code, len(alike) - 1
 
 
 @lru_cache(maxsize=1)

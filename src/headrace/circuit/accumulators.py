@@ -17,6 +17,8 @@ from headrace.operators import Distinct, End, Extremum, Part
 from headrace.types import DecimalType, LongType, to_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from headrace.catalyst.plan import AggregateFunction, Expression
 
 _MOST_DIGITS = 38
@@ -131,7 +133,7 @@ class _Collected:
     summed: dict[_Slot, Accumulator] = field(default_factory=dict)
     fed: dict[_Slot, Accumulator] = field(default_factory=dict)
     weights: dict[str, Accumulator] = field(default_factory=dict)
-    arguments: dict[str, tuple[str, Expression]] = field(default_factory=dict)
+    arguments: dict[Hashable, tuple[str, Expression]] = field(default_factory=dict)
     extrema: dict[_Slot, Extremum] = field(default_factory=dict)
     _weights_of: dict[_Slot, str] = field(default_factory=dict)
     _values_of: dict[_Slot, list[tuple[Accumulator, str | None]]] = field(default_factory=dict)
