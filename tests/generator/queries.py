@@ -158,6 +158,8 @@ class Queries:
     def _windowed(self, piece: Piece, where: Expr | None) -> Made:
         columns = self.random.sample(piece.scope, min(len(piece.scope), 2))
         calls = [self.calls.window(piece.scope) for _ in range(self.random.choice((1, 1, 2)))]
+        if all("{total}" in call.template for call in calls):
+            del calls[1:]  # rows that are equal may stand in another order for another function
         return _made([*columns, *calls], piece, where)
 
     def _first_of_each(self, piece: Piece, where: Expr | None) -> Made:
