@@ -32,6 +32,8 @@ GROUPED = {
     "by_alias": "SELECT year(day) AS y, count(*) AS n FROM t GROUP BY y",
     "by_struct": "SELECT st, count(*) AS n, sum(i32) AS s FROM t GROUP BY st",
     "by_array": "SELECT arr, count(*) AS n FROM t GROUP BY arr",
+    "by_map": """SELECT to_json(array_sort(map_entries(if(flag, map('b', i32, 'a', g), map('a', g, 'b', i32))))) AS m,
+        count(*) AS n FROM t GROUP BY 1""",
     "by_float": "SELECT f, count(*) AS n, sum(i32) AS s FROM t GROUP BY f",
     "by_null_literal": "SELECT count(*) AS n FROM t GROUP BY CAST(NULL AS INT)",
     "by_literal": "SELECT 'x' AS x, count(*) AS n, sum(i32) AS s FROM t GROUP BY 'x'",

@@ -16,6 +16,12 @@ from headrace.catalyst.temporal import Temporals
 from headrace.errors import Code, HeadraceError, Span
 from headrace.types import holds, is_collated
 
+_AS_TEXT = {
+    MapType: "to_json(array_sort(map_entries(m)))",
+    VariantType: "to_json(v)",
+}
+"""What tells values apart of which Spark knows no order: the entries of a map are in any."""
+
 
 @dataclass(slots=True)
 class Pieces:
@@ -56,12 +62,13 @@ class Pieces:
                 "Use lower() or COLLATE UTF8_BINARY, so that equal values are the same text.",
                 node,
             )
-        if isinstance(key.type, (MapType, VariantType)):
-            raise self.unsupported(
-                f"{what} of type {key.type.simpleString().upper()} is not supported",
-                "Use one of its fields, or to_json of it.",
-                node,
-            )
+        for kind, text in _AS_TEXT.items():
+            if isinstance(key.type, kind):
+                raise self.unsupported(
+                    f"{what} of type {key.type.simpleString().upper()} is not supported",
+                    f"Use one of its fields, or {text}.",
+                    node,
+                )
 
     def unsupported(self, primary: str, hint: str | None, node: Any) -> HeadraceError:
         """Return a refusal, at the place of a node as far as Spark knows it."""

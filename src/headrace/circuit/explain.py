@@ -72,9 +72,11 @@ def _recomputation(circuit: Circuit) -> str:
     if not recomputed:
         return "No part is recomputed: the work of an epoch follows its changes."
     whole = sum(not node.operator.layout.key for node in recomputed)
-    said = f"{len(recomputed)} operators recompute the groups in which a row has changed"
+    verb = "recomputes" if len(recomputed) == 1 else "recompute"
+    counted = _counted(len(recomputed), "operator")
+    said = f"{counted} {verb} the groups in which a row has changed"
     if whole:
-        return f"{said}; {whole} of them have one group, which is all of their input."
+        return f"{said}; {whole} of them with one group, which is all of the input."
     return f"{said}; no view is recomputed whole."
 
 
