@@ -72,8 +72,12 @@ def _named_queries(path: Path) -> list[tuple[str, str]]:
             given = ast.literal_eval(node.value)
         except ValueError:
             continue
-        found += [(k, v) for k, v in given.items() if isinstance(v, str) and "SELECT" in v]
+        found += [(k, v) for k, v in given.items() if isinstance(v, str) and _is_query(v)]
     return found
+
+
+def _is_query(text: str) -> bool:
+    return "SELECT" in text or "|>" in text
 
 
 if __name__ == "__main__":

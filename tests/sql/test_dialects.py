@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dialects_table
+from headrace.catalyst.allowed import FUNCTIONS
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql import Rewritten, spark_text
 from headrace.sql.dialect import CALLS, REFUSED_CALLS
@@ -215,6 +216,8 @@ REFUSED = [
     ("SELECT REGEXP_EXTRACT('a(.)', x) FROM t", "REGEXP_EXTRACT('a(.)', x)", "unsupported"),
     ("SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k)", "MATCH_RECOGNIZE", "unsupported"),
     ("SELECT k SIMILAR TO '%x' FROM t", "SIMILAR TO", "unsupported"),
+    ("SELECT v FROM t, LATERAL FLATTEN(INPUT => arr) f", "FLATTEN(INPUT => arr)", "unsupported"),
+    ("SELECT v FROM TABLE(flatten(input => arr)) f", "flatten(input => arr)", "unsupported"),
     ("SELECT t.* REPLACE (1 AS k) FROM t", "* REPLACE (1 AS k)", "unsupported"),
     ("SELECT * RENAME (k AS l) FROM t", "* RENAME (k AS l)", "unsupported"),
     ("SELECT * ILIKE '%a%' FROM t", "* ILIKE '%a%'", "unsupported"),
@@ -345,6 +348,7 @@ def test_no_two_translations_are_of_one_call():
     calls = [(call.name, call.template.count("{*}") or call.arguments) for call in CALLS]
     assert len(set(calls)) == len(calls)
     assert not REFUSED_CALLS.keys() & (FORMS.keys() | {call.name for call in CALLS})
+    assert not {name.lower() for name in REFUSED_CALLS} & FUNCTIONS
 
 
 WORDS = sorted(

@@ -91,6 +91,24 @@ GENERATORS = {
         LATERAL VIEW explode(sequence(1L, n)) AS x""",
 }
 
+LATERAL = {
+    "exploded": "SELECT id, x FROM e, LATERAL explode(arr) AS t(x)",
+    "positions": "SELECT s, p, x FROM e CROSS JOIN LATERAL posexplode(arr) AS t(p, x) WHERE p < 2",
+    "entries": "SELECT id, k, v FROM e JOIN LATERAL explode(mp) AS t(k, v)",
+    "structs": "SELECT id, x, y FROM e, LATERAL inline(deep) AS t(x, y)",
+    "stacked": "SELECT id, n FROM e, LATERAL stack(2, id, i8 + 1) AS t(n)",
+    "two": "SELECT x, y FROM e, LATERAL explode(arr) AS t(x), LATERAL explode(array(x, id)) AS u(y)",
+    "outer_": "SELECT id, x FROM e LEFT JOIN LATERAL explode(arr) AS t(x) ON true",
+    "outer_by_condition": "SELECT id, x FROM e LEFT JOIN LATERAL explode(arr) AS t(x) ON x > id",
+    "outer_function": "SELECT id, col FROM e, LATERAL explode_outer(flatten(array(arr, array(id))))",
+    "by_condition": "SELECT id, x FROM e JOIN LATERAL explode(arr) AS t(x) ON x > id",
+    "summed": "SELECT id, n FROM e, LATERAL (SELECT sum(x) AS n FROM explode(arr) AS t(x)) u",
+    "scalar": "SELECT id, (SELECT max(x) FROM explode(arr) AS t(x)) AS m FROM e",
+    "exists_": "SELECT id FROM e WHERE EXISTS (SELECT 1 FROM explode(arr) AS t(x) WHERE x > id)",
+    "in_": "SELECT id FROM e WHERE id IN (SELECT x FROM explode(arr) AS t(x))",
+    "constants": "SELECT id, x FROM e JOIN explode(array(1, 2, 2)) AS t(x) ON x = i8",
+}
+
 
 @pytest.mark.parametrize("views", [PROJECTIONS, FILTERS], ids=["projections", "filters"])
 def test_rows_are_mapped_one_by_one(oracle, views):
@@ -124,5 +142,16 @@ def test_generators_multiply_rows(oracle):
         run.view(name, query)
     history = History(run, 3, domain=12)
     history.epochs(["e"], (60, 5))
+    run.truncate("e")
+    run.finish()
+
+
+def test_elements_stand_in_from(oracle):
+    run = oracle(rows_per_change=40)
+    run.table("e", EVERYTHING)
+    for name, query in LATERAL.items():
+        run.view(name, query)
+    history = History(run, 4, domain=12)
+    history.epochs(["e"], (40, 5))
     run.truncate("e")
     run.finish()

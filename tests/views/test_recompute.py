@@ -25,6 +25,10 @@ AGGREGATES = {
         percentile_cont(0.3) WITHIN GROUP (ORDER BY v) AS pc FROM a GROUP BY k""",
     "lists": """SELECT k, sort_array(collect_list(v)) AS l, sort_array(collect_set(s)) AS t,
         size(collect_set(v)) AS n FROM a GROUP BY k""",
+    "array_sorted": """SELECT k, array_sort(collect_list(s)) AS l, array_sort(collect_set(v)) AS t,
+        transform(array_sort(collect_list(struct(v, s))), p -> p.s) AS o FROM a GROUP BY k""",
+    "array_sorted_later": """SELECT k, array_sort(l) AS l, array_sort(array_sort(array(k, n))) AS o
+        FROM (SELECT k, collect_list(m) AS l, size(collect_list(v)) AS n FROM a GROUP BY k)""",
     "list_of_all": "SELECT sort_array(collect_list(v)) AS l FROM a",
     "texts": "SELECT k, listagg(s, ',') WITHIN GROUP (ORDER BY s) AS l FROM a GROUP BY k",
     "max_by_": "SELECT k, max_by(s, struct(v, s)) AS x, min_by(v, struct(v, s)) AS y FROM a GROUP BY k",

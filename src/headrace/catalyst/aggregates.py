@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 from headrace.catalyst.distinct import unmarked
 from headrace.catalyst.plan import AggregateFunction, Expand, Plan
 from headrace.catalyst.scala import items, kind_of, maybe
+from headrace.catalyst.sorting import LISTS
 from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ _UNORDERED = frozenset(
 )
 """The functions whose result is the same in whatever order they see the rows."""
 
-_LISTS = ("CollectList", "CollectSet")
 _ORDER_FORGOTTEN = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
 
 
@@ -79,7 +79,7 @@ def has_no_order(call: Any, results: list[Any]) -> bool:
     kind = function_of(call)
     if kind == "ListAgg":
         return not items(call.aggregateFunction().orderExpressions())
-    if kind not in _LISTS:
+    if kind not in LISTS:
         return False
     id_ = call.resultId().id()
     return any(_shown(result, id_, "") for result in results)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from py4j.protocol import Py4JError
 
+    from headrace.catalyst.scala import Scala
+
 LEAVES = ("LogicalRDD", "OneRowRelation", "LocalRelation", "CTERelationRef", "UnionLoopRef")
 _CHILDLESS = ("AttributeReference", "Literal", "UnresolvedAttribute")
 
@@ -44,6 +46,7 @@ PARSED_NODES = frozenset(
         "LocalRelation",
         "Offset",
         "OneRowRelation",
+        "PipeOperator",
         "Pivot",
         "Project",
         "Sort",
@@ -55,6 +58,7 @@ PARSED_NODES = frozenset(
         "UnresolvedQualify",
         "UnresolvedRelation",
         "UnresolvedSubqueryColumnAliases",
+        "UnresolvedTVFAliases",
         "UnresolvedWith",
         "Unpivot",
         "Window",
@@ -65,13 +69,15 @@ PARSED_NODES = frozenset(
 """The nodes that a parsed query may have."""
 
 
+GENERATORS = frozenset(
+    "explode explode_outer inline inline_outer posexplode posexplode_outer stack".split()  # noqa: SIM905
+)
+"""The functions that may be called in FROM."""
+
 NODE_WORDS = {
-    "UnresolvedTableValuedFunction": "a table-valued function",
-    "UnresolvedTVFAliases": "a table-valued function",
     "ScriptTransformation": "TRANSFORM",
     "Sample": "TABLESAMPLE",
     "RepartitionByExpression": "DISTRIBUTE BY",
-    "PipeOperator": "the pipe operator",
     "RelationTimeTravel": "Spark's time travel",
 }
 
@@ -166,6 +172,39 @@ def check_function(
             f'function "{name}" does not exist',
             hint=f'Did you mean "{close}"?' if close else None,
             span=span,
+        )
+
+
+def check_table_function(node: Any, query: Span) -> None:
+    """Refuse what is called in FROM, as a table, unless it yields the elements of a value."""
+    name = ".".join(part.lower() for part in items(node.name()))
+    if name in GENERATORS:
+        return
+    hint = f"In FROM there may be called: {', '.join(sorted(GENERATORS))}."
+    if name == "range":
+        hint = "Use explode(sequence(0, 9)) AS t(id), whose bounds are both included."
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f'the table-valued function "{name}" is not allowed in a query',
+        hint=hint,
+        span=origin(node, query),
+    )
+
+
+def check_lateral(scala: Scala, node: Any, query: Span) -> None:
+    """Refuse a join over which Spark's optimiser forgets that it is an outer one.
+
+    It makes a generator of ``LEFT JOIN LATERAL explode(a)``, and drops the rows without elements.
+    """
+    if str(node.joinType().sql()) != "LEFT OUTER" or node.condition().isDefined():
+        return
+    if scala.may_hold("GENERATE", node.right().plan()):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "LEFT JOIN LATERAL of elements is not supported without ON",
+            "Spark would leave out the rows that have no elements.",
+            "Write ON true after it, or LATERAL VIEW OUTER.",
+            origin(node, query),
         )
 
 

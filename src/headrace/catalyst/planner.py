@@ -30,6 +30,8 @@ from headrace.catalyst.fence import (
     check_cast,
     check_clock,
     check_function,
+    check_lateral,
+    check_table_function,
     check_typed_literal,
     clock_refused,
     first_cause,
@@ -51,6 +53,7 @@ from headrace.catalyst.python import (
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, part, scala_of
+from headrace.catalyst.sorting import with_arrays_sorted
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions.results import require_returnable
 from headrace.sql import Rewritten, quote, spark_text
@@ -234,7 +237,7 @@ class Planner:
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
             clocked, calls = self._check_resolved(analysed, query, once=once)
-            kept = marked(self.scala, analysed)
+            kept = marked(self.scala, with_arrays_sorted(self.scala, analysed))
             if clocked:
                 kept = with_clock_marked(self.scala, kept)
                 check_clock(kept, query)
@@ -303,7 +306,9 @@ class Planner:
                 pairs = items(node.handle.cteRelations())
                 common_tables |= {str(part(pair, 0)).lower() for pair in pairs}
         for node in found:
-            if node.kind not in PARSED_NODES:
+            if node.kind == "UnresolvedTableValuedFunction":
+                check_table_function(node.handle, query)
+            elif node.kind not in PARSED_NODES:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
                     f"{NODE_WORDS.get(node.kind) or words(node.kind)} is not allowed in a query",
@@ -356,6 +361,8 @@ class Planner:
                     hint="Read from streams, tables and views.",
                     span=origin(node.handle, query),
                 )
+            if node.kind == "LateralJoin":
+                check_lateral(self.scala, node.handle, query)
             for expression, name in node.expressions:
                 if name == PYTHON_CALL:
                     called = str(expression.name()).lower()

@@ -1,4 +1,7 @@
-"""The SELECTs of one level of brackets, and where their clauses are."""
+"""The SELECTs of one level of brackets, and where their clauses are.
+
+So are those that begin with FROM, as in ``FROM t |> WHERE ...``: a block ends where a pipe begins.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,10 @@ NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One SELECT: the nodes ``[start, end)`` of a level, and its clauses by their first word.
+    """One SELECT, or FROM alone: the nodes ``[start, end)`` of a level, and its clauses.
 
-    A clause is ``[first, last)``, from the node after its own words to the next clause.
+    A clause is known by its first word, and is ``[first, last)``, from the node after its own words
+    to the next clause.
     """
 
     nodes: Sequence[Node]
@@ -60,13 +64,25 @@ class Named:
 
 def blocks_of(nodes: Sequence[Node]) -> list[Block]:
     """Return the SELECTs of a level, in order."""
-    starts = [i for i, node in enumerate(nodes) if node.word == "SELECT"]
+    starts = list(_starts(nodes))
     found = []
     for which, start in enumerate(starts):
         limit = starts[which + 1] if which + 1 < len(starts) else len(nodes)
-        end = next((i for i in range(start, limit) if _is_set(nodes, i)), limit)
+        ends = (i for i in range(start, limit) if nodes[i].text == "|>" or _is_set(nodes, i))
+        end = next(ends, limit)
         found.append(Block(nodes, start, end, _clauses(nodes, start, end)))
     return found
+
+
+def _starts(nodes: Sequence[Node]) -> Iterator[int]:
+    """Yield where SELECTs begin, and where a query begins with its FROM."""
+    begun = not is_query(nodes)
+    for i, node in enumerate(nodes):
+        if node.word == "SELECT" or (node.word == "FROM" and not begun):
+            yield i
+            begun = True
+        elif begun and _is_set(nodes, i):
+            begun = False
 
 
 def in_set(block: Block) -> bool:
@@ -85,7 +101,7 @@ def _is_set(nodes: Sequence[Node], at: int) -> bool:
 
 
 def _clauses(nodes: Sequence[Node], start: int, end: int) -> dict[str, tuple[int, int]]:
-    begun = [("SELECT", start, start + 1)]
+    begun = [(nodes[start].word, start, start + 1)]
     for i in range(start + 1, end):
         width = _opens(nodes, i, end)
         if width:

@@ -36,9 +36,6 @@ REFUSED_CALLS: dict[str, RefusedCall] = {
         "Its result has months and days at once, which Spark's intervals have not.",
         "Use timestampdiff(unit, start, end), or end - start.",
     ),
-    "FLATTEN": RefusedCall(
-        "Snowflake", "It makes rows of six columns.", "Use LATERAL VIEW explode(array) t AS value."
-    ),
     "IEEE_DIVIDE": RefusedCall(
         "BigQuery",
         "It gives infinity and NaN where a divisor is 0.",

@@ -167,7 +167,7 @@ def _no_stream(writer: Writer, used: Node, count: int) -> HeadraceError:
 
 def _stars(writer: Writer, block: Block, found: Named) -> dict[int, Found]:
     """Have ``*`` not show the place."""
-    first, last = block.clauses["SELECT"]
+    first, last = block.clauses.get("SELECT", (0, 0))
     replaced = {}
     for at in range(first, last):
         node, before = block.nodes[at], block.nodes[at - 1]

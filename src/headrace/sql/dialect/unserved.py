@@ -38,6 +38,11 @@ def unserved(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
     if word == "SIMILAR" and following.word == "TO":
         hint = "Use LIKE for % and _, or RLIKE with ^ and $ around a regular expression."
         raise writer.refused("SIMILAR TO is not supported", hint, nodes[at], following)
+    within = following.inside[:2] if isinstance(following, Group) else ()
+    inside = [node.word or node.text for node in within]
+    if word == "FLATTEN" and inside == ["INPUT", "=>"]:
+        hint = "Use LATERAL VIEW explode(array) t AS value."
+        raise writer.refused("FLATTEN (INPUT => ...) is not supported", hint, nodes[at], following)
     star = _is_star(nodes, at - 1)
     if before is None or not (star or _is_relation(before)):
         return None
@@ -47,7 +52,6 @@ def unserved(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
         return None
     if word in _BEFORE_BRACKETS:
         raise writer.refused(f"{word} is not supported", _BEFORE_BRACKETS[word], nodes[at])
-    inside = [node.word or node.text for node in following.inside[:2]]
     if word in {"AT", "BEFORE"} and inside[1:] == ["=>"] and inside[0] in _MOMENTS:
         raise writer.refused(f"{word} (...) is not supported", _PAST, nodes[at], following)
     return None
