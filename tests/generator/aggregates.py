@@ -41,11 +41,18 @@ _CALLS: dict[str, tuple[int, tuple[Kind, ...], Kind | None, str]] = {
     "var_pop": (1, (INT,), DOUBLE, "round(var_pop({0}), 6)"),
     "collect_list": (2, _SORTED, LIST, "sort_array(collect_list({0}))"),
     "collect_set": (1, _SORTED, LIST, "sort_array(collect_set({0}))"),
+    "collect_list, array_sort": (1, _SORTED, LIST, "array_sort(collect_list({0}))"),
     "percentile": (1, (INT, DECIMAL), DOUBLE, "percentile({0}, 0.5)"),
     "median": (1, (INT,), DOUBLE, "median({0})"),
     "listagg": (1, (TEXT,), TEXT, "listagg({0}, ',') WITHIN GROUP (ORDER BY {0})"),
 }
-_NOT_FILTERED = ("stddev_samp", "var_pop", "collect_list", "collect_set")
+_NOT_FILTERED = (
+    "stddev_samp",
+    "var_pop",
+    "collect_list",
+    "collect_set",
+    "collect_list, array_sort",
+)
 
 
 class Calls:

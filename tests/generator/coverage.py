@@ -56,6 +56,7 @@ def _clauses(query: Select) -> set[str]:
         "HAVING": query.having,
         "DISTINCT": query.distinct,
         "ORDER BY ... LIMIT": query.limit,
+        "|>": query.is_pipe,
     }
     return {name for name, clause in present.items() if clause}
 

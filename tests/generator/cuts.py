@@ -87,6 +87,8 @@ def _instead(node: Node) -> Iterator[Node]:
             yield from _within(node)
             if isinstance(node, Select) and node.distinct:
                 yield replace(node, distinct=False)
+            if isinstance(node, Select) and node.is_pipe:
+                yield replace(node, piped=False)
         case Expr():
             yield from (a for a in node.args if isinstance(a, Expr) and a.kind is node.kind)
             plain = _PLAIN.get(node.kind)

@@ -103,7 +103,9 @@ class Queries:
             one = self.random.choice((made.scalar, made.predicate))
             chosen.append(one(piece.qualified))
         distinct = self.random.random() < 0.12
-        return _made(chosen, piece, where, distinct=distinct)
+        made = _made(chosen, piece, where, distinct=distinct)
+        piped = self.random.random() < 0.06
+        return replace(made, query=replace(made.query, piped=piped))
 
     def _grouped(self, piece: Piece, where: Expr | None, fuel: int) -> Made:
         random = self.random

@@ -209,10 +209,13 @@ class Sources:
                 (Kind.INT, "posexplode(array({0}, 2))", (Kind.INT, Kind.INT)),
             )
         )
-        argument = self.expressions.column(kind, piece.scope)
+        view = self.random.choice(
+            ("LATERAL VIEW", "LATERAL VIEW OUTER", "CROSS JOIN LATERAL", "LEFT JOIN LATERAL")
+        )
+        scope = piece.qualified if "JOIN" in view else piece.scope
+        argument = self.expressions.column(kind, scope)
         if argument is None or 3 * piece.rows > MOST_ROWS:
             return piece
-        view = self.random.choice(("LATERAL VIEW", "LATERAL VIEW OUTER"))
         alias = self.alias()
         call = Expr(
             Kind.LIST, f"{view} {template}", (argument,), f"{view} {template.split('(')[0]}"

@@ -120,7 +120,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Explode:
-    """``LATERAL VIEW`` over a source."""
+    """``LATERAL VIEW``, or a join with LATERAL, over a source."""
 
     source: Source
     call: Expr
@@ -129,7 +129,11 @@ class Explode:
 
     def sql(self) -> str:
         """Render."""
-        return f"{self.source.sql()} {self.call.sql()} {self.alias} AS {', '.join(self.columns)}"
+        text, names = f"{self.source.sql()} {self.call.sql()}", ", ".join(self.columns)
+        if "JOIN" not in self.call.template:
+            return f"{text} {self.alias} AS {names}"
+        on = " ON TRUE" if self.call.template.startswith("LEFT") else ""
+        return f"{text} AS {self.alias}({names}){on}"
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -190,7 +194,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... ORDER BY ... LIMIT ..."""
+    """SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... ORDER BY ... LIMIT ...
+
+    ``piped``: without GROUP BY and LIMIT, as FROM ... |> WHERE ... |> SELECT ...
+    """
 
     items: tuple[Item, ...]
     source: Source
@@ -199,17 +206,27 @@ class Select:
     having: Expr | None = None
     distinct: bool = False
     limit: Limit | None = None
+    piped: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
         return tuple(item.name for item in self.items)
 
+    @property
+    def is_pipe(self) -> bool:
+        """Whether it is rendered as a pipe."""
+        return self.piped and self.group is None and self.limit is None
+
     def body(self) -> str:
         """Render without parentheses."""
         total = ", ".join(self.source.outputs)
         items = ", ".join(f"{item.expr.sql(total)} AS {item.name}" for item in self.items)
-        text = f"SELECT {'DISTINCT ' if self.distinct else ''}{items} FROM {self.source.sql()}"
+        chosen = f"SELECT {'DISTINCT ' if self.distinct else ''}{items}"
+        if self.is_pipe:
+            where = f" |> WHERE {self.where.sql()}" if self.where is not None else ""
+            return f"FROM {self.source.sql()}{where} |> {chosen}"
+        text = f"{chosen} FROM {self.source.sql()}"
         if self.where is not None:
             text += f" WHERE {self.where.sql()}"
         if self.group is not None:
