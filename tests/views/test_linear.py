@@ -57,6 +57,11 @@ FILTERS = {
     "unpivoted": "SELECT * FROM (SELECT s, id, i8 + 0 AS i FROM e) UNPIVOT (v FOR n IN (id, i))",
     "never": "SELECT id FROM e WHERE id > 5 AND id < 5",
     "nowhere": "SELECT id FROM e WHERE false",
+    "distributed": "SELECT id, s FROM e WHERE id > 2 DISTRIBUTE BY s SORT BY id",
+    "clustered": "SELECT s, count(*) AS n FROM (SELECT * FROM e CLUSTER BY id) GROUP BY s CLUSTER BY s",
+    "repartitioned": "SELECT /*+ REPARTITION(3, s) */ id, m FROM (SELECT /*+ REBALANCE */ * FROM e WHERE id > 1)",
+    "coalesced_first": "SELECT /*+ COALESCE(1) */ id, s FROM e ORDER BY id, s LIMIT 3",
+    "unlimited": "SELECT id FROM e WHERE b ORDER BY id LIMIT ALL",
     "hidden": "SELECT s FROM e WHERE i64 > 3 AND length(s) < 3",
 }
 
@@ -85,6 +90,8 @@ GENERATORS = {
     "all_kept": "SELECT * FROM e LATERAL VIEW explode(arr) AS x WHERE id > 1",
     "constant": "SELECT id, explode(array(1, 2, 2)) AS x FROM e",
     "bare": "SELECT explode(sequence(1, 3)) AS x FROM e",
+    "of_json": """SELECT id, a, b FROM (SELECT id, concat('{"a": "', coalesce(s, ''), '", "b": ', i8, '}') AS j FROM e)
+        LATERAL VIEW json_tuple(j, 'a', 'b') AS a, b""",
     "stacked": "SELECT stack(2, id, s, id + 1, 'z') AS (n, t) FROM e",
     "counted": "SELECT x, count(*) AS n, sum(id) AS t FROM e LATERAL VIEW explode(arr) AS x GROUP BY x",
     "over_aggregate": """SELECT id, x FROM (SELECT id, count(*) AS n FROM e GROUP BY id)

@@ -42,6 +42,7 @@ PARSED_NODES = frozenset(
         "Intersect All",
         "Join",
         "LateralJoin",
+        "LimitAll",
         "LocalLimit",
         "LocalRelation",
         "Offset",
@@ -49,6 +50,7 @@ PARSED_NODES = frozenset(
         "PipeOperator",
         "Pivot",
         "Project",
+        "RepartitionByExpression",
         "Sort",
         "SubqueryAlias",
         "Union",
@@ -77,9 +79,12 @@ GENERATORS = frozenset(
 NODE_WORDS = {
     "ScriptTransformation": "TRANSFORM",
     "Sample": "TABLESAMPLE",
-    "RepartitionByExpression": "DISTRIBUTE BY",
     "RelationTimeTravel": "Spark's time travel",
 }
+
+
+NODE_HINTS = {"Sample": "Filter by a hash of a column, such as xxhash64(id) % 10 = 0."}
+"""What to write in place of a node that a parsed query may not have."""
 
 
 @dataclass(frozen=True, slots=True)

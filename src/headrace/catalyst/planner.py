@@ -25,6 +25,7 @@ from headrace.catalyst.distinct import marked
 from headrace.catalyst.failures import translate
 from headrace.catalyst.fence import (
     LEAVES,
+    NODE_HINTS,
     NODE_WORDS,
     PARSED_NODES,
     check_cast,
@@ -312,7 +313,9 @@ class Planner:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
                     f"{NODE_WORDS.get(node.kind) or words(node.kind)} is not allowed in a query",
-                    hint="A query is one SELECT over streams, tables and views.",
+                    hint=NODE_HINTS.get(
+                        node.kind, "A query is one SELECT over streams, tables and views."
+                    ),
                     span=origin(node.handle, query),
                 )
             if node.kind == "UnresolvedRelation":

@@ -48,9 +48,12 @@ if TYPE_CHECKING:
 
 _PLANNING = "org.apache.spark.sql.catalyst.planning"
 
-_REFUSED_NODES = {
-    "Sample": ("TABLESAMPLE", "Filter by a hash of a column, such as xxhash64(id) % 10 = 0."),
-}
+_PASSED = frozenset(
+    "LocalLimit RebalancePartitions Repartition RepartitionByExpression Sort SubqueryAlias".split()  # noqa: SIM905
+)
+"""What changes no rows: a view is a bag, so that their order and where they are mean nothing."""
+
+_GENERATORS = ("Explode", "PosExplode", "Inline", "Stack", "JsonTuple", "ReplicateRows")
 _JOINS = {
     "Inner": JoinKind.INNER,
     "Cross": JoinKind.INNER,
@@ -92,8 +95,6 @@ class Reader:
 
     def plan(self, node: Any) -> Plan:
         """Return the plan, with only the columns that are needed read from each relation."""
-        while node.nodeName() in ("Sort", "RebalancePartitions"):
-            node = node.child()  # a view is a bag: an order of its rows has no meaning
         plan = pruned(self._read(node), None)
         if self.recursion.loops:
             return plan  # what two loops have in common is not looked for
@@ -137,11 +138,11 @@ class Reader:
                 return self._group_limit(node)
             case "GlobalLimit" | "Offset":
                 return self._limit(node)
-            case "Sort" | "SubqueryAlias" | "LocalLimit":
+            case _ if kind in _PASSED:
                 return self._read(node.child())
             case _:
-                what, hint = _REFUSED_NODES.get(kind, (f"Spark's {kind}", None))
-                raise self.pieces.unsupported(f"{what} is not supported in a view", hint, node)
+                what = f"Spark's {kind} is not supported in a view"
+                raise self.pieces.unsupported(what, None, node)
 
     def _leaf(self, node: Any, kind: str) -> Plan:
         if kind == "UnionLoopRef":
@@ -155,8 +156,8 @@ class Reader:
     def _generate(self, node: Any) -> Plan:
         generator = node.generator()
         name = kind_of(generator)
-        if name not in ("Explode", "PosExplode", "Inline", "Stack", "ReplicateRows"):
-            hint = "Use explode, posexplode, inline or stack."
+        if name not in _GENERATORS:
+            hint = "Use explode, posexplode, inline, stack or json_tuple."
             raise self.pieces.unsupported(f"the generator {name} is not supported", hint, generator)
         return Generate(self._read(node.child()), str(generator.sql()), node, attributes_of(node))
 
