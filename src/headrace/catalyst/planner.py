@@ -43,6 +43,7 @@ from headrace.catalyst.fence import (
     view_file,
     words,
 )
+from headrace.catalyst.limits import with_limits_below
 from headrace.catalyst.python import (
     PYTHON_CALL,
     Registered,
@@ -238,7 +239,8 @@ class Planner:
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
             clocked, calls = self._check_resolved(analysed, query, once=once)
-            kept = marked(self.scala, with_arrays_sorted(self.scala, analysed))
+            kept = with_limits_below(self.scala, analysed)
+            kept = marked(self.scala, with_arrays_sorted(self.scala, kept))
             if clocked:
                 kept = with_clock_marked(self.scala, kept)
                 check_clock(kept, query)

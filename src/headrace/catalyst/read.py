@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalyst.aggregates import called, check_together, leaves_out
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
+from headrace.catalyst.numbered import functions_alone, without_order
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
     Aggregate,
@@ -281,11 +282,7 @@ class Reader:
         order = self.pieces.order(items(below.order())) if whole else None
         scalars = any(has_scalar(self.scala, items(p.expressions())) for p in projects)
         if order is None or scalars:
-            raise self.pieces.unsupported(
-                "LIMIT without ORDER BY is not supported in a view",
-                "Which rows there are must not be left to chance: ORDER BY columns that compare.",
-                node,
-            )
+            raise without_order(self.pieces, node)
         count = _ALL if limit is None else limit
         read: Plan = FirstRows(self._input(below.child()), (), order, "row_number", count, skip)
         for project in reversed(projects):
@@ -297,6 +294,7 @@ class Reader:
         return read
 
     def _window(self, node: Any) -> Plan:
+        node = functions_alone(self.pieces, node)
         child = self._input(node.child())
         partition = tuple(self.pieces.expression(e) for e in items(node.partitionSpec()))
         for key in partition:

@@ -28,7 +28,7 @@ SUBQUERIES = frozenset(
 def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
     """Return a plan with expressions replaced, subqueries included; itself if nothing is.
 
-    Looks at the expressions of projections, conditions and aggregates.
+    Looks at the expressions of projections, conditions and aggregates, and at what is LATERAL.
     """
     below = items(plan.children())
     new = [with_replaced(scala, child, replace) for child in below]
@@ -52,6 +52,13 @@ def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
             condition = scala.option(new[0])
             parts = (plan.left(), plan.right(), plan.joinType())
             return scala.logical("Join", *parts, condition, plan.hint())
+        case "LateralJoin":
+            given = [plan.right()]
+            (lateral,) = of_all(given)
+            if lateral is given[0]:
+                return plan
+            left, how, condition = plan.left(), plan.joinType(), plan.condition()
+            return scala.logical("LateralJoin", left, lateral, how, condition)
         case "Project":
             given = items(plan.projectList())
             new = of_all(given)

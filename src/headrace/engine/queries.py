@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.asof import has_asof, without_ties
 from headrace.catalyst.clock import with_clock_at
+from headrace.catalyst.limits import with_limits_below
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, scala_of
 from headrace.catalyst.transplant import Transplant
@@ -317,8 +318,10 @@ class Queries:
         self._told[session].now()
         frame = session.sql(query)
         transplant = self._transplant(session)
+        logical = with_limits_below(transplant.scala, transplant.logical(frame))
         if now is not None:
-            logical = with_clock_at(transplant.scala, transplant.logical(frame), now)
+            logical = with_clock_at(transplant.scala, logical, now)
+        if logical is not transplant.logical(frame):
             frame = transplant.frame(logical)
         if has_asof(transplant.logical(frame)):
             single = without_ties(transplant.scala, transplant.optimised(frame))

@@ -1,0 +1,60 @@
+"""``ORDER BY ... LIMIT`` in a correlated subquery, kept together.
+
+Spark computes such a subquery for all outer rows at once, and its first rows by ``row_number()`` in
+the order of the ``Sort`` that stands right below the limit. If the order goes by a column that is
+not selected, a projection lies between the two; Spark then numbers the rows in no order. A
+projection passes on each row, so that the limit can as well be taken below it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.catalyst.scala import Scala, items
+from headrace.catalyst.walk import SUBQUERIES, with_replaced
+
+_LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
+_BETWEEN = ("Project", "SubqueryAlias")
+
+
+def with_limits_below(scala: Scala, plan: Any) -> Any:
+    """Return an analysed plan whose subqueries have each limit right above its order.
+
+    The plan itself, if there is nothing to do.
+    """
+    if not (scala.may_hold("LIMIT", plan) and scala.may_hold("PLAN_EXPRESSION", plan)):
+        return plan
+
+    def replace(expression: Any, kind: str, _node: str) -> Any | None:
+        if kind not in SUBQUERIES:
+            return None
+        inner = expression.plan()
+        new = _lowered(scala, with_replaced(scala, inner, replace))
+        return expression if new is inner else expression.withNewPlan(new)
+
+    return with_replaced(scala, plan, replace)
+
+
+def _lowered(scala: Scala, plan: Any) -> Any:
+    if plan.nodeName() in _LIMITS:
+        plan = _below(scala, plan)
+    below = items(plan.children())
+    new = [_lowered(scala, child) for child in below]
+    if all(a is b for a, b in zip(below, new, strict=True)):
+        return plan
+    return plan.withNewChildren(scala.seq(new))
+
+
+def _below(scala: Scala, plan: Any) -> Any:
+    """Return limits that stand above projections of sorted rows as projections of the limits."""
+    limits: list[Any] = []
+    between: list[Any] = []
+    sort = plan
+    while sort.nodeName() in (*_LIMITS, *_BETWEEN):
+        (between if sort.nodeName() in _BETWEEN else limits).append(sort)
+        sort = sort.child()
+    if sort.nodeName() != "Sort" or not between:
+        return plan
+    for each in (*reversed(limits), *reversed(between)):
+        sort = each.withNewChildren(scala.seq([sort]))
+    return sort

@@ -1,0 +1,58 @@
+"""The window functions of a node, and those that Spark makes of ``LIMIT`` in a correlated subquery.
+
+Such a subquery is computed for all outer rows at once, and its first rows by ``row_number()``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst.scala import items, kind_of, part
+
+if TYPE_CHECKING:
+    from headrace.catalyst.pieces import Pieces
+    from headrace.errors import HeadraceError
+
+
+def functions_alone(pieces: Pieces, node: Any) -> Any:
+    """Return a ``Window`` without the columns that Spark lists among its functions.
+
+    Those of its input that a correlated subquery is joined by are there twice.
+
+    Raises:
+        HeadraceError: ``unsupported`` where rows are numbered in no order.
+    """
+    given = items(node.windowExpressions())
+    functions = [each for each in given if kind_of(each) == "Alias"]
+    if _leaves_to_chance(node, functions):
+        raise without_order(pieces, node)
+    if len(functions) == len(given):
+        return node
+    others = [part(node, position) for position in range(1, node.productArity())]
+    return pieces.scala.logical("Window", pieces.scala.seq(functions), *others)
+
+
+def without_order(pieces: Pieces, node: Any) -> HeadraceError:
+    """Return the refusal of a ``LIMIT`` that does not say of which rows."""
+    return pieces.unsupported(
+        "LIMIT without ORDER BY is not supported in a view",
+        "Which rows there are must not be left to chance: ORDER BY columns that compare.",
+        node,
+    )
+
+
+def _leaves_to_chance(node: Any, functions: list[Any]) -> bool:
+    """Say whether rows are numbered in no order, and those of a partition may differ."""
+    numbers = any(kind_of(each.child().windowFunction()) == "RowNumber" for each in functions)
+    if not numbers or node.orderSpec().length():
+        return False
+    partition = {e.exprId().id() for e in items(node.partitionSpec()) if _is_column(e)}
+    unique = [items(keys.toSeq()) for keys in items(node.child().distinctKeys().toSeq())]
+    return not any(
+        {e.exprId().id() for e in columns if _is_column(e)} <= partition
+        for columns in (items(node.child().output()), *unique)
+    )
+
+
+def _is_column(expression: Any) -> bool:
+    return kind_of(expression) == "AttributeReference"
