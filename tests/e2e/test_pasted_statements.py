@@ -57,7 +57,7 @@ def test_statements_of_ksqldb(db):
         ("u2", ["c"], ["c"]),
     ]
     assert rows(db, "DESCRIBE pages EXTENDED")[0][0] == "# bytes stored"
-    assert db.sql("EXPLAIN pages").fetchall()[0] == ("-- Spark's optimised plan",)
+    assert db.sql("EXPLAIN pages").fetchall()[0] == ("-- Circuit",)
     assert db.sql("DROP TABLE pages DELETE TOPIC").message == "dropped view pages"
     assert {kind for _, kind, *_ in db.sql("SHOW TABLES")} == {"stream", "table"}
 
@@ -71,9 +71,9 @@ def test_statements_of_flink_and_bigquery(db):
         CREATE MATERIALIZED VIEW shop.m OPTIONS (max_staleness = INTERVAL "4:0:0" HOUR TO SECOND) AS SELECT count(*) AS n FROM shop.orders
     """)
     assert rows(db, "SHOW DATABASES") == [("information_schema",), ("shop",)]
-    assert db.sql("EXPLAIN PLAN FOR SELECT id FROM shop.orders").fetchall()[-1] == (
-        "No part is recomputed: the work of an epoch follows its changes.",
-    )
+    told = db.sql("EXPLAIN PLAN FOR SELECT id FROM shop.orders").fetchall()
+    assert ("No part is recomputed: the work of an epoch follows its changes.",) in told
+    assert ("-- Spark's optimised plan",) in told
     assert db.sql("STOP JOB 'insert_into_total'").message == "dropped sink insert_into_total"
     assert refused(db, "DROP TABLE shop.orders").hint == (
         "Use DROP TABLE shop.orders CASCADE to drop these too."

@@ -27,6 +27,8 @@ AGGREGATES = {
         size(collect_set(v)) AS n FROM a GROUP BY k""",
     "array_sorted": """SELECT k, array_sort(collect_list(s)) AS l, array_sort(collect_set(v)) AS t,
         transform(array_sort(collect_list(struct(v, s))), p -> p.s) AS o FROM a GROUP BY k""",
+    "array_sorted_keys": """SELECT array_sort(array(coalesce(k, 0), 1)) AS o, (SELECT count(DISTINCT b.v) FROM b WHERE b.k = a.k) AS n,
+        count(*) AS m FROM a WHERE k > 3 AND v > 3 GROUP BY array_sort(array(coalesce(k, 0), 1)), 2""",
     "array_sorted_later": """SELECT k, array_sort(l) AS l, array_sort(array_sort(array(k, n))) AS o
         FROM (SELECT k, collect_list(m) AS l, size(collect_list(v)) AS n FROM a GROUP BY k)""",
     "list_of_all": "SELECT sort_array(collect_list(v)) AS l FROM a",

@@ -66,13 +66,12 @@ def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
                 return plan
             return scala.logical("Project", scala.seq(new), plan.child())
         case "Aggregate":
-            given = items(plan.aggregateExpressions())
-            new = of_all(given)
-            if _same(given, new):
+            keys, given = items(plan.groupingExpressions()), items(plan.aggregateExpressions())
+            new_keys, new = of_all(keys), of_all(given)
+            if _same([*keys, *given], [*new_keys, *new]):
                 return plan
-            return scala.logical(
-                "Aggregate", plan.groupingExpressions(), scala.seq(new), plan.child(), plan.hint()
-            )
+            by, shown = scala.seq(new_keys), scala.seq(new)
+            return scala.logical("Aggregate", by, shown, plan.child(), plan.hint())
         case _:
             return plan
 

@@ -80,9 +80,9 @@ class Explaining:
                     raise
                 # What the clock or chance has a part in may be asked, and is no view.
                 analysed, refusal = engine.planner.analyse(span, once=True), error
-            lines = ["-- Spark's optimised plan", *analysed.text.rstrip().split("\n"), ""]
+            plan = ["", "-- Spark's optimised plan", *analysed.text.rstrip().split("\n")]
             if any(is_system(id_) for id_ in analysed.names):
-                return [*lines, "-- read when it is asked: no view can be over it"]
+                return ["-- read when it is asked: no view can be over it", *plan]
             try:
                 if refusal is not None:
                     raise refusal
@@ -90,13 +90,13 @@ class Explaining:
             except HeadraceError as error:
                 if not isinstance(target, Query):
                     raise
-                return [*lines, "-- not maintainable as a view", *str(error).split("\n")]
-        if shown is not Explained.EVERYTHING:
-            lines = []
+                return ["-- not maintainable as a view", *str(error).split("\n"), *plan]
         sizes = self.sizes(existing)
-        lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, sizes)]
-        said = ["", state(circuit, sizes), summary(circuit)]
-        return lines if shown is Explained.CIRCUIT else [*lines, *said]
+        lines = ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, sizes)]
+        if shown is Explained.CIRCUIT:
+            return lines
+        lines += ["", state(circuit, sizes), summary(circuit)]
+        return [*lines, *plan] if shown is Explained.EVERYTHING else lines
 
     def _circuit(
         self, existing: View | None, analysed: Any, span: Any, target: Explainable
