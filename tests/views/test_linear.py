@@ -113,6 +113,8 @@ LATERAL = {
     "scalar": "SELECT id, (SELECT max(x) FROM explode(arr) AS t(x)) AS m FROM e",
     "exists_": "SELECT id FROM e WHERE EXISTS (SELECT 1 FROM explode(arr) AS t(x) WHERE x > id)",
     "in_": "SELECT id FROM e WHERE id IN (SELECT x FROM explode(arr) AS t(x))",
+    "folded": """SELECT n, x FROM (SELECT 2 AS n FROM e), LATERAL explode(sequence(1, n)) AS t(x)""",
+    "folded_groups": "SELECT 1 AS c FROM (SELECT 2 AS n FROM e), LATERAL explode(sequence(1, n)) AS t(x) GROUP BY x",
     "constants": "SELECT id, x FROM e JOIN explode(array(1, 2, 2)) AS t(x) ON x = i8",
 }
 

@@ -67,6 +67,9 @@ WINDOWS = {
         sum(v) OVER (PARTITION BY k) AS t FROM b""",
     "of_aggregate": """SELECT k, n, rank() OVER (ORDER BY n) AS r
         FROM (SELECT k, count(*) AS n FROM b GROUP BY k)""",
+    "of_decimals": """SELECT id, sum(m) OVER (PARTITION BY k) AS t, avg(m) OVER (PARTITION BY k ORDER BY id) AS a,
+        sum(CAST(v AS DECIMAL(5,1))) OVER (PARTITION BY s) AS d, avg(1.25) OVER (PARTITION BY s) AS c,
+        max(m) OVER (PARTITION BY k) - m AS gap FROM a""",
     "share": "SELECT k, sum(v) * 100 / sum(sum(v)) OVER () AS p FROM b GROUP BY k",
 }
 

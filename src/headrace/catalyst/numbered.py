@@ -43,8 +43,7 @@ def without_order(pieces: Pieces, node: Any) -> HeadraceError:
 
 def _leaves_to_chance(node: Any, functions: list[Any]) -> bool:
     """Say whether rows are numbered in no order, and those of a partition may differ."""
-    numbers = any(kind_of(each.child().windowFunction()) == "RowNumber" for each in functions)
-    if not numbers or node.orderSpec().length():
+    if not any(map(_is_number, functions)) or node.orderSpec().length():
         return False
     partition = {e.exprId().id() for e in items(node.partitionSpec()) if _is_column(e)}
     unique = [items(keys.toSeq()) for keys in items(node.child().distinctKeys().toSeq())]
@@ -52,6 +51,12 @@ def _leaves_to_chance(node: Any, functions: list[Any]) -> bool:
         {e.exprId().id() for e in columns if _is_column(e)} <= partition
         for columns in (items(node.child().output()), *unique)
     )
+
+
+def _is_number(function: Any) -> bool:
+    """Say whether a column is ``row_number()``; of decimals, a function may stand in others."""
+    window = function.child()
+    return kind_of(window) == "WindowExpression" and kind_of(window.windowFunction()) == "RowNumber"
 
 
 def _is_column(expression: Any) -> bool:

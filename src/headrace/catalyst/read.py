@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalyst.aggregates import called, check_together, leaves_out
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
+from headrace.catalyst.generators import generate_alone
 from headrace.catalyst.numbered import functions_alone, without_order
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
@@ -54,7 +55,6 @@ _PASSED = frozenset(
 )
 """What changes no rows: a view is a bag, so that their order and where they are mean nothing."""
 
-_GENERATORS = ("Explode", "PosExplode", "Inline", "Stack", "JsonTuple", "ReplicateRows")
 _JOINS = {
     "Inner": JoinKind.INNER,
     "Cross": JoinKind.INNER,
@@ -155,12 +155,9 @@ class Reader:
         return Constant(node, attributes)
 
     def _generate(self, node: Any) -> Plan:
-        generator = node.generator()
-        name = kind_of(generator)
-        if name not in _GENERATORS:
-            hint = "Use explode, posexplode, inline, stack or json_tuple."
-            raise self.pieces.unsupported(f"the generator {name} is not supported", hint, generator)
-        return Generate(self._read(node.child()), str(generator.sql()), node, attributes_of(node))
+        node = generate_alone(self.pieces, node)
+        text = str(node.generator().sql())
+        return Generate(self._read(node.child()), text, node, attributes_of(node))
 
     def _filter(self, node: Any) -> Plan:
         timed, rest = self._timed(node.condition())

@@ -1,0 +1,34 @@
+"""Generators, which make rows of the elements of a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst.scala import items, kind_of, part
+
+if TYPE_CHECKING:
+    from headrace.catalyst.pieces import Pieces
+
+_GENERATORS = ("Explode", "PosExplode", "Inline", "Stack", "JsonTuple", "ReplicateRows")
+
+
+def generate_alone(pieces: Pieces, node: Any) -> Any:
+    """Return a ``Generate`` that leaves out no columns but those of its input.
+
+    They are told by position, and Spark does not always tell anew where it drops columns: one that
+    comes after those of the input, as the weight does, would be left out.
+
+    Raises:
+        HeadraceError: ``unsupported`` where the generator is not known.
+    """
+    generator = node.generator()
+    name = kind_of(generator)
+    if name not in _GENERATORS:
+        hint = "Use explode, posexplode, inline, stack or json_tuple."
+        raise pieces.unsupported(f"the generator {name} is not supported", hint, generator)
+    given = items(node.unrequiredChildIndex())
+    own = [position for position in given if position < node.child().output().length()]
+    if len(own) == len(given):
+        return node
+    others = [part(node, position) for position in range(2, node.productArity())]
+    return pieces.scala.logical("Generate", generator, pieces.scala.seq(own), *others)
