@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
+from headrace.catalyst.fetched import fetched
 from sessions import PARTITIONS, batch_session
 
 if TYPE_CHECKING:
@@ -317,7 +318,7 @@ class Oracle:
 
     def _expected(self, names: Sequence[str]) -> dict[str, pa.Table]:
         """Return what views must equal."""
-        return {name: self.batch.table(f"`{name}`").toArrow() for name in names}
+        return {name: fetched(self.batch.table(f"`{name}`")) for name in names}
 
     def _recent(self, slot: tuple[str, int]) -> bool:
         epochs = sorted(epoch for name, epoch in self._past if name == slot[0])

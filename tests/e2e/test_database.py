@@ -220,6 +220,16 @@ def test_a_time_that_python_has_no_value_for_is_said_to_be_one(db):
     assert found.to_arrow().num_rows == 1
 
 
+def test_a_struct_may_be_null_though_its_fields_cannot(db):
+    db.sql("CREATE TABLE t (id INT, st STRUCT<known: BOOLEAN, v: INT>)")
+    assert db.sql("SELECT max(struct(id IS NULL, id)) AS m FROM t").fetchall() == [(None,)]
+    db.sql("INSERT INTO t VALUES (1, NULL), (2, struct(true, 1))")
+    read = db.sql("SELECT id, array(if(id > 1, struct(id IS NULL AS x), NULL)) AS a FROM t")
+    assert sorted(read.fetchall()) == [(1, [None]), (2, [{"x": False}])]
+    db.sql("UPDATE t SET st = CASE WHEN id = 1 THEN struct(id IS NULL, 3) END")
+    assert sorted(db.sql("SELECT * FROM t")) == [(1, {"known": False, "v": 3}), (2, None)]
+
+
 def test_a_directory_that_is_open_cannot_be_opened_again(tmp_path, spark):
     with (
         headrace.connect(tmp_path / "d", spark=spark, continuous=False),

@@ -44,6 +44,17 @@ _CALLS: dict[str, tuple[int, tuple[Kind, ...], Kind | None, str]] = {
     "collect_list, array_sort": (1, _SORTED, LIST, "array_sort(collect_list({0}))"),
     "percentile": (1, (INT, DECIMAL), DOUBLE, "percentile({0}, 0.5)"),
     "median": (1, (INT,), DOUBLE, "median({0})"),
+    "percentile_cont": (
+        1,
+        (INT, DECIMAL),
+        DOUBLE,
+        "percentile_cont(0.25) WITHIN GROUP (ORDER BY {0} DESC)",
+    ),
+    "mode": (1, _SORTED, None, "mode({0}, true)"),
+    "approx_count_distinct": (1, (INT, TEXT, DATE), LONG, "approx_count_distinct({0})"),
+    "bit_or": (1, (INT,), INT, "bit_or({0})"),
+    "max(struct)": (1, (*_SORTED, BOOL), LIST, "max(struct({0} IS NULL, {0}))"),
+    "min(array)": (1, (*_SORTED, BOOL), LIST, "min(array({0}, {0}))"),
     "listagg": (1, (TEXT,), TEXT, "listagg({0}, ',') WITHIN GROUP (ORDER BY {0})"),
 }
 _NOT_FILTERED = (
@@ -139,13 +150,16 @@ class Calls:
                 "lead",
                 "first_value",
                 "last_value",
+                "nth_value",
+                "percent_rank",
+                "cume_dist",
             )
         )
         over, args = self._over(scope)
-        if name in ("rank", "dense_rank"):
+        if name in ("rank", "dense_rank", "percent_rank", "cume_dist"):
             order = self._argument(_SORTED, scope)
             return Expr(
-                INT,
+                DOUBLE if name in ("percent_rank", "cume_dist") else INT,
                 f"{name}() OVER ({over} ORDER BY {{{len(args)}}})",
                 (*args, order),
                 f"{name}()",
@@ -157,8 +171,15 @@ class Calls:
                 INT, f"{name}({count}) OVER ({over} ORDER BY {{total}})", args, f"{name}()", ROWS
             )
         value = self._argument(_SORTED, scope)
-        more = f", {self.random.choice((1, 2))}" if name in ("lag", "lead") else ""
-        template = f"{name}({{{len(args)}}}{more}) OVER ({over} ORDER BY {{total}})"
+        given = f"{{{len(args)}}}"
+        more = {
+            "lag": ("", ", 2", f", 1, {given}"),
+            "lead": ("", ", 2", f", 1, {given}"),
+            "nth_value": (", 2", ", 3"),
+        }
+        arguments = given + self.random.choice(more.get(name, ("",)))
+        nulls = self.random.choice(("", "", " IGNORE NULLS"))
+        template = f"{name}({arguments}){nulls} OVER ({over} ORDER BY {{total}})"
         return Expr(value.kind, template, (*args, value), f"{name}()", value.bound)
 
     def _framed(self, scope: Sequence[Expr]) -> Expr:

@@ -15,6 +15,7 @@ from generator.syntax import (
     Node,
     Select,
     SetOperation,
+    Values,
     With,
     walk,
 )
@@ -43,6 +44,8 @@ def constructs(query: Node) -> set[str]:
                 found.add(node.operator)
             case With():
                 found.add("WITH, read twice")
+            case Values():
+                found.add("VALUES")
             case Derived():
                 found.add("query in FROM")
             case _:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from generator.cases import Case, View
 from generator.changes import Epoch
 from harness import Oracle
+from headrace.catalyst.fetched import fetched
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -308,7 +309,7 @@ def _raise_broken(run: Oracle, views: Iterable[View]) -> None:
     run._register()
     for view in views:
         try:
-            run.batch.sql(view.sql).toArrow()
+            fetched(run.batch.sql(view.sql))
         except _BATCH_ERRORS as error:
             broken[view.name] = _condition(error)
     if broken:

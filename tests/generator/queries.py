@@ -46,6 +46,7 @@ class Queries:
         self.subqueries = Subqueries(random, self.sources, self.calls)
         self.sources.query = self.make
         self.sources.lateral = self.subqueries.lateral
+        self.sources.predicate = self.subqueries.predicate
         self._tables = 0
 
     def make(self, fuel: int) -> Made:

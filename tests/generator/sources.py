@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from generator.syntax import Derived, Explode, Expr, Join, Kind, Named, Query, Source
+from generator.syntax import Derived, Explode, Expr, Join, Kind, Named, Query, Source, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ MOST_ROWS = 2500
 _CROSSED = 900
 _OUTER = ("LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
 _ONE_SIDED = ("LEFT SEMI JOIN", "LEFT ANTI JOIN")
+_CONSTANT = (("k", Kind.INT), ("g", Kind.INT), ("s", Kind.TEXT), ("d", Kind.DATE))
 _KEYS = (Kind.INT, Kind.INT, Kind.INT, Kind.LONG, Kind.TEXT, Kind.DATE, Kind.DECIMAL, Kind.TIME)
 
 
@@ -77,6 +78,7 @@ class Sources:
         self.known: list[Known] = []
         self.query: Callable[[int], Made]
         self.lateral: Callable[[Piece], Made]
+        self.predicate: Callable[[Sequence[Expr]], Expr]
         self._numbers = itertools.count()
 
     def alias(self) -> str:
@@ -97,9 +99,23 @@ class Sources:
 
     def one(self, fuel: int) -> Piece:
         """Return a relation or, with fuel, sometimes a query."""
-        if fuel >= 2 and self.random.random() < 0.4:
+        draw = self.random.random()
+        if fuel >= 2 and draw < 0.4:
             return self.derived(self.query(fuel - 1))
-        return self.named()
+        return self._values() if fuel and draw > 0.96 else self.named()
+
+    def _values(self) -> Piece:
+        """Return rows of constants, under names that relations have as well."""
+        random = self.random
+        columns = random.sample(_CONSTANT, random.choice((1, 2)))
+        rows = tuple(
+            tuple(self.expressions.literal(kind) for _, kind in columns)
+            for _ in range(random.choice((1, 2, 4)))
+        )
+        alias = self.alias()
+        source = Values(rows, alias, tuple(name for name, _ in columns))
+        outputs = [Output(name, kind, 8) for name, kind in columns]
+        return Piece(source, _scope(alias, outputs), len(rows))
 
     def make(self, fuel: int) -> Piece:
         """Return what a query reads from."""
@@ -139,9 +155,13 @@ class Sources:
             rows = left.rows
         if rows > MOST_ROWS:
             return left
-        if random.random() < 0.25:
+        draw = random.random()
+        if draw < 0.25:
             residual = self._residual(left, right)
             on = Expr(Kind.BOOL, "{0} AND {1}", (on, residual), "ON with residual")
+        elif draw < 0.29:
+            side = random.choice((left, right)).qualified
+            on = Expr(Kind.BOOL, "{0} AND {1}", (on, self.predicate(side)), "ON with subquery")
         return _joined(kind, left, right, on, rows)
 
     def _equality(self, left: Piece, right: Piece) -> Expr | None:

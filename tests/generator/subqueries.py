@@ -71,13 +71,17 @@ class Subqueries:
         ]
         if not pairs:
             return self._exists(outer)
-        value, column = self.random.choice(pairs)
+        chosen = self.random.sample(pairs, min(len(pairs), self.random.choice((1, 1, 1, 2))))
         inner = [o for o in outer if "." in o.template] if self.random.random() < 0.3 else []
         where, correlated = self._where(piece, inner)
-        query = Select((Item(column, "a"),), piece.source, where)
+        items = tuple(Item(column, f"a{i}") for i, (_, column) in enumerate(chosen))
+        query = Select(items, piece.source, where)
         word = self.random.choice(("IN", "IN", "NOT IN"))
-        tag = f"{'correlated ' if correlated else ''}{word} subquery"
-        return Expr(Kind.BOOL, f"({{0}} {word} {{1}})", (value, query), tag)
+        pair = " of two" if len(chosen) > 1 else ""
+        tag = f"{'correlated ' if correlated else ''}{word} subquery{pair}"
+        values = tuple(value for value, _ in chosen)
+        row = ", ".join(f"{{{i}}}" for i in range(len(values)))
+        return Expr(Kind.BOOL, f"(({row}) {word} {{{len(values)}}})", (*values, query), tag)
 
     def _exists(self, outer: Sequence[Expr]) -> Expr:
         piece = self.sources.named()

@@ -87,6 +87,25 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
+class Values:
+    """Rows of constants in FROM."""
+
+    rows: tuple[tuple[Expr, ...], ...]
+    alias: str
+    columns: tuple[str, ...]
+
+    def sql(self) -> str:
+        """Render."""
+        rows = (f"({', '.join(value.sql() for value in row)})" for row in self.rows)
+        return f"VALUES {', '.join(rows)} AS {self.alias}({', '.join(self.columns)})"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The visible columns."""
+        return tuple(f"{self.alias}.{column}" for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Two sources; ``using`` has the shared columns, which then are one and unqualified."""
 
@@ -141,7 +160,7 @@ class Explode:
         return (*self.source.outputs, *(f"{self.alias}.{c}" for c in self.columns))
 
 
-Source = Named | Derived | Join | Explode
+Source = Named | Derived | Values | Join | Explode
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +336,7 @@ class Text:
 
 
 Query = Select | SetOperation | With | Text
-Node = Expr | Named | Derived | Join | Explode | Item | Grouping | Limit | Query | Table
+Node = Expr | Named | Derived | Values | Join | Explode | Item | Grouping | Limit | Query | Table
 
 
 def children(node: Node) -> Iterator[Node]:

@@ -23,6 +23,8 @@ OUTER = {
     "counted": "SELECT a.g, count(b.v) AS n, count(*) AS m FROM a LEFT JOIN b ON a.k = b.k GROUP BY a.g",
     "twice": "SELECT a.id, b.v, c.w FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c ON b.v = c.k",
     "coalesced": "SELECT coalesce(a.k, b.k) AS k, a.id FROM a FULL JOIN b ON a.k = b.k WHERE b.v IS NULL OR b.v > 3",
+    "padded_structs": """SELECT a.id, x.st, array(x.st) AS many FROM a
+        LEFT JOIN (SELECT k, struct(v IS NULL AS unknown, v) AS st FROM b) x ON a.k = x.k""",
     "of_aggregates": """SELECT x.k, x.n, y.t FROM (SELECT k, count(*) AS n FROM a GROUP BY k) x
         FULL JOIN (SELECT k, sum(v) AS t FROM b GROUP BY k) y ON x.k = y.k""",
 }

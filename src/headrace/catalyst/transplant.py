@@ -250,10 +250,6 @@ class Transplant:
             "RepartitionByExpression", self.scala.seq(keys), logical, number, self.scala.none
         )
 
-    def rows(self, logical: Any) -> Any:
-        """Return what a plan over constants yields, as an Arrow table."""
-        return self.frame(logical).toArrow()
-
     def expand(self, node: plan.Expand, weight: Any, child: Any) -> tuple[Any, Any]:
         """Return an Expand that passes the weight on, and the weight's attribute above it."""
         given = [(a.name, a.handle) for a in node.attributes]

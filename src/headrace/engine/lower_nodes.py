@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import LongType
 
 from headrace.catalyst import plan
+from headrace.catalyst.fetched import fetched
 from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
@@ -220,9 +221,8 @@ class Nodes:
         """Have the rows of a constant, and name them."""
         transplant, attributes = self.transplant, node.plan.attributes
         one = transplant.alias(transplant.literal(1, LongType()), "__one")
-        rows = transplant.rows(
-            transplant.project([*items(node.plan.handle.output()), one], node.plan.handle)
-        )
+        marked = transplant.project([*items(node.plan.handle.output()), one], node.plan.handle)
+        rows = fetched(transplant.frame(marked))
         fields: list[tuple[str, DataType]] = [(f"c{i}", a.type) for i, a in enumerate(attributes)]
         fields += [("__one", LongType()), (WEIGHT, LongType())]
         below = self.assembly.constant(node.name, rows, fields)

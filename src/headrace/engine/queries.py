@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.asof import has_asof, without_ties
 from headrace.catalyst.clock import with_clock_at
+from headrace.catalyst.fetched import fetched
 from headrace.catalyst.limits import with_limits_below
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, scala_of
@@ -184,7 +185,7 @@ class Queries:
         try:
             self._snapshots.createDataFrame(numbered).createOrReplaceTempView(name)
             text = self._plain(f"SELECT {', '.join([place, *expressions])} FROM {name}")
-            found = self._snapshots.sql(text).toArrow()
+            found = fetched(self._snapshots.sql(text))
             self._snapshots.catalog.dropTempView(name)
             return found.sort_by(place)
         except (PySparkException, Py4JError) as error:
@@ -327,7 +328,7 @@ class Queries:
             single = without_ties(transplant.scala, transplant.optimised(frame))
             frame = transplant.frame(single)
         schema = Schema.of_spark(frame.schema).arrow
-        return frame.toArrow().cast(schema)
+        return fetched(frame).cast(schema)
 
     @contextmanager
     def _reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:
