@@ -26,8 +26,8 @@ def generate_alone(pieces: Pieces, node: Any) -> Any:
     if name not in _GENERATORS:
         hint = "Use explode, posexplode, inline, stack or json_tuple."
         raise pieces.unsupported(f"the generator {name} is not supported", hint, generator)
-    given = items(node.unrequiredChildIndex())
-    own = [position for position in given if position < node.child().output().length()]
+    given, width = items(node.unrequiredChildIndex()), node.child().output().length()
+    own = [position for position in given if position < width]
     if len(own) == len(given):
         return node
     others = [part(node, position) for position in range(2, node.productArity())]

@@ -42,7 +42,7 @@ from headrace.errors import Span
 from headrace.runtime.step import Share, Step
 from headrace.sql import quote, spark_text
 from headrace.sql.dialect import OFFSET, log_of
-from headrace.types import DataType, RelationId, Schema, holds
+from headrace.types import DataType, RelationId, holds, require_kept
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -327,8 +327,8 @@ class Queries:
         if has_asof(transplant.logical(frame)):
             single = without_ties(transplant.scala, transplant.optimised(frame))
             frame = transplant.frame(single)
-        schema = Schema.of_spark(frame.schema).arrow
-        return fetched(frame).cast(schema)
+        require_kept(frame.schema)
+        return fetched(frame)
 
     @contextmanager
     def _reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:
