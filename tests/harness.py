@@ -1,11 +1,11 @@
 """The oracle: after every epoch, every view equals Spark batch over what the test wrote.
 
-The expected side shares nothing with the maintained one. What a test writes is kept in plain
-Python: streams and tables without a key as bags, tables with a primary key as dicts. After an
-epoch the views' own texts are evaluated over that by Spark SQL, in a session of its own, and
-compared as bags in Python. It is also held that the incremental path ran: one Spark job per
-connected set that changed, and one more per round of a recursion, no fallback, no retry, work
-bounded by the change in each of them.
+The expected side shares nothing with the maintained one but how rows come out of Spark. What a test
+writes is kept in plain Python: streams and tables without a key as bags, tables with a primary key
+as dicts. After an epoch the views' own texts are evaluated over that by Spark SQL, in a session of
+its own, and compared as bags in Python. It is also held that the incremental path ran: one Spark
+job per connected set that changed, and one more per round of a recursion, no fallback, no retry,
+work bounded by the change in each of them.
 
 >>> run.table("t", "k INT, v INT", key="k")  # doctest: +SKIP
 >>> run.view("v", "SELECT v, count(*) AS n FROM t GROUP BY v")  # doctest: +SKIP
@@ -184,7 +184,7 @@ class Oracle:
 
     def _matching(self, name: str, columns: Sequence[str], where: str) -> list[Row]:
         aliased = ", ".join(f"{column} AS c{i}" for i, column in enumerate(columns))
-        found = self.batch.sql(f"SELECT {aliased} FROM {name} WHERE {where}").toArrow()
+        found = fetched(self.batch.sql(f"SELECT {aliased} FROM {name} WHERE {where}"))
         return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     # -- checking --------------------------------------------------------------------------

@@ -82,7 +82,8 @@ class RandomOracle(Oracle):
             for i, name in enumerate(names)
         )
         text = " UNION ALL ".join(f"(SELECT {select})" for select in selects)
-        found = self.batch.sql(f"SELECT /*+ COALESCE(1) */ * FROM ({text})").toArrow()
+        text = f"SELECT /*+ COALESCE(1) */ * FROM ({text})"
+        found = fetched(self.batch.sql(text))
         answers = {}
         for i, name in enumerate(names):
             rows = pc.list_flatten(found.filter(pc.equal(found["place"], i))[name])
