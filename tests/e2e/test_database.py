@@ -139,6 +139,27 @@ def test_a_view_that_fails_on_its_data_stops_alone_and_says_why(db):
     assert db.sql("SHOW DIRTY").fetchall() == []
 
 
+def test_a_view_whose_operator_fails_stops_alone_too(db):
+    db.sql("CREATE STREAM s (k INT, x INT)")
+    db.sql("CREATE TABLE other (k INT)")
+    db.sql("CREATE MATERIALIZED VIEW least AS SELECT k, min(x) AS m FROM s GROUP BY k")
+    db.sql("CREATE MATERIALIZED VIEW passed AS SELECT k, x FROM s WHERE k > 5")
+    db.sql("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM other")
+    db.sql("INSERT INTO s VALUES (1, 1), (7, 7)")
+    assert db.sql("SELECT * FROM least ORDER BY k").fetchall() == [(1, 1), (7, 7)]
+    stream = db.instance.catalog.resolve("s")
+    never = pa.table({"k": pa.array([1], pa.int32()), "x": pa.array([1], pa.int32())})
+    with db.instance.appending:  # no stream deletes, and the least value relies on it
+        db.instance.append(stream, never.append_column("__weight", pa.array([-1], pa.int64())))
+    db.sql("INSERT INTO other VALUES (1)")
+    assert db.sql("SELECT * FROM counted").fetchall() == [(1,)]
+    assert db.sql("SELECT * FROM passed").fetchall() == [(7, 7)]
+    with pytest.raises(HeadraceError, match='view "least" stopped') as refused:
+        db.sql("SELECT * FROM least")
+    assert "error[internal]: " in refused.value.detail
+    assert [row[0] for row in db.sql("SHOW DIRTY")] == ["least"]
+
+
 def test_rejected_rows_of_a_file_are_kept_with_their_reason_and_the_rest_goes_in(db, tmp_path):
     file = tmp_path / "readings.json"
     lines = [json.dumps({"sensor": "a", "area": "x", "reading": i}) for i in range(5)]

@@ -9,6 +9,13 @@ from headrace.engine.failures import step_failure
 from headrace.errors import Code
 
 CALL = "An error occurred while calling o41.toRdd.\n: "
+WORKER = (
+    CALL + "org.apache.spark.SparkException: [PYTHON_EXCEPTION] An exception was thrown from the "
+    'Python worker:\nTraceback (most recent call last):\n  File "worker.py", line 7, in main\n'
+    "    step()\nKeyError: 'a'\n\nDuring handling of the above exception, another exception "
+    'occurred:\n\nTraceback (most recent call last):\n  File "worker.py", line 8, in main\n{}\n'
+    " SQLSTATE: 39000\n\tat org.apache.spark.api.python.Reader.read(Reader.scala:1)\nCaused by: x"
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +42,22 @@ CALL = "An error occurred while calling o41.toRdd.\n: "
             f"{CALL}org.apache.spark.SparkException: Job 3 cancelled\n\tat C.d",
             Code.UNAVAILABLE,
             "the step was cancelled",
+        ),
+        (
+            WORKER.format("pyarrow.lib.ArrowInvalid: overflow"),
+            Code.INTERNAL,
+            "an operator failed: pyarrow.lib.ArrowInvalid: overflow",
+        ),
+        (WORKER.format("AssertionError"), Code.INTERNAL, "an operator failed: AssertionError"),
+        (
+            WORKER.format("OSError: [Errno 28] No space left on device"),
+            Code.UNAVAILABLE,
+            "a Spark job failed: An exception was thrown from the Python worker:",
+        ),
+        (
+            WORKER.format("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed"),
+            Code.UNAVAILABLE,
+            "a Spark job failed: An exception was thrown from the Python worker:",
         ),
         (
             f'{CALL}Job aborted: HeadraceError: error[invalid]: "v" is too long\nhint: Cut it.\n\n',

@@ -161,7 +161,7 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
     before = as_it_is()
     assert before == [[(n, "start") for n in (1, 2, 3, 4)], [("start", 4)]]
     run.log("edges", [(-1, (1, 1, 2)), (1, (4, 4, 5)), (1, (5, 1, 3))])
-    broken = HeadraceError(Code.INTERNAL, "a task was lost")
+    broken = HeadraceError(Code.UNAVAILABLE, "a task was lost")
     for fault, error in (
         (Fault(CrashError(), 1), CrashError),
         (Fault(CrashError(), 3), CrashError),

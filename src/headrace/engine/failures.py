@@ -6,8 +6,11 @@ Spark's evaluation errors (a division by zero, a cast that does not fit) come wi
 
 from __future__ import annotations
 
+import builtins
 import re
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 
@@ -19,7 +22,21 @@ _OURS = re.compile(
     r"HeadraceError: error\[(?P<code>\w+)\]: (?P<text>.+?)(?:\n\n|\n\tat|\Z)", re.DOTALL
 )
 _CONDITION = re.compile(r"\[(?P<condition>[A-Z][A-Z_.0-9]+)\] (?P<message>[^\n]+)")
-_PYTHON = re.compile(r"^(?:E\s+)?((?:\w+\.)*\w+(?:Error|Exception): [^\n]+)$", re.MULTILINE)
+_PYTHON = re.compile(
+    r"from the Python worker:\s(?P<trace>.*?)(?:\n\tat |\nJVM stacktrace:|\Z)", re.DOTALL
+)
+_RAISED = re.compile(r"^(?P<kind>(?:\w+\.)*[A-Z]+[a-z]\w+)(?:: .*)?$", re.MULTILINE)
+_DEFECTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    NotImplementedError,
+    TypeError,
+    ValueError,
+)
+"""What an operator raises again and again, unlike what befalls the machine."""
 _CANCELLED = ("cancelled", "was cancelled", "Job aborted because SparkContext was shut down")
 _EVALUATION = (
     "ARITHMETIC_OVERFLOW",
@@ -77,6 +94,20 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     # Only now: the message of a condition may quote a value, such as the state of an order.
     if any(word in text for word in _CANCELLED):
         return HeadraceError(Code.UNAVAILABLE, "the step was cancelled")
+    defect = _defect(text)
+    if defect is not None:
+        return HeadraceError(Code.INTERNAL, f"an operator failed: {defect}")
     whole = _CALL.sub("", text)
     shown = found["message"] if found is not None else whole.split("\n", maxsplit=1)[0]
     return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {shown[:500]}")
+
+
+def _defect(text: str) -> str | None:
+    """Return what an operator has raised, in one line, if that is a defect of its own."""
+    found = _PYTHON.search(text)
+    raised = list(_RAISED.finditer(found["trace"])) if found is not None else []
+    if not raised:
+        return None
+    module, _, name = raised[-1]["kind"].rpartition(".")
+    kind = getattr(pa if module.startswith("pyarrow") else builtins, name, None)
+    return raised[-1][0] if isinstance(kind, type) and issubclass(kind, _DEFECTS) else None

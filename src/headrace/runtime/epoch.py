@@ -118,8 +118,8 @@ class EpochLoop:
     def advance(self) -> Epoch | None:
         """Make one epoch of what has arrived or is due by now; None where nothing has or is.
 
-        A step that fails is tried again; views whose query keeps failing on the data are stopped,
-        marked dirty with the cause, and left behind, so that the others go on.
+        A step that fails is tried again; views whose query or operators keep failing on the data
+        are stopped, marked dirty with the cause, and left behind, so that the others go on.
         """
         with self.lock:
             poll = self.poll()
@@ -129,11 +129,14 @@ class EpochLoop:
                 try:
                     return self._attempt(poll)
                 except HeadraceError as error:
+                    failure = error
                     if error.code is Code.INVALID:
                         break
-                    if left == 0 or error.code in (Code.CORRUPT, Code.CONFLICT):
+                    if error.code in (Code.CORRUPT, Code.CONFLICT):
                         raise
-            self._stop_failing_views(poll)
+                    if left == 0 and error.code is not Code.INTERNAL:
+                        raise
+            self._stop_failing_views(poll, failure)
             return self._attempt(poll)
 
     def poll(self) -> Poll:
@@ -293,7 +296,7 @@ class EpochLoop:
         marked = {entry.view for entry in self.ledger.dirty() if entry.cause in causes}
         return frozenset(marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)})
 
-    def _stop_failing_views(self, poll: Poll) -> None:
+    def _stop_failing_views(self, poll: Poll, failure: HeadraceError) -> None:
         """Find the views that fail on what was polled, by a trial of each, and mark them."""
         found = False
         for view in self.catalog.views_in_order():
@@ -304,9 +307,7 @@ class EpochLoop:
                 self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
                 found = True
         if not found:
-            raise HeadraceError(
-                Code.INTERNAL, "an epoch failed on its data, but none of its views does alone"
-            )
+            raise failure
 
     def _trial(self, view: View, poll: Poll) -> HeadraceError | None:
         """Step a view with just what it is over, and throw the result away."""
@@ -320,7 +321,7 @@ class EpochLoop:
         try:
             self._run(stage, Attempt())
         except HeadraceError as error:
-            return error if error.code is Code.INVALID else None
+            return error if error.code in (Code.INVALID, Code.INTERNAL) else None
         return None
 
     # -- time ------------------------------------------------------------------------------
