@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from functools import cmp_to_key
 from typing import Any
@@ -289,6 +290,22 @@ def test_a_value_counts_once_however_often_it_comes() -> None:
     assert run.answer == Counter({("ann", 2, 12): 1})
     run.step(table(DISTINCT.increments, "weight | user | x | w0 \n -1 | ann | 7 | -1"))
     assert run.answer == Counter({("ann", 1, 5): 1})
+
+
+def test_the_least_integer_is_summed_and_refused_where_its_negative_would_be() -> None:
+    of_long = Distinct(pa.schema([("x", LONG)]), "w0", counts=("count",), sums=(("total", "x"),))
+    operator = replace(DISTINCT, parts=(of_long,))
+    run = Epochs(operator, ["user", "count", "total"])
+    least = -(2**63)
+    begin = f"weight | user | x | w0 \n +1 | ann | {least} | 1 \n +1 | bob | 5 | 1"
+    run.step(table(operator.increments, begin))
+    assert run.answer == Counter({("ann", 1, least): 1, ("bob", 1, 5): 1})
+    other = f"weight | user | x | w0 \n -1 | bob | 5 | -1 \n +1 | eve | {least} | 1"
+    run.step(table(operator.increments, other))
+    assert run.answer == Counter({("ann", 1, least): 1, ("eve", 1, least): 1})
+    with pytest.raises(HeadraceError, match="overflowed") as caught:
+        run.step(table(operator.increments, f"weight | user | x | w0 \n -1 | ann | {least} | -1"))
+    assert caught.value.code == Code.INVALID
 
 
 @pytest.mark.parametrize("operator", [LEAST, DISTINCT], ids=["extremum", "distinct"])

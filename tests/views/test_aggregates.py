@@ -23,6 +23,10 @@ GROUPED = {
     "filters": """SELECT h, count(*) FILTER (WHERE i32 > 10) AS a, sum(m) FILTER (WHERE flag) AS b,
         avg(i8) FILTER (WHERE h <> 'a') AS c, count(i8) FILTER (WHERE i8 IS NULL) AS d
         FROM t GROUP BY h""",
+    "guarded": """SELECT g, sum(100 div i32) FILTER (WHERE i32 <> 0) AS a, min(100 div i32) FILTER (WHERE i32 <> 0) AS b,
+        max(i8 % i32) FILTER (WHERE i32 <> 0) AS c, count(100 div i32) FILTER (WHERE i32 <> 0) AS d,
+        avg(CAST(h AS INT)) FILTER (WHERE h RLIKE '^[0-9]$') AS e, bool_or(1 div i8 = 0) FILTER (WHERE i8 <> 0) AS f,
+        max(h) AS m, max(h) FILTER (WHERE flag) AS n FROM t GROUP BY g""",
     "having_both": "SELECT g, sum(i32) AS s FROM t GROUP BY g HAVING sum(i32) > 20 AND count(*) < 9",
     "having_only": "SELECT g FROM t GROUP BY g HAVING count(h) > 2",
     "arithmetic": """SELECT g + 1 AS x, sum(i32) / count(*) AS a, sum(m) - avg(m) * 2 AS b, 1 + count(*) * 2 AS c,
@@ -51,6 +55,8 @@ GROUPED = {
 }
 
 GLOBAL = {
+    "guarded_all": """SELECT min(100 div i32) FILTER (WHERE i32 <> 0) AS a, sum(100 div i32) FILTER (WHERE i32 <> 0) AS b,
+        count(DISTINCT h) AS c FROM t""",
     "count_all": "SELECT count(*) AS n FROM t",
     "totals": """SELECT count(h) AS c, sum(i32) AS s, avg(m) AS a, sum(m) AS m, sum(wide) AS w,
         count_if(flag) AS f FROM t""",

@@ -100,19 +100,17 @@ class Transplant:
     ) -> Any:
         """Return what one row adds to an accumulator, or 0 where the row does not count.
 
-        With ``of_value`` that is the first argument times the weight, else the weight.
+        With ``of_value`` that is the first argument times the weight, else the weight. Where the
+        condition is not true, no argument is computed: it may fail.
         """
-        expression = self.scala.expression
-        tests = [expression("IsNotNull", a.handle) for a in arguments if a.handle.nullable()]
-        if condition is not None:
-            tests.append(condition.handle)
         added = self._times(arguments[0].handle, type_, weight) if of_value else weight
-        if not tests:
-            return added
-        counts = tests[0]
-        for test in tests[1:]:
-            counts = expression("And", counts, test)
-        return expression("If", counts, added, self.cast(self.literal(0, LongType()), type_))
+        tests = [
+            self.scala.expression("IsNotNull", a.handle) for a in arguments if a.handle.nullable()
+        ]
+        nothing = self.cast(self.literal(0, LongType()), type_)
+        for test in [*reversed(tests), *([] if condition is None else [condition.handle])]:
+            added = self.scala.expression("If", test, added, nothing)
+        return added
 
     def _times(self, value: Any, type_: LongType | DecimalType, weight: Any) -> Any:
         wide = self.cast(value, type_)
@@ -172,7 +170,7 @@ class Transplant:
         aggregate, given = call.aggregateFunction(), maybe(call.filter())
         if condition is not None and function.distinct and function.skips_nulls:
             # With a condition on it, Spark would rewrite all calls, which listagg does not survive.
-            aggregate, condition = self._where(condition, aggregate), None
+            aggregate, condition = self._called_where(condition, aggregate), None
         if condition is not None and given is not None:
             condition = self.scala.expression("And", condition, given)
         called = self.scala.expression(
@@ -186,16 +184,17 @@ class Transplant:
         result = call.resultAttribute()
         return self.alias(called, str(result.name()), result)
 
-    def _where(self, condition: Any, aggregate: Any) -> Any:
+    def _called_where(self, condition: Any, aggregate: Any) -> Any:
         """Return an aggregate function of values that are NULL where a condition is not true."""
-        children = [self._if(condition, child) for child in items(aggregate.children())]
+        children = [self.where(condition, child) for child in items(aggregate.children())]
         if kind_of(aggregate) == "ListAgg":
             children[1] = aggregate.delimiter()
         return aggregate.withNewChildren(self.scala.seq(children))
 
-    def _if(self, condition: Any, value: Any) -> Any:
+    def where(self, condition: Any, value: Any) -> Any:
+        """Return a value, or NULL where a condition is not true."""
         if kind_of(value) == "SortOrder":
-            return value.withNewChildren(self.scala.seq([self._if(condition, value.child())]))
+            return value.withNewChildren(self.scala.seq([self.where(condition, value.child())]))
         null = self.scala.expression("Literal", None, value.dataType())
         return self.scala.expression("If", condition, value, null)
 

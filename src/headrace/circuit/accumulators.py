@@ -17,8 +17,6 @@ from headrace.operators import Distinct, End, Extremum, Part
 from headrace.types import DecimalType, LongType, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from headrace.catalyst.plan import AggregateFunction, Expression
 
 _MOST_DIGITS = 38
@@ -51,6 +49,18 @@ class Accumulator:
 
 
 @dataclass(frozen=True, slots=True)
+class Argument:
+    """A column of values, which are NULL where the condition is not true.
+
+    Computing a value may fail, and the condition is there to keep it from that.
+    """
+
+    column: str
+    value: Expression
+    condition: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """An aggregate function with the columns that feed it.
 
@@ -67,14 +77,14 @@ class Accumulators:
     """What is kept for one GROUP BY, each only once, and which calls use which.
 
     ``summed`` are added up from rows; ``fed`` by parts, from their values. The weight
-    of each part is among ``weights``, and its arguments, by name, are among ``arguments``.
+    of each part is among ``weights``, and its arguments are among ``arguments``.
     """
 
     summed: tuple[Accumulator, ...]
     fed: tuple[Accumulator, ...]
     parts: tuple[Part, ...]
     weights: tuple[Accumulator, ...]
-    arguments: tuple[tuple[str, Expression], ...]
+    arguments: tuple[Argument, ...]
     calls: tuple[Call, ...]
 
     @property
@@ -90,7 +100,7 @@ class Accumulators:
     @property
     def extrema(self) -> tuple[tuple[str, Expression], ...]:
         """The results that are values of an argument, with that argument."""
-        given = dict(self.arguments)
+        given = {argument.column: argument.value for argument in self.arguments}
         return tuple(
             (part.result, given[part.argument.name])
             for part in self.parts
@@ -133,7 +143,7 @@ class _Collected:
     summed: dict[_Slot, Accumulator] = field(default_factory=dict)
     fed: dict[_Slot, Accumulator] = field(default_factory=dict)
     weights: dict[str, Accumulator] = field(default_factory=dict)
-    arguments: dict[Hashable, tuple[str, Expression]] = field(default_factory=dict)
+    arguments: dict[_Slot, Argument] = field(default_factory=dict)
     extrema: dict[_Slot, Extremum] = field(default_factory=dict)
     _weights_of: dict[_Slot, str] = field(default_factory=dict)
     _values_of: dict[_Slot, list[tuple[Accumulator, str | None]]] = field(default_factory=dict)
@@ -156,7 +166,7 @@ class _Collected:
         parts: list[Part] = []
         for slot, values in self._values_of.items():
             first = values[0][0]
-            names = [self._argument(argument) for argument in first.arguments]
+            names = [self._argument(argument, first.condition) for argument in first.arguments]
             types = [to_arrow(argument.type) for argument in first.arguments]
             fields = dict(zip(names, types, strict=True))
             counts = tuple(a.column for a, argument in values if argument is None)
@@ -185,7 +195,9 @@ class _Collected:
             column = f"d{len(self.fed)}"
             fed = Accumulator(column, kind, call.arguments, call.condition, type_)
             self.fed[slot] = fed
-            argument = self._argument(call.arguments[0]) if kind is Kind.SUM else None
+            argument = None
+            if kind is Kind.SUM:
+                argument = self._argument(call.arguments[0], call.condition)
             self._values_of.setdefault(_slot(call), []).append((fed, argument))
             self._weight(call)
         return self.fed[slot].column
@@ -194,7 +206,7 @@ class _Collected:
         slot = (function.name, *_slot(function))
         if slot not in self.extrema:
             (argument,) = function.arguments
-            name = self._argument(argument)
+            name = self._argument(argument, function.condition)
             self.extrema[slot] = Extremum(
                 pa.field(name, to_arrow(argument.type)),
                 self._weight(function),
@@ -204,9 +216,12 @@ class _Collected:
             )
         return Call(function, self.extrema[slot].result, ROWS)
 
-    def _argument(self, argument: Expression) -> str:
-        known = self.arguments.setdefault(argument.identity, (f"v{len(self.arguments)}", argument))
-        return known[0]
+    def _argument(self, value: Expression, condition: Expression | None) -> str:
+        if value.passes is not None:
+            condition = None  # a column is there in any case
+        slot = (value.identity, condition and condition.identity)
+        column = f"v{len(self.arguments)}"
+        return self.arguments.setdefault(slot, Argument(column, value, condition)).column
 
     def _weight(self, call: AggregateFunction) -> str:
         slot = _slot(call)
@@ -221,7 +236,7 @@ class _Collected:
 
 def _slot(call: AggregateFunction) -> _Slot:
     identities = tuple(argument.identity for argument in call.arguments)
-    return (identities, call.condition.identity if call.condition else None)
+    return (identities, call.condition and call.condition.identity)
 
 
 def _sum_type(argument: Expression) -> LongType | DecimalType:

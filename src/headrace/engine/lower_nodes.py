@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalyst.transplant import Transplant
+    from headrace.circuit.accumulators import Argument
     from headrace.types import DataType, RelationId
 
 
@@ -175,15 +176,16 @@ class Nodes:
             )
             for a in kept.increments
         ]
-        identity = [(f"g{i}", key) for i, key in enumerate(query.grouping)]
-        identity += kept.arguments
-        columns = [(name, value.handle) for name, value in identity]
+        columns = [(f"g{i}", key) for i, key in enumerate(keys)]
+        columns += [(a.column, self._value(a)) for a in kept.arguments]
+        identity = [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
+        identity += [(a.column, a.value.type) for a in kept.arguments]
         long = LongType()
         summed = [(WEIGHT, long), *((a.column, a.type) for a in kept.increments)]
         keyed = self.assembly.keyed(below, keys, columns, added, there=False, totals=summed)
         layout = node.operator.increments
         if node.operator.is_global:
-            fields = [(HASH, long), *((name, value.type) for name, value in identity), *summed]
+            fields = [(HASH, long), *identity, *summed]
             keyed = self.assembly.seeded(node.name, layout, keyed, fields)
         types: list[tuple[str, DataType]] = [(HASH, long)]
         types += [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
@@ -194,6 +196,12 @@ class Nodes:
         task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
         grouped = self.assembly.stepped(task, keyed, types)
         return self._results(node, grouped)
+
+    def _value(self, argument: Argument) -> Any:
+        value = argument.value.handle
+        if argument.condition is None:
+            return value
+        return self.transplant.where(argument.condition.handle, value)
 
     def _results(self, node: Aggregate, grouped: Any) -> Frame:
         """Have Spark compute the results from the accumulators."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
 from headrace.spine import Ranked, Spine
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
+from headrace.zset.sums import negated
 from headrace.zset.zset import column, fresh, numbers
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class Distinct:
         for name, argument in self.sums:
             kind = totals.summed.field(name).type
             values = column(crossed.table, argument).cast(kind)
-            goes = pa.array(sign < 0)
-            added[name] = pc.if_else(goes, pc.negate_checked(values), values)
+            added[name] = negated(values, sign < 0)
         return change, with_zeros(totals, added, crossed.rows)
 
 

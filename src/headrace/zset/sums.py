@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
 
@@ -64,6 +65,20 @@ def decimal_words(column: pa.Array) -> npt.NDArray[np.int64]:
     return data[column.offset : column.offset + len(column)]
 
 
+def negated(column: pa.Array, where: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Negate a column of sums, or only some of them.
+
+    Raises ``invalid`` for the least integer, whose negative does not fit the type.
+    """
+    if where is not None and not where.all():
+        zero, goes = pa.scalar(0, column.type), pa.array(where)
+        return pc.if_else(goes, negated(pc.if_else(goes, column, zero)), column)
+    try:
+        return pc.negate_checked(column)
+    except pa.ArrowInvalid as error:
+        raise overflowed(str(column.type)) from error
+
+
 def is_zero(column: pa.Array) -> npt.NDArray[np.bool_]:
     """Say where a column of sums is zero."""
     if pa.types.is_int64(column.type):
@@ -79,7 +94,8 @@ def overflowed(kind: str) -> HeadraceError:
     return HeadraceError(
         Code.INVALID,
         f"a sum of type {kind} overflowed",
-        detail="The exact sum does not fit the type, and a wrapped one would be wrong.",
+        detail="The exact sum, or what one epoch adds to it or takes away, does not fit the type,"
+        " and a wrapped one would be wrong.",
         hint="Cast the argument to a wider type, such as decimal(38, 0).",
     )
 

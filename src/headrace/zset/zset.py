@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.zset.equality import Bools, Ints, block_codes, same_rows
 from headrace.zset.layout import HASH, WEIGHT, Layout
 from headrace.zset.order import exact_keys, order_keys, ordered
-from headrace.zset.sums import is_zero, overflowed, segment_sums
+from headrace.zset.sums import is_zero, negated, segment_sums
 
 _MIXABLE = 3
 """From this many rows on, a block can hold equal rows that are not neighbours."""
@@ -100,10 +99,7 @@ class ZSet:
         table = self.table
         for name in self.layout.summed.names:
             index = table.schema.get_field_index(name)
-            try:
-                negative = pc.negate_checked(table.column(index))
-            except pa.ArrowInvalid as error:
-                raise overflowed(str(table.schema.field(index).type)) from error
+            negative = negated(table.column(index))
             table = table.set_column(index, table.schema.field(index), negative)
         return ZSet(self.layout, table)
 
