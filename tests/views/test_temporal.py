@@ -253,6 +253,15 @@ def test_a_condition_on_the_clock_in_a_join(run: Clocked) -> None:
         " AND t.ts <= now()",
     )
     run.view(
+        "between",
+        "SELECT t.k, u.name FROM t JOIN u ON t.k = u.k AND now() BETWEEN t.ts AND t.ts + u.grace",
+    )
+    run.view(
+        "waiting",
+        "SELECT k FROM u WHERE EXISTS (SELECT 1 FROM t"
+        " WHERE t.k = u.k AND now() BETWEEN t.ts AND t.ts + INTERVAL 2 MINUTES)",
+    )
+    run.view(
         "latest",
         "SELECT u.k, count(t.k) AS n FROM u LEFT JOIN t"
         " ON t.k = u.k AND t.ts > now() - INTERVAL 2 MINUTES GROUP BY u.k",
@@ -378,6 +387,10 @@ REFUSALS = [
     (
         "SELECT t.k FROM t LEFT JOIN u ON t.k = u.k AND t.ts + (u.ts - t.ts) > now()",
         "t.ts + (u.ts - t.ts) > now()",
+    ),
+    (
+        "SELECT t.k FROM t JOIN u ON t.k = u.k AND now() NOT BETWEEN t.ts AND u.ts",
+        "NOT BETWEEN t.ts AND u.ts",
     ),
     ("SELECT k FROM t WHERE ts > localtimestamp()", "localtimestamp()"),
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.catalyst.scala import EXPRESSIONS, TYPES, Scala, items, kind_of, within
-from headrace.catalyst.walk import with_replaced
+from headrace.catalyst.walk import replaced, with_replaced
 
 MARK = "CommonExpressionRef"
 """The class of the mark."""
@@ -41,14 +41,32 @@ def with_clock_at(scala: Scala, plan: Any, now: int) -> Any:
 
 
 def _with_clock(scala: Scala, plan: Any, time: Any) -> Any:
-    def replace(_expression: Any, kind: str, node: str) -> Any | None:
-        if kind not in CALLS or node not in CONDITIONS:
+    def replace(expression: Any, kind: str, node: str) -> Any | None:
+        if node not in CONDITIONS:
+            return None
+        if kind == "With" and any(kind_of(each) in CALLS for each in within(expression)):
+            return replaced(scala, _written_out(scala, expression, node), node, replace)
+        if kind not in CALLS:
             return None
         if kind == "CurrentDate":
             return scala.cast(time, scala.module(f"{TYPES}.DateType"))
         return time
 
     return with_replaced(scala, plan, replace)
+
+
+def _written_out(scala: Scala, given: Any, node: str) -> Any:
+    """Return an expression in which nothing is named, as BETWEEN names what it compares twice.
+
+    Spark would compute what is named as a column below the node, where it no longer is the clock.
+    """
+    whole, *named = items(given.children())
+    values = {int(each.id().id()): each.child() for each in named}
+
+    def value(expression: Any, kind: str, _node: str) -> Any | None:
+        return values.get(int(expression.id().id())) if kind == MARK else None
+
+    return replaced(scala, whole, node, value)
 
 
 def has_mark(expression: Any) -> bool:

@@ -72,7 +72,10 @@ PARSED_NODES = frozenset(
 
 
 GENERATORS = frozenset(
-    "explode explode_outer inline inline_outer posexplode posexplode_outer stack".split()  # noqa: SIM905
+    """
+    explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack
+    variant_explode variant_explode_outer
+    """.split()  # noqa: SIM905
 )
 """The functions that may be called in FROM."""
 

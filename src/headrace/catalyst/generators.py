@@ -9,7 +9,15 @@ from headrace.catalyst.scala import items, kind_of, part
 if TYPE_CHECKING:
     from headrace.catalyst.pieces import Pieces
 
-_GENERATORS = ("Explode", "PosExplode", "Inline", "Stack", "JsonTuple", "ReplicateRows")
+_GENERATORS = (
+    "Explode",
+    "Inline",
+    "JsonTuple",
+    "PosExplode",
+    "ReplicateRows",
+    "Stack",
+    "VariantExplode",
+)
 
 
 def generate_alone(pieces: Pieces, node: Any) -> Any:
@@ -24,7 +32,7 @@ def generate_alone(pieces: Pieces, node: Any) -> Any:
     generator = node.generator()
     name = kind_of(generator)
     if name not in _GENERATORS:
-        hint = "Use explode, posexplode, inline, stack or json_tuple."
+        hint = "Use explode, posexplode, inline, stack, json_tuple or variant_explode."
         raise pieces.unsupported(f"the generator {name} is not supported", hint, generator)
     given, width = items(node.unrequiredChildIndex()), node.child().output().length()
     own = [position for position in given if position < width]

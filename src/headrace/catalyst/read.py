@@ -277,6 +277,9 @@ class Reader:
             below = below.child()
         whole = kind == "Sort" and getattr(below, "global")()
         order = self.pieces.order(items(below.order())) if whole else None
+        for each in items(below.order()) if whole and order is None else ():
+            key = self.pieces.expression(each.child())
+            self.pieces.check_key(key, "an ORDER BY key of LIMIT", each)
         scalars = any(has_scalar(self.scala, items(p.expressions())) for p in projects)
         if order is None or scalars:
             raise without_order(self.pieces, node)

@@ -37,7 +37,7 @@ def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
     node = str(plan.nodeName())
 
     def of_all(expressions: list[Any]) -> list[Any]:
-        return [_replaced(scala, each, node, replace) for each in expressions]
+        return [replaced(scala, each, node, replace) for each in expressions]
 
     match node:
         case "Filter":
@@ -76,7 +76,8 @@ def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
             return plan
 
 
-def _replaced(scala: Scala, expression: Any, node: str, replace: Replace) -> Any:
+def replaced(scala: Scala, expression: Any, node: str, replace: Replace) -> Any:
+    """Return an expression of a kind of node with what it is made of replaced, subqueries too."""
     kind = kind_of(expression)
     other = replace(expression, kind, node)
     if other is not None:
@@ -86,7 +87,7 @@ def _replaced(scala: Scala, expression: Any, node: str, replace: Replace) -> Any
         new = with_replaced(scala, plan, replace)
         return expression if new is plan else expression.withNewPlan(new)
     below = items(expression.children())
-    found = [_replaced(scala, child, node, replace) for child in below]
+    found = [replaced(scala, child, node, replace) for child in below]
     return expression if _same(below, found) else expression.withNewChildren(scala.seq(found))
 
 
