@@ -44,7 +44,7 @@ def _with_clock(scala: Scala, plan: Any, time: Any) -> Any:
     def replace(expression: Any, kind: str, node: str) -> Any | None:
         if node not in CONDITIONS:
             return None
-        if kind == "With" and any(kind_of(each) in CALLS for each in within(expression)):
+        if kind == "With" and _names_clock(expression):
             return replaced(scala, _written_out(scala, expression, node), node, replace)
         if kind not in CALLS:
             return None
@@ -55,8 +55,14 @@ def _with_clock(scala: Scala, plan: Any, time: Any) -> Any:
     return with_replaced(scala, plan, replace)
 
 
+def _names_clock(given: Any) -> bool:
+    """Say whether an expression names one with a call, as BETWEEN names what it compares twice."""
+    _whole, *named = items(given.children())
+    return any(kind_of(each) in CALLS for name in named for each in within(name))
+
+
 def _written_out(scala: Scala, given: Any, node: str) -> Any:
-    """Return an expression in which nothing is named, as BETWEEN names what it compares twice.
+    """Return an expression with what it names in place of the names.
 
     Spark would compute what is named as a column below the node, where it no longer is the clock.
     """
