@@ -27,6 +27,7 @@ _CALLS: dict[str, tuple[int, tuple[Kind, ...], Kind | None, str]] = {
     "count(*)": (6, (), LONG, "count(*)"),
     "count": (3, (*_SORTED, BOOL, DOUBLE), LONG, "count({0})"),
     "sum": (6, _SUMMED, LONG, "sum({0})"),
+    "sum FILTER that guards": (1, (INT,), LONG, "sum(7 DIV {0}) FILTER (WHERE {0} <> 0)"),
     "avg": (3, (INT, DECIMAL), DOUBLE, "avg({0})"),
     "min": (3, (*_SORTED, BOOL, DOUBLE), None, "min({0})"),
     "max": (3, (*_SORTED, BOOL, DOUBLE), None, "max({0})"),
@@ -63,6 +64,7 @@ _NOT_FILTERED = (
     "collect_list",
     "collect_set",
     "collect_list, array_sort",
+    "sum FILTER that guards",
 )
 
 

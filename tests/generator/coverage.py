@@ -13,6 +13,7 @@ from generator.syntax import (
     Grouping,
     Join,
     Node,
+    Pivot,
     Select,
     SetOperation,
     Values,
@@ -43,7 +44,9 @@ def constructs(query: Node) -> set[str]:
             case SetOperation():
                 found.add(node.operator)
             case With():
-                found.add("WITH, read twice")
+                found.add("WITH RECURSIVE" if node.recursive else "WITH, read twice")
+            case Pivot():
+                found.add("PIVOT")
             case Values():
                 found.add("VALUES")
             case Derived():

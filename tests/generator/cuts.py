@@ -14,6 +14,7 @@ from generator.syntax import (
     Limit,
     Named,
     Node,
+    Pivot,
     Select,
     SetOperation,
     Text,
@@ -24,7 +25,7 @@ from generator.syntax import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_QUERIES = (Select, SetOperation, With, Text)
+_QUERIES = (Select, SetOperation, With, Pivot, Text)
 _OPTIONAL = ("where", "group", "having", "limit", "on")
 _PLAIN = {
     Kind.INT: "1",
@@ -83,7 +84,7 @@ def narrowed(node: Node, relation: str, columns: tuple[str, ...]) -> Node:
 
 def _instead(node: Node) -> Iterator[Node]:
     match node:
-        case Select() | SetOperation() | With():
+        case Select() | SetOperation() | With() | Pivot():
             yield from _within(node)
             if isinstance(node, Select) and node.distinct:
                 yield replace(node, distinct=False)

@@ -7,6 +7,7 @@ import re
 import tempfile
 import traceback
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,11 @@ _MOST_RUNS = 12
 _BATCH_ERRORS = (PySparkException, Py4JJavaError)
 """How a query fails in Spark; the latter where Spark itself is at fault."""
 
+_CALL = "now()"
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (as Spark reads a literal, in the session's zone)
+_START = (datetime(2024, 2, 28, 22, 50) - _EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001
+_STEP = timedelta(minutes=17) // timedelta(microseconds=1)
+
 
 class RandomOracle(Oracle):
     """The oracle, without what it derives from the words of a query.
@@ -40,8 +46,20 @@ class RandomOracle(Oracle):
     """
 
     def __init__(self, spark: SparkSession, directory: Path, **settings: int) -> None:
-        super().__init__(spark, directory, **settings)
+        self._now = _START
+        super().__init__(spark, directory, clock=lambda: self._now, **settings)
+        self._texts: dict[str, str] = {}
         self._known: dict[str, tuple[object, pa.Table]] = {}
+
+    def passes(self) -> None:
+        """Let time pass."""
+        self._now += _STEP
+
+    def define(self, name: str, query: str) -> None:
+        """Have a name stand for a query in which the clock stands at the last epoch's time."""
+        clock = _EPOCH + timedelta(microseconds=self.db.instance.ledger.clock())
+        super().define(name, query.replace(_CALL, f"TIMESTAMP '{clock}'"))
+        self._texts[name] = query
 
     def _check_counters(self, changed: dict[str, int], jobs: int) -> None:
         del jobs
@@ -51,18 +69,19 @@ class RandomOracle(Oracle):
         assert not self.db.instance.loop.stopped()
 
     def _expected(self, names: Sequence[str]) -> dict[str, pa.Table]:
-        """Ask Spark only where rows of what a view is over have changed since it was asked."""
-        below = {
-            name: {each: self.models[each].position for each in self._below(name)} for name in names
-        }
-        asked = [n for n in names if n not in self._known or self._known[n][0] != below[n]]
+        """Ask Spark only where what a view's answer follows from has changed since it was asked."""
+        for name, text in self._texts.items():
+            if _CALL in text:
+                self.define(name, text)
+        states = {name: self._state(name) for name in names}
+        asked = [n for n in names if n not in self._known or self._known[n][0] != states[n]]
         try:
             answers = self._together(asked) if len(asked) > 1 else None
         except _BATCH_ERRORS:
             answers = None  # Spark may fail over the union alone
         if answers is None:
             answers = super()._expected(asked)
-        self._known |= {name: (below[name], answer) for name, answer in answers.items()}
+        self._known |= {name: (states[name], answer) for name, answer in answers.items()}
         return {name: self._known[name][1] for name in names}
 
     def _together(self, names: Sequence[str]) -> dict[str, pa.Table]:
@@ -91,12 +110,16 @@ class RandomOracle(Oracle):
             answers[name] = pa.Table.from_arrays(rows.flatten(), names=fields)
         return answers
 
-    def _below(self, name: str) -> set[str]:
-        """Return the streams and tables that a view is over."""
-        named = words(self._defined[name])
-        found = named & self.models.keys()
-        views = (named & self.views.keys()) - {name}
-        return found.union(*(self._below(view) for view in views))
+    def _state(self, name: str) -> object:
+        """Return what a view's answer follows from: texts, and positions in the change logs."""
+        text = self._defined[name]
+        named = words(text)
+        views = sorted((named & self.views.keys()) - {name})
+        return (
+            text,
+            {each: self.models[each].position for each in sorted(named & self.models.keys())},
+            [self._state(view) for view in views],
+        )
 
 
 class Verdict(StrEnum):
@@ -271,7 +294,7 @@ def _create(run: Oracle, view: View, outcomes: dict[str, Outcome]) -> Outcome:
         if isinstance(error, HeadraceError) and error.code is Code.UNSUPPORTED:
             reason = re.sub(r"#\d+|\br\d+\.", "", error.primary)
             return Outcome(Verdict.REFUSED, reason)
-        _raise_broken(run, [view])
+        _raise_broken(run, [view.name])
         raise Failed(_failure(error, view.name)) from error
     return Outcome(Verdict.AGREED)
 
@@ -279,13 +302,14 @@ def _create(run: Oracle, view: View, outcomes: dict[str, Outcome]) -> Outcome:
 def _step(run: Oracle, step: object) -> None:
     try:
         if isinstance(step, Epoch):
+            run.passes()
             _write(run, step)
             run.epoch()
         else:
             run.db.compact()
             run.reopen()
     except Exception as error:
-        _raise_broken(run, [View(name, _Sql(sql)) for name, sql in run.views.items()])
+        _raise_broken(run, run.views)
         raise Failed(_failure(error, None)) from error
 
 
@@ -294,25 +318,17 @@ def _write(run: Oracle, epoch: Epoch) -> None:
         run.log(name, changes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sql:
-    text: str
-
-    def body(self) -> str:
-        return self.text
-
-
-def _raise_broken(run: Oracle, views: Iterable[View]) -> None:
+def _raise_broken(run: Oracle, views: Iterable[str]) -> None:
     """Raise BatchError where the queries of some views fail on what the models hold now."""
     broken = {}
     for model in run.models.values():
         model.advance(len(model.log))
     run._register()
-    for view in views:
+    for name in views:
         try:
-            fetched(run.batch.sql(view.sql))
+            fetched(run.batch.table(name))
         except _BATCH_ERRORS as error:
-            broken[view.name] = _condition(error)
+            broken[name] = _condition(error)
     if broken:
         raise BatchError(broken)
 

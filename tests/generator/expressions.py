@@ -72,6 +72,7 @@ _WHOLE = [
 _LONGER = [
     *_forms(max, INT, CAST="CAST({0} AS BIGINT)"),
     Form("DIV", "({0} DIV NULLIF({1}, 0))", (INT, INT)),
+    Form("CASE that guards", "CASE WHEN {1} <> 0 THEN {0} DIV {1} END", (INT, INT)),
     Form("+", "({0} + {1})", (LONG, INT), sum),
     Form("*", "({0} * {1})", (LONG, INT), lambda b: b[0] * b[1]),
     Form("%", "({0} % 1000)", (LONG,), lambda _: 1000),
@@ -132,6 +133,14 @@ _COMPARISONS = [
     ("NOT BETWEEN", "({0} NOT BETWEEN {1} AND {2})"),
     ("NOT IN list", "({0} NOT IN ({1}, {2}))"),
 ]
+_CLOCKED = (
+    "({0} > now() - INTERVAL '25' MINUTE)",
+    "({0} <= now())",
+    "({0} + INTERVAL '10' MINUTE >= now())",
+    "({0} BETWEEN now() - INTERVAL '40' MINUTE AND now() + INTERVAL '5' MINUTE)",
+    "(now() BETWEEN {0} AND {0} + INTERVAL '15' MINUTE)",
+    "(now() - {0} < INTERVAL '30' MINUTE)",
+)
 _DOUBLES = [
     *_forms(max, INT, CAST="CAST({0} AS DOUBLE)", sqrt="sqrt(abs({0}))"),
     Form("*", "({0} * 2)", (DOUBLE,)),
@@ -216,6 +225,13 @@ class Expressions:
                 rest = [c for c in scope if c is not args[0]]
                 args.append(self._other(kind, rest, depth))
         return Expr(BOOL, template, tuple(args), tag)
+
+    def temporal(self, scope: Sequence[Expr]) -> Expr | None:
+        """Return the comparison of a column with the clock, if there is one of times."""
+        time = self.column(TIME, scope)
+        if time is None:
+            return None
+        return Expr(BOOL, self.random.choice(_CLOCKED), (time,), "temporal filter")
 
     def _other(self, kind: Kind, scope: Sequence[Expr], depth: int) -> Expr:
         if self.random.random() < 0.65:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from generator.aggregates import ROWS, Calls
 from generator.expressions import COMPARED, Expressions
-from generator.sources import Known, Made, Output, Piece, Sources
+from generator.sources import MOST_ROWS, Known, Made, Output, Piece, Sources
 from generator.subqueries import Subqueries
 from generator.syntax import (
     Expr,
@@ -15,6 +15,7 @@ from generator.syntax import (
     Item,
     Kind,
     Limit,
+    Pivot,
     Select,
     SetOperation,
     Table,
@@ -31,6 +32,8 @@ FUEL = (0, 1, 1, 2, 2, 3, 4, 6)
 _GROUPS = 300
 _SETS = ("UNION", "UNION ALL", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL")
 _GROUPED = (Kind.INT, Kind.TEXT, Kind.DATE, Kind.BOOL, Kind.LONG, Kind.DECIMAL, Kind.TIME)
+_CHAINED = (Kind.INT, Kind.INT, Kind.LONG, Kind.TEXT, Kind.DATE)
+_PIVOTED = (Kind.INT, Kind.TEXT, Kind.DATE, Kind.BOOL)
 _POOL = {"id", "k", "g", "v", "n", "s", "m", "d", "at", "b", "x"}
 
 
@@ -56,7 +59,9 @@ class Queries:
             return self._with(fuel)
         if fuel >= 1 and draw < 0.18:
             return self._set_operation(fuel)
-        return self._select(fuel)
+        if fuel >= 2 and draw < 0.22:
+            return self._recursion(fuel)
+        return self._pivot(fuel) if fuel and draw > 0.98 else self._select(fuel)
 
     # -- one SELECT ------------------------------------------------------------------------
 
@@ -77,6 +82,13 @@ class Queries:
         return made
 
     def _where(self, piece: Piece, fuel: int) -> Expr | None:
+        temporal = self.expressions.temporal(piece.scope) if self.random.random() < 0.06 else None
+        where = self._condition(piece, fuel)
+        if temporal is None or where is None:
+            return temporal or where
+        return Expr(Kind.BOOL, "({0} AND {1})", (where, temporal), "AND")
+
+    def _condition(self, piece: Piece, fuel: int) -> Expr | None:
         draw = self.random.random()
         if draw < 0.5:
             return None
@@ -174,6 +186,29 @@ class Queries:
         first = Expr(Kind.BOOL, f"{{0}} {most}", (inner.scope[-1],), "first rows by row_number")
         return _made(list(inner.scope[:-1]), inner, first)
 
+    def _pivot(self, fuel: int) -> Made:
+        """Return a query with a column for each of some values."""
+        piece = self.sources.make(fuel - 1)
+        pivoted = [c for c in piece.scope if c.kind in _PIVOTED]
+        if not pivoted:
+            return self._select(fuel)
+        last = self.random.choice(pivoted)
+        rest = [self.random.choice(piece.scope) for _ in range(self.random.choice((1, 2)))]
+        argument = self.random.choice(piece.scope)
+        chosen = [Item(c, f"c{i}") for i, c in enumerate((*rest, argument, last))]
+        query = Select(tuple(chosen), piece.source, self._where(piece, 0))
+        call = self.calls.aggregate([replace(argument, template=f"c{len(rest)}")])
+        values = tuple(self._pivot_values(last.kind))
+        names = tuple(f"c{i}" for i in range(len(rest)))
+        made = Pivot(query, call, names, values)
+        outputs = [Output(n, c.kind, c.bound) for n, c in zip(names, rest, strict=True)]
+        outputs += [Output(f"p{i}", call.kind, call.bound) for i in range(len(values))]
+        return Made(made, tuple(outputs), min(piece.rows, _GROUPS))
+
+    def _pivot_values(self, kind: Kind) -> list[Expr]:
+        drawn = [self.expressions.literal(kind) for _ in range(3)]
+        return list({value.template: value for value in drawn}.values())
+
     def _limit(self) -> Limit:
         offset = self.random.choice((0, 0, 2))
         return Limit(self.random.choice((1, 3, 10)), offset, self.random.randrange(4))
@@ -214,6 +249,43 @@ class Queries:
         body = self.make(2)
         self.sources.known = others
         return Made(With((Table(name, inner.query),), body.query), body.outputs, body.rows)
+
+    def _recursion(self, fuel: int) -> Made:
+        """Return a query over rows that are made of rows, a few levels deep."""
+        first = self.sources.named()
+        starts = [c for c in first.scope if c.kind in _CHAINED]
+        if not starts:
+            return self._select(fuel)
+        self._tables += 1
+        name, start = f"w{self._tables}", self.random.choice(starts)
+        level = Expr(Kind.INT, "0", bound=4)
+        base = _made([start, level], first, self._where(first, 0))
+        step, rows = self._step(Known(name, base.outputs, base.rows), start.kind)
+        if step is None or rows > MOST_ROWS:
+            return base
+        table = Table(name, SetOperation("UNION ALL", base.query, step))
+        others = self.sources.known
+        self.sources.known = [Known(name, base.outputs, rows)] * 3 + others[:2]
+        body = self._select(1)
+        self.sources.known = others
+        return Made(With((table,), body.query, recursive=True), body.outputs, body.rows)
+
+    def _step(self, known: Known, kind: Kind) -> tuple[Select | None, int]:
+        """Return what makes rows of those of the level before, and about how many there will be."""
+        before = self.sources.named(known)
+        after = self.sources.joined(before, kind)
+        if after is None:
+            return None, 0
+        levels = self.random.choice((1, 2, 3))
+        made = known.rows * max(1, after.rows // known.rows) ** levels * 2
+        value, level = self.expressions.make(kind, after.scope, 1), before.scope[1]
+        where = Expr(Kind.BOOL, f"({{0}} < {levels})", (level,))
+        if self.random.random() < 0.4:
+            own = self.expressions.comparison(after.scope)
+            where = Expr(Kind.BOOL, "({0} AND {1})", (where, own), "AND")
+        deeper = Expr(Kind.INT, "({0} + 1)", (level,))
+        items = [Item(e, o.name) for e, o in zip((value, deeper), known.outputs, strict=True)]
+        return Select(tuple(items), after.source, where), made
 
 
 def _made(

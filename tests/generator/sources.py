@@ -134,6 +134,17 @@ class Sources:
 
     # -- joins -----------------------------------------------------------------------------
 
+    def joined(self, left: Piece, kind: Kind) -> Piece | None:
+        """Return a source joined by its first column, of a kind, with a relation that has one."""
+        right = self.named()
+        column = self.expressions.column(kind, right.scope)
+        if column is None:
+            return None
+        on = Expr(Kind.BOOL, "{0} = {1}", (left.scope[0], column))
+        join = self.random.choice(("JOIN", "JOIN", "LEFT JOIN", *_ONE_SIDED))
+        rows = left.rows if join in _ONE_SIDED else _fan_out(left, right)
+        return _joined(join, left, right, on, rows)
+
     def _join(self, left: Piece, fuel: int) -> Piece:
         random = self.random
         right = self.one(fuel)
@@ -184,6 +195,9 @@ class Sources:
         return equality
 
     def _residual(self, left: Piece, right: Piece) -> Expr:
+        temporal = self.expressions.temporal((*left.scope, *right.scope))
+        if temporal is not None and self.random.random() < 0.12:
+            return temporal
         times = [(a, b) for a in left.scope for b in right.scope if a.kind is b.kind is Kind.TIME]
         if times and self.random.random() < 0.6:
             template = "{0} BETWEEN {1} - INTERVAL '20' MINUTE AND {1} + INTERVAL '10' MINUTE"

@@ -97,6 +97,8 @@ class Subqueries:
             (a, b) for a in piece.scope for b in outer if a.kind is b.kind and a.kind in _CORRELATED
         ]
         own = self.expressions.comparison(piece.scope) if self.random.random() < 0.35 else None
+        if self.random.random() < 0.05:
+            own = self.expressions.temporal(piece.scope) or own
         if not pairs or self.random.random() < 0.15:
             return own, False
         equality = Expr(Kind.BOOL, "{0} = {1}", self.random.choice(pairs))

@@ -285,10 +285,11 @@ class SetOperation:
 
 @dataclass(frozen=True, slots=True)
 class With:
-    """Common table expressions before a query."""
+    """Common table expressions before a query; recursive ones may read themselves."""
 
     tables: tuple[Table, ...]
     query: Query
+    recursive: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -298,7 +299,35 @@ class With:
     def body(self) -> str:
         """Render without parentheses."""
         tables = ", ".join(f"{t.name} AS {t.query.sql()}" for t in self.tables)
-        return f"WITH {tables} {self.query.body()}"
+        return f"WITH {'RECURSIVE ' if self.recursive else ''}{tables} {self.query.body()}"
+
+    def sql(self, total: str = "") -> str:
+        """Render in parentheses."""
+        del total
+        return f"({self.body()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """PIVOT: ``call`` for some values of the last column of a query, by the columns in ``rest``."""
+
+    query: Query
+    call: Expr
+    rest: tuple[str, ...]
+    values: tuple[Expr, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return (*self.rest, *(f"p{i}" for i in range(len(self.values))))
+
+    def body(self) -> str:
+        """Render without parentheses."""
+        values = ", ".join(f"{value.sql()} AS p{i}" for i, value in enumerate(self.values))
+        last = self.query.names[-1]
+        return (
+            f"SELECT * FROM {self.query.sql()} PIVOT ({self.call.sql()} FOR {last} IN ({values}))"
+        )
 
     def sql(self, total: str = "") -> str:
         """Render in parentheses."""
@@ -335,7 +364,7 @@ class Text:
         return f"({self.text})"
 
 
-Query = Select | SetOperation | With | Text
+Query = Select | SetOperation | With | Pivot | Text
 Node = Expr | Named | Derived | Values | Join | Explode | Item | Grouping | Limit | Query | Table
 
 
