@@ -8,6 +8,7 @@ therefore never makes its answer depend on an order that is Spark's choice.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -211,8 +212,23 @@ class Limit:
         return f" ORDER BY {', '.join(by)} LIMIT {self.count}{offset}"
 
 
+class Whole(ABC):
+    """A whole query."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def body(self) -> str:
+        """Render without parentheses."""
+
+    def sql(self, total: str = "") -> str:
+        """Render in parentheses."""
+        del total
+        return f"({self.body()})"
+
+
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(Whole):
     """SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... ORDER BY ... LIMIT ...
 
     ``piped``: without GROUP BY and LIMIT, as FROM ... |> WHERE ... |> SELECT ...
@@ -254,14 +270,9 @@ class Select:
             text += f" HAVING {self.having.sql()}"
         return text + (self.limit.sql(self.names) if self.limit else "")
 
-    def sql(self, total: str = "") -> str:
-        """Render in parentheses."""
-        del total
-        return f"({self.body()})"
-
 
 @dataclass(frozen=True, slots=True)
-class SetOperation:
+class SetOperation(Whole):
     """UNION, INTERSECT and EXCEPT, with and without ALL."""
 
     operator: str
@@ -277,14 +288,9 @@ class SetOperation:
         """Render without parentheses."""
         return f"{self.left.sql()} {self.operator} {self.right.sql()}"
 
-    def sql(self, total: str = "") -> str:
-        """Render in parentheses."""
-        del total
-        return f"({self.body()})"
-
 
 @dataclass(frozen=True, slots=True)
-class With:
+class With(Whole):
     """Common table expressions before a query; recursive ones may read themselves."""
 
     tables: tuple[Table, ...]
@@ -301,14 +307,9 @@ class With:
         tables = ", ".join(f"{t.name} AS {t.query.sql()}" for t in self.tables)
         return f"WITH {'RECURSIVE ' if self.recursive else ''}{tables} {self.query.body()}"
 
-    def sql(self, total: str = "") -> str:
-        """Render in parentheses."""
-        del total
-        return f"({self.body()})"
-
 
 @dataclass(frozen=True, slots=True)
-class Pivot:
+class Pivot(Whole):
     """PIVOT: ``call`` for some values of the last column of a query, by the columns in ``rest``."""
 
     query: Query
@@ -329,11 +330,6 @@ class Pivot:
             f"SELECT * FROM {self.query.sql()} PIVOT ({self.call.sql()} FOR {last} IN ({values}))"
         )
 
-    def sql(self, total: str = "") -> str:
-        """Render in parentheses."""
-        del total
-        return f"({self.body()})"
-
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -344,7 +340,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(Whole):
     """A query as it was written, from a file."""
 
     text: str
@@ -357,11 +353,6 @@ class Text:
     def body(self) -> str:
         """Render without parentheses."""
         return self.text
-
-    def sql(self, total: str = "") -> str:
-        """Render in parentheses."""
-        del total
-        return f"({self.text})"
 
 
 Query = Select | SetOperation | With | Pivot | Text
