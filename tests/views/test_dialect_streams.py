@@ -26,6 +26,19 @@ BY_OFFSET = {
 }
 
 
+PLACELESS = {
+    "counted": "SELECT array_sort(collect_list(v)) AS l, count(DISTINCT *) AS d, count(*) AS n FROM p",
+    "structs": """SELECT array_sort(collect_list(struct(*))) AS l, array_sort(collect_list(struct(p.*, 1))) AS m
+        FROM p""",
+    "pivoted": """SELECT array_sort(collect_list(a)) AS l, count(*) AS n
+        FROM p PIVOT (sum(v) FOR k IN ('a' AS a, 'b' AS b))""",
+    "left_out": "SELECT array_sort(collect_list(t.w)) AS l FROM t LEFT ANTI JOIN p ON p.k = t.k",
+    "kept": "SELECT array_sort(collect_list(t.w)) AS l FROM t SEMI JOIN p USING (k)",
+    "of_two": "SELECT array_sort(collect_list(p.v)) AS l FROM p SEMI JOIN p AS o ON o.v > p.v",
+}
+"""Queries that read the places of rows, or would if they could, and do not show them."""
+
+
 def in_order(value, condition):
     """A list in the order of the column that counts the rows."""
     kept = f"if(({value}) IS NOT NULL AND {condition}, struct(n, {value} AS x), NULL)"
@@ -96,10 +109,31 @@ def test_the_order_of_arrival_is_that_of_the_log(oracle):
     run.finish()
 
 
+def test_a_place_is_no_column_of_its_row(oracle):
+    run = oracle()
+    run.stream("p", "k STRING, v INT, g INT")
+    run.table("t", "k STRING, w INT", key="k")
+    run.insert("p", [("a", 1, 1), ("a", 1, 1), ("b", 5, 1)])
+    run.insert("t", [("a", 1), ("b", 1), ("c", 2)])
+    for name, query in PLACELESS.items():
+        run.view(name, query)
+    assert run.rows("counted") == [([1, 1, 5], 2, 3)]
+    assert run.rows("pivoted") == [([2], 1)]
+    run.insert("p", [("a", 1, 1), ("a", 4, 2), ("c", None, 2)])
+    run.epoch()
+    assert run.rows("pivoted") == [([3, 4], 2)]
+    run.finish()
+
+
 @pytest.mark.parametrize(
     ("query", "place"),
     [
         ("SELECT LATEST_BY_OFFSET(w) AS w FROM t", "LATEST_BY_OFFSET"),
+        ("SELECT LATEST_BY_OFFSET(w) AS w FROM t ANTI JOIN s ON s.k = t.k", "LATEST_BY_OFFSET"),
+        (
+            "SELECT LATEST_BY_OFFSET(a) AS w FROM s PIVOT (max(v) FOR k IN ('a' AS a))",
+            "LATEST_BY_OFFSET",
+        ),
         ("SELECT LATEST_BY_OFFSET(v) AS v FROM u", "LATEST_BY_OFFSET"),
         ("SELECT LATEST_BY_OFFSET(v) AS v FROM (SELECT * FROM s)", "LATEST_BY_OFFSET"),
         (
@@ -186,6 +220,9 @@ def test_windows_are_by_the_event_time_that_the_stream_declares(oracle):
     [
         "SELECT COLLECT_LIST(w) AS l FROM t",
         "SELECT COLLECT_LIST(w) AS l FROM t JOIN s ON t.k = s.k JOIN s AS r ON r.k = t.k",
+        "SELECT COLLECT_LIST(w) AS l FROM t SEMI JOIN s ON t.k = s.k",
+        "SELECT COLLECT_LIST(a) AS l FROM s PIVOT (max(v) FOR k IN ('a' AS a))",
+        "SELECT * FROM s PIVOT (COLLECT_LIST(v) FOR k IN ('a' AS a))",
         "SELECT COLLECT_LIST(v) AS l FROM (SELECT v FROM s)",
         "SELECT LISTAGG(k) AS l FROM t",
     ],

@@ -10,6 +10,7 @@ from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
 from headrace.catalyst.generators import generate_alone
 from headrace.catalyst.numbered import functions_alone, without_order
+from headrace.catalyst.onto import as_given, each_once, without_added
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
     Aggregate,
@@ -96,7 +97,7 @@ class Reader:
 
     def plan(self, node: Any) -> Plan:
         """Return the plan, with only the columns that are needed read from each relation."""
-        plan = pruned(self._read(node), None)
+        plan = pruned(self._exact(node), None)
         if self.recursion.loops:
             return plan  # what two loops have in common is not looked for
         return once(self.scala, self.pieces.expression, plan)
@@ -125,7 +126,7 @@ class Reader:
             case "Generate":
                 return self._generate(node)
             case "Union":
-                branches = tuple(self._read(child) for child in items(node.children()))
+                branches = tuple(self._exact(child) for child in items(node.children()))
                 return UnionAll(branches, attributes_of(node))
             case "UnionLoop":
                 return self.recursion.loop(node, self._input)
@@ -157,7 +158,7 @@ class Reader:
     def _generate(self, node: Any) -> Plan:
         node = generate_alone(self.pieces, node)
         text = str(node.generator().sql())
-        return Generate(self._read(node.child()), text, node, attributes_of(node))
+        return Generate(self._exact(node.child()), text, node, attributes_of(node))
 
     def _filter(self, node: Any) -> Plan:
         timed, rest = self._timed(node.condition())
@@ -168,10 +169,11 @@ class Reader:
             condition = self.pieces.expression(found[0])
             filtered = Filter(filtered, condition, present(conjuncts(found[0])))
         if timed:
+            filtered = each_once(self.pieces, filtered)
             filtered = self.pieces.temporals.node(filtered, found[len(plain) :])
-        filtered = self._only(filtered, attributes_of(node))
+        filtered = without_added(self.pieces, filtered, attributes_of(node))
         for comparison in comparisons:
-            filtered = self._compared(filtered, comparison)
+            filtered = self._compared(each_once(self.pieces, filtered), comparison)
         return filtered
 
     def _comparisons(self, condition: Any | None) -> tuple[list[Comparison], Any | None]:
@@ -192,16 +194,9 @@ class Reader:
             (given,) = value.attributes
             wanted = self.pieces.expression(self.scala.normalised(given.handle))
             joined = Join(JoinKind.INNER, child, value, (equal,), (wanted,), None)
-            return self._only(joined, child.attributes)
+            return without_added(self.pieces, joined, child.attributes)
         condition = self.pieces.expression(comparison.condition)
         return Compared(child, value, bound, condition, comparison.below)
-
-    def _only(self, plan: Plan, attributes: tuple[Attribute, ...]) -> Plan:
-        """Return a plan without the columns that were added after its own."""
-        if len(plan.attributes) == len(attributes):
-            return plan
-        own = tuple(self.pieces.expression(a.handle) for a in attributes)
-        return Project(plan, own, attributes)
 
     def _with_calls(self, child: Plan, node: Any) -> Plan:
         """Read a node that adds the results of calls of Python functions to the rows of a plan."""
@@ -242,14 +237,11 @@ class Reader:
 
     def _input(self, node: Any) -> Plan:
         """Read the input of a node that keeps its rows: no column is there twice."""
-        return self._without_repetition(self._read(node))
+        return each_once(self.pieces, self._read(node))
 
-    def _without_repetition(self, child: Plan) -> Plan:
-        own = {attribute.id: attribute for attribute in child.attributes}
-        if len(own) == len(child.attributes):
-            return child
-        expressions = tuple(self.pieces.expression(a.handle) for a in own.values())
-        return Project(child, expressions, tuple(own.values()))
+    def _exact(self, node: Any) -> Plan:
+        """Read what is told by positions: its columns are where Spark has them."""
+        return as_given(self.pieces, self._read(node), attributes_of(node))
 
     def _group_limit(self, node: Any) -> Plan:
         """Read what Spark has inferred from a filter on a rank; the filter is still there."""
@@ -287,7 +279,7 @@ class Reader:
         read: Plan = FirstRows(self._input(below.child()), (), order, "row_number", count, skip)
         for project in reversed(projects):
             if project.nodeName() in PYTHON_NODES:
-                read = self._with_calls(self._without_repetition(read), project)
+                read = self._with_calls(each_once(self.pieces, read), project)
                 continue
             expressions = tuple(self.pieces.expression(e) for e in items(project.projectList()))
             read = Project(read, expressions, attributes_of(project))
@@ -311,7 +303,7 @@ class Reader:
             return self._read(AsOf(self.scala, node, self.pieces.unsupported).rewritten())
         valued = with_values(self.scala, node)
         if valued is not None:
-            return self._only(self._read(valued), attributes_of(node))
+            return without_added(self.pieces, self._read(valued), attributes_of(node))
         flag = None
         name = kind_of(node.joinType()).removesuffix("$")
         if name == "ExistenceJoin":

@@ -25,6 +25,8 @@ KINDS_OF_JOIN = frozenset(
 )
 """The words that stand before JOIN."""
 
+_WITHOUT_COLUMNS = frozenset({"SEMI", "ANTI"})
+
 NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
 
 
@@ -49,12 +51,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A relation that FROM names, with its alias; ``[start, end)`` are the nodes of the name."""
+    """A relation that FROM names, with its alias; ``[start, end)`` are the nodes of the name.
+
+    The columns of one that is not ``shown``, of a SEMI or ANTI JOIN, can be named only in its ON.
+    """
 
     start: int
     end: int
     name: str
     alias: Token | None
+    shown: bool
 
     @property
     def qualifier(self) -> str:
@@ -156,7 +162,8 @@ def relations_of(block: Block) -> Iterator[Named]:
             at = end + 1  # a function
             continue
         name = ".".join(n.text.strip("`").lower() for n in nodes[at:end:2])
-        yield Named(at, end, name, _alias(nodes, end, last))
+        shown = nodes[at - 1].word != "JOIN" or nodes[at - 2].word not in _WITHOUT_COLUMNS
+        yield Named(at, end, name, _alias(nodes, end, last), shown)
         at = end
 
 

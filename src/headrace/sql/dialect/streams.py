@@ -13,6 +13,7 @@ of anything else they are left to Spark, which has no order for them.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
@@ -42,6 +43,7 @@ _ORDER_FORGOTTEN = frozenset(
 """The functions to which the order of a list makes no difference."""
 
 _BY_TIME = frozenset({"LATEST_BY_EVENT_TIME", "EARLIEST_BY_EVENT_TIME"})
+_BEFORE_STAR = frozenset({"SELECT", "DISTINCT", "ALL"})
 _ARRIVAL = "Use LATEST_BY_EVENT_TIME(x, time), by a time in the data."
 
 
@@ -53,7 +55,7 @@ def log_of(relation: RelationId) -> str:
 def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     """Read the place of each row from the stream's log, where a SELECT uses it."""
     named = list(relations_of(block))
-    streams = [n for n in named if isinstance(writer.relation(n.name), Stream)]
+    streams = [n for n in named if n.shown and isinstance(writer.relation(n.name), Stream)]
     columns = {c.lower() for n in streams for c in writer.relations[n.name].schema.names}
     if len(streams) == 1:
         scope = _with_time(writer, streams[0], scope, columns)
@@ -61,6 +63,8 @@ def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     used = sorted(
         (u for u in uses if u.word.lower() not in columns), key=lambda u: u.word in _LISTS
     )
+    if _pivots(block):
+        streams = []  # what comes out are groups, by every column that it is given
     if not used or (used[0].word == "ROWOFFSET" and not streams):
         return Edits(scope)
     if len(streams) != 1:
@@ -72,10 +76,15 @@ def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     first, last = block.nodes[found.start], block.nodes[found.end - 1]
     alias = "" if found.alias else f" AS {found.qualifier}"
     text = writer.put(f"{log_of(relation.id)}{alias}", first, last)
-    replaced = {found.start: Found(found.end, [text]), **_stars(writer, block, found)}
+    replaced = {found.start: Found(found.end, [text])}
     place = f"{found.qualifier}.{OFFSET}"
     names = {**scope.names, "ROWOFFSET": place}
     return Edits(replace(scope, offset=place, names=names), replaced)
+
+
+def _pivots(block: Block) -> bool:
+    nodes = pairwise(block.clause("FROM"))
+    return any(node.word == "PIVOT" and is_group(after) for node, after in nodes)
 
 
 def _with_time(writer: Writer, found: Named, scope: Scope, columns: Container[str]) -> Scope:
@@ -165,26 +174,29 @@ def _no_stream(writer: Writer, used: Node, count: int) -> HeadraceError:
     )
 
 
-def _stars(writer: Writer, block: Block, found: Named) -> dict[int, Found]:
-    """Have ``*`` not show the place."""
-    first, last = block.clauses.get("SELECT", (0, 0))
-    replaced = {}
-    for at in range(first, last):
-        node, before = block.nodes[at], block.nodes[at - 1]
-        begins = before.text in {",", "."} or before.word in {"SELECT", "DISTINCT", "ALL"}
-        if node.text != "*" or not begins:
-            continue
-        if before.text == "." and block.nodes[at - 2].text.strip("`").lower() != (
-            found.qualifier.strip("`").lower()
-        ):
-            continue
-        following = block.nodes[at + 1] if at + 1 < block.end else None
-        if following is not None and following.word in {"EXCEPT", "EXCLUDE"}:
-            raise writer.refused(
-                "* EXCEPT beside the order of arrival is not supported", "List the columns.", node
-            )
-        replaced[at] = Found(at + 1, [writer.put(f"* EXCEPT ({OFFSET})", node, node)])
-    return replaced
+def star(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """Have ``*`` not show the place, also in ``struct(*)`` and ``count(DISTINCT *)``."""
+    node, before = nodes[at], nodes[at - 1] if at else None
+    if scope.offset is None or node.text != "*":
+        return None
+    if scope.function == "COUNT" and nodes[0].word != "DISTINCT":
+        return None  # a place is never NULL: it makes no difference
+    if before is not None and before.text == ".":
+        qualifier = scope.offset.removesuffix(f".{OFFSET}")
+        if _plain(nodes[at - 2]) != qualifier.strip("`").lower():
+            return None
+    elif before is not None and before.text != "," and before.word not in _BEFORE_STAR:
+        return None
+    following = nodes[at + 1] if at + 1 < len(nodes) else None
+    if following is not None and following.word in {"EXCEPT", "EXCLUDE"}:
+        raise writer.refused(
+            "* EXCEPT beside the order of arrival is not supported", "List the columns.", node
+        )
+    return Found(at + 1, [writer.put(f"* EXCEPT ({OFFSET})", node, node)])
+
+
+def _plain(node: Node) -> str:
+    return node.text.strip("`").lower()
 
 
 def _by_order(site: Site) -> Found | None:

@@ -31,7 +31,7 @@ from headrace.sql.dialect.refused import REFUSED_CALLS
 from headrace.sql.dialect.selects import distinct_on, excluded, partitioned
 from headrace.sql.dialect.sites import Form, site_at
 from headrace.sql.dialect.sources import array_sources
-from headrace.sql.dialect.streams import BY_ORDER, stream_columns
+from headrace.sql.dialect.streams import BY_ORDER, star, stream_columns
 from headrace.sql.dialect.table_windows import table_windows
 from headrace.sql.dialect.times import TIMES
 from headrace.sql.dialect.tree import Found, tree_of
@@ -145,6 +145,7 @@ def _called(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
 
 
 RULES = (
+    star,
     window_column,
     window_name,
     _called,
