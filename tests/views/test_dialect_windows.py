@@ -25,6 +25,9 @@ WINDOWS = {
     "cumulate": """SELECT CUMULATE_START(ts, INTERVAL '15' MINUTE, INTERVAL '1' HOUR) AS b,
         CUMULATE_END(ts, INTERVAL '15' MINUTE, INTERVAL '1' HOUR) AS e, area, count(*) AS n, sum(x) AS t
         FROM s WHERE x > 1 GROUP BY CUMULATE(ts, INTERVAL '15' MINUTE, INTERVAL '1' HOUR), area""",
+    "cumulate_rows": """SELECT CUMULATE_END(ts, INTERVAL '15' MINUTE, INTERVAL '1' HOUR) AS e,
+        count(DISTINCT *) AS d, array_sort(collect_list(struct(* EXCEPT (ts, s.tn)))) AS l
+        FROM s WHERE x > 1 GROUP BY CUMULATE(ts, INTERVAL '15' MINUTE, INTERVAL '1' HOUR), area""",
     "table_tumble": """SELECT window_start, window_end, window_time, count(*) AS n
         FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' MINUTES))
         GROUP BY window_start, window_end, window_time""",
@@ -53,7 +56,7 @@ def plain():
     cumulated = """SELECT hop.start AS s, hop.end AS b, whole.start AS w, whole.end AS e, {0} FROM
         (SELECT window(ts, '1 hour', '{1}') AS hop, * FROM
         (SELECT window(ts, '1 hour') AS whole, * FROM {2})) WHERE hop.end <= whole.end"""
-    by_quarter = cumulated.format("area, x", "15 minutes", "s WHERE x > 1")
+    by_quarter = cumulated.format("ts, tn, area, x", "15 minutes", "s WHERE x > 1")
     by_third = cumulated.format("m", "20 minutes", "t")
     sessions = """SELECT {0}session_window.start AS b, session_window.end AS e FROM {1}
         GROUP BY {0}session_window(ts, '7 minutes')"""
@@ -67,6 +70,8 @@ def plain():
         "session": """SELECT area, session_window.start AS b, session_window.end AS e, count(*) AS n FROM s
             GROUP BY area, session_window(ts, '7 minutes')""",
         "cumulate": f"SELECT w AS b, b AS e, area, count(*) AS n, sum(x) AS t FROM ({by_quarter}) GROUP BY ALL",
+        "cumulate_rows": f"""SELECT b AS e, count(DISTINCT ts, tn, area, x) AS d,
+            array_sort(collect_list(struct(area, x))) AS l FROM ({by_quarter}) GROUP BY b, w, area""",
         "table_tumble": f"""SELECT window.start AS window_start, window.end AS window_end,
             window.end {last} AS window_time, count(*) AS n FROM s GROUP BY window(ts, '10 minutes')""",
         "table_offset": """SELECT window(ts, '1 hour', '1 hour', '7 minutes').start AS b, x FROM s""",

@@ -168,12 +168,13 @@ class Reader:
         if plain:
             condition = self.pieces.expression(found[0])
             filtered = Filter(filtered, condition, present(conjuncts(found[0])))
-        if timed:
+        if timed or comparisons:
             filtered = each_once(self.pieces, filtered)
+        if timed:
             filtered = self.pieces.temporals.node(filtered, found[len(plain) :])
         filtered = without_added(self.pieces, filtered, attributes_of(node))
         for comparison in comparisons:
-            filtered = self._compared(each_once(self.pieces, filtered), comparison)
+            filtered = self._compared(filtered, comparison)
         return filtered
 
     def _comparisons(self, condition: Any | None) -> tuple[list[Comparison], Any | None]:

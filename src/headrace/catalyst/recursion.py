@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from headrace.catalyst.onto import onto
 from headrace.catalyst.plan import (
     Aggregate,
     Attribute,
     Compared,
     Expand,
-    Expression,
     Filter,
     Generate,
     Join,
@@ -77,8 +77,7 @@ class Recursion:
         step = self._ending(step, node.recursion(), one)
         own = attributes_of(node)
         rows = UnionAll((start, step), (*own, fresh(self.pieces, one)))
-        expressions = tuple(self.pieces.expression(a.handle) for a in own)
-        return Project(Loop(number, rows, limit), expressions, own)
+        return onto(self.pieces, Loop(number, rows, limit), own)
 
     def reference(self, node: Any) -> LoopRef:
         """Return what stands for a loop's rows within its step."""
@@ -221,11 +220,7 @@ class _Leveled:
 
     def _last(self, plan: Plan, attributes: tuple[Attribute, ...], level: Attribute) -> Project:
         """Return some columns of a plan, then the level."""
-        expressions = self._passed((*attributes, level))
-        return Project(plan, expressions, (*attributes, level))
-
-    def _passed(self, attributes: tuple[Attribute, ...]) -> tuple[Expression, ...]:
-        return tuple(self.pieces.expression(a.handle) for a in attributes)
+        return onto(self.pieces, plan, (*attributes, level))
 
 
 def fresh(pieces: Pieces, value: Any) -> Attribute:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sql.dialect.tree import Group, Node, is_group, is_query
+from headrace.sql.dialect.tree import Group, Node, bare_name, is_group, is_query
 from headrace.sql.lexer import Kind, Token
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def relations_of(block: Block) -> Iterator[Named]:
         if end < last and is_group(nodes[end]):
             at = end + 1  # a function
             continue
-        name = ".".join(n.text.strip("`").lower() for n in nodes[at:end:2])
+        name = ".".join(bare_name(n.text) for n in nodes[at:end:2])
         shown = nodes[at - 1].word != "JOIN" or nodes[at - 2].word not in _WITHOUT_COLUMNS
         yield Named(at, end, name, _alias(nodes, end, last), shown)
         at = end

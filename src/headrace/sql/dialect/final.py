@@ -19,7 +19,7 @@ from headrace.errors import Span
 from headrace.sql.cursor import Cursor
 from headrace.sql.dialect.blocks import in_set, relations_of
 from headrace.sql.dialect.intervals import microseconds, spelled
-from headrace.sql.dialect.tree import Found, Group, Node, is_group, split_at, tree_of
+from headrace.sql.dialect.tree import Found, Group, Node, bare_name, is_group, split_at, tree_of
 from headrace.sql.dialect.writer import Edits, Ending, Scope, Writer
 from headrace.sql.lexer import Source
 
@@ -105,7 +105,7 @@ def _grace(writer: Writer, block: Block, ending: Ending) -> int:
         return ending.grace
     named = [writer.relation(each.name) for each in relations_of(block)]
     if ending.source:
-        named = [writer.relation(".".join(n.text.strip("`").lower() for n in ending.source[::2]))]
+        named = [writer.relation(".".join(bare_name(n.text) for n in ending.source[::2]))]
     marks = [r.declaration.watermark for r in named if isinstance(r, Stream | Table)]
     mark = marks[0] if len(marks) == 1 else None
     if mark is None:
@@ -120,7 +120,7 @@ def _grace(writer: Writer, block: Block, ending: Ending) -> int:
 def _named_last(time: tuple[Node, ...] | str) -> str:
     """Return the last part of a column's name."""
     text = time if isinstance(time, str) else time[-1].text if time else ""
-    return text.rpartition(".")[2].strip("`").lower()
+    return bare_name(text.rpartition(".")[2])
 
 
 def _delay(text: str) -> int:

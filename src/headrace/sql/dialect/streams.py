@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Stream
 from headrace.sql.cursor import RESERVED_PREFIX
 from headrace.sql.dialect.blocks import relations_of
-from headrace.sql.dialect.tree import Found, Group, Node, is_group, is_query
+from headrace.sql.dialect.tree import Found, Group, Node, bare_name, is_group, is_query
 from headrace.sql.dialect.writer import Edits
 from headrace.sql.keywords import quote
 
@@ -79,7 +79,8 @@ def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     replaced = {found.start: Found(found.end, [text])}
     place = f"{found.qualifier}.{OFFSET}"
     names = {**scope.names, "ROWOFFSET": place}
-    return Edits(replace(scope, offset=place, names=names), replaced)
+    own = replace(scope, offset=place, names=names)
+    return Edits(own.hiding(found.qualifier, OFFSET), replaced)
 
 
 def _pivots(block: Block) -> bool:
@@ -175,28 +176,28 @@ def _no_stream(writer: Writer, used: Node, count: int) -> HeadraceError:
 
 
 def star(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Have ``*`` not show the place, also in ``struct(*)`` and ``count(DISTINCT *)``."""
+    """Have ``*`` not show hidden columns, also in ``struct(*)`` and ``count(DISTINCT *)``."""
     node, before = nodes[at], nodes[at - 1] if at else None
-    if scope.offset is None or node.text != "*":
+    if not scope.hidden or node.text != "*":
         return None
     if scope.function == "COUNT" and nodes[0].word != "DISTINCT":
-        return None  # a place is never NULL: it makes no difference
+        return None  # they are never NULL: it makes no difference
+    hidden = [column for _, column in scope.hidden]
     if before is not None and before.text == ".":
-        qualifier = scope.offset.removesuffix(f".{OFFSET}")
-        if _plain(nodes[at - 2]) != qualifier.strip("`").lower():
-            return None
+        own = bare_name(nodes[at - 2].text)
+        hidden = [column for qualifier, column in scope.hidden if bare_name(qualifier) == own]
     elif before is not None and before.text != "," and before.word not in _BEFORE_STAR:
         return None
-    following = nodes[at + 1] if at + 1 < len(nodes) else None
-    if following is not None and following.word in {"EXCEPT", "EXCLUDE"}:
-        raise writer.refused(
-            "* EXCEPT beside the order of arrival is not supported", "List the columns.", node
-        )
-    return Found(at + 1, [writer.put(f"* EXCEPT ({OFFSET})", node, node)])
-
-
-def _plain(node: Node) -> str:
-    return node.text.strip("`").lower()
+    if not hidden:
+        return None
+    text = f"* EXCEPT ({', '.join(hidden)}"
+    word, group = nodes[at + 1 : at + 3] if at + 2 < len(nodes) else (node, node)
+    if word.word == "EXCEPT" and isinstance(group, Group) and group.inside:
+        also = [writer.put(", ", node, word), *writer.level(group.inside, scope)]
+        end = at + 3
+    else:
+        also, end = [], at + 1
+    return Found(end, [writer.put(text, node, node), *also, writer.put(")", node, nodes[end - 1])])
 
 
 def _by_order(site: Site) -> Found | None:

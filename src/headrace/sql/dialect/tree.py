@@ -102,6 +102,11 @@ def is_group(node: Node | None, bracket: str = "(") -> bool:
     return isinstance(node, Group) and node.opening.text == bracket
 
 
+def bare_name(name: str) -> str:
+    """Return a name as names are compared: without backquotes, in lower case."""
+    return name.strip("`").lower()
+
+
 def split_at(nodes: Sequence[Node], symbol: str = ",") -> list[tuple[Node, ...]]:
     """Return what stands between the commas; nothing where there are no nodes."""
     if not nodes:

@@ -165,7 +165,7 @@ def group_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
         raise writer.invalid("CUMULATE needs a FROM clause", None, name, group)
     generator = f"LATERAL VIEW explode({window.template}) {WINDOW}s AS {WINDOW} "
     return Edits(
-        own,
+        own.hiding(f"{WINDOW}s", WINDOW),
         {at: Found(at + 2, [writer.put(WINDOW, *place)])},
         {from_[1]: writer.filled(generator, arguments[:1], place, scope)},
     )

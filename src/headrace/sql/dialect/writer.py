@@ -41,7 +41,8 @@ class Scope:
 
     ``ending`` tells when the windows end that its rows are grouped by; ``time`` is the event time
     of its stream, and ``offset`` the place of a row in its log, where they are known. ``times`` has
-    the types of its columns of time, by name in lower case, alone and qualified.
+    the types of its columns of time, by name in lower case, alone and qualified. ``hidden`` are the
+    columns that ``*`` does not show, each after the name of its relation.
     """
 
     calls: Mapping[str, WindowColumn] = field(default_factory=dict)
@@ -50,8 +51,13 @@ class Scope:
     offset: str | None = None
     ending: Ending | None = None
     times: Mapping[str, str] = field(default_factory=dict)
+    hidden: tuple[tuple[str, str], ...] = ()
     function: str = ""
     """The function in whose brackets an expression stands, in upper case."""
+
+    def hiding(self, relation: str, column: str) -> Scope:
+        """Return the scope with one more column that ``*`` does not show."""
+        return replace(self, hidden=(*self.hidden, (relation, column)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from zoneinfo import available_timezones
 from headrace.errors import nearest
 from headrace.sql.dialect.blocks import relations_of
 from headrace.sql.dialect.operands import ends_operand, operand_before
-from headrace.sql.dialect.tree import Found, Group, Node, split_at
+from headrace.sql.dialect.tree import Found, Group, Node, bare_name, split_at
 from headrace.sql.dialect.writer import Edits, Scope, Writer
 from headrace.sql.lexer import Kind, Token, string_value
 
@@ -65,7 +65,7 @@ def columns_of_time(writer: Writer, block: Block, scope: Scope) -> Edits | None:
         for column in () if relation is None else relation.schema.columns:
             type_ = column.sql if column.sql in {MOMENT, WALL} else None
             name = column.name.lower()
-            found[f"{named.qualifier.strip('`').lower()}.{name}"] = type_
+            found[f"{bare_name(named.qualifier)}.{name}"] = type_
             found[name] = type_ if found.get(name, type_) == type_ else None
     hidden = _aliases(block) if _OF_ALIASES & block.clauses.keys() else frozenset()
     times = {name: type_ for name, type_ in found.items() if type_ and name not in hidden}
@@ -82,7 +82,7 @@ def _aliases(block: Block) -> frozenset[str]:
     """Return what SELECT names, which may hide columns in the clauses after it."""
     items = split_at(block.clause("SELECT"))
     last = [item[-1] for item in items if len(item) > 1 and item[-2].text != "."]
-    return frozenset(node.text.strip("`").lower() for node in last)
+    return frozenset(bare_name(node.text) for node in last)
 
 
 def at_time_zone(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
@@ -148,7 +148,7 @@ def _operand(nodes: Sequence[Node], at: int, scope: Scope) -> tuple[int, str | N
 
 def _type(value: Sequence[Node], scope: Scope) -> str | None:
     words = [node.word for node in value]
-    name = [node.text.strip("`").lower() for node in value]
+    name = [bare_name(node.text) for node in value]
     match value:
         case [Group(inside=inside)] if value[0].text == "(":
             whole = _is_zone(inside, len(inside) - 4) if len(inside) > 4 else False  # noqa: PLR2004
