@@ -32,6 +32,7 @@ _CALLS: dict[str, tuple[int, tuple[Kind, ...], Kind | None, str]] = {
     "min": (3, (*_SORTED, BOOL, DOUBLE), None, "min({0})"),
     "max": (3, (*_SORTED, BOOL, DOUBLE), None, "max({0})"),
     "count(DISTINCT)": (3, (*_SORTED, BOOL), LONG, "count(DISTINCT {0})"),
+    "count(DISTINCT *)": (1, (), LONG, "count(DISTINCT *)"),
     "sum(DISTINCT)": (1, _SUMMED, LONG, "sum(DISTINCT {0})"),
     "avg(DISTINCT)": (1, (INT,), DOUBLE, "avg(DISTINCT {0})"),
     "bool_and": (1, (BOOL,), BOOL, "bool_and({0})"),

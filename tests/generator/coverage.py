@@ -16,6 +16,7 @@ from generator.syntax import (
     Pivot,
     Select,
     SetOperation,
+    Unpivot,
     Values,
     With,
     walk,
@@ -47,6 +48,8 @@ def constructs(query: Node) -> set[str]:
                 found.add("WITH RECURSIVE" if node.recursive else "WITH, read twice")
             case Pivot():
                 found.add("PIVOT")
+            case Unpivot():
+                found.add("UNPIVOT")
             case Values():
                 found.add("VALUES")
             case Derived():
@@ -60,8 +63,10 @@ def _clauses(query: Select) -> set[str]:
     present = {
         "WHERE": query.where,
         "HAVING": query.having,
+        "QUALIFY": query.qualify,
         "DISTINCT": query.distinct,
         "ORDER BY ... LIMIT": query.limit,
+        "ORDER BY columns that are not selected": query.limit is not None and query.limit.whole,
         "|>": query.is_pipe,
     }
     return {name for name, clause in present.items() if clause}

@@ -18,6 +18,7 @@ from generator.syntax import (
     Select,
     SetOperation,
     Text,
+    Unpivot,
     With,
     children,
 )
@@ -25,8 +26,8 @@ from generator.syntax import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_QUERIES = (Select, SetOperation, With, Pivot, Text)
-_OPTIONAL = ("where", "group", "having", "limit", "on")
+_QUERIES = (Select, SetOperation, With, Pivot, Unpivot, Text)
+_OPTIONAL = ("where", "group", "having", "qualify", "limit", "on")
 _PLAIN = {
     Kind.INT: "1",
     Kind.LONG: "1L",
@@ -84,7 +85,7 @@ def narrowed(node: Node, relation: str, columns: tuple[str, ...]) -> Node:
 
 def _instead(node: Node) -> Iterator[Node]:
     match node:
-        case Select() | SetOperation() | With() | Pivot():
+        case Select() | SetOperation() | With() | Pivot() | Unpivot():
             yield from _within(node)
             if isinstance(node, Select) and node.distinct:
                 yield replace(node, distinct=False)

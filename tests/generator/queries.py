@@ -19,6 +19,7 @@ from generator.syntax import (
     Select,
     SetOperation,
     Table,
+    Unpivot,
     With,
 )
 
@@ -34,6 +35,7 @@ _SETS = ("UNION", "UNION ALL", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEP
 _GROUPED = (Kind.INT, Kind.TEXT, Kind.DATE, Kind.BOOL, Kind.LONG, Kind.DECIMAL, Kind.TIME)
 _CHAINED = (Kind.INT, Kind.INT, Kind.LONG, Kind.TEXT, Kind.DATE)
 _PIVOTED = (Kind.INT, Kind.TEXT, Kind.DATE, Kind.BOOL)
+_STAR = "CAST(pmod(xxhash64(*), 97) AS INT)"
 _POOL = {"id", "k", "g", "v", "n", "s", "m", "d", "at", "b", "x"}
 
 
@@ -61,7 +63,9 @@ class Queries:
             return self._set_operation(fuel)
         if fuel >= 2 and draw < 0.22:
             return self._recursion(fuel)
-        return self._pivot(fuel) if fuel and draw > 0.98 else self._select(fuel)
+        if fuel and draw > 0.97:
+            return self._pivot(fuel) if draw > 0.98 else self._unpivot(fuel)
+        return self._select(fuel)
 
     # -- one SELECT ------------------------------------------------------------------------
 
@@ -115,8 +119,12 @@ class Queries:
             made = self.subqueries
             one = self.random.choice((made.scalar, made.predicate))
             chosen.append(one(piece.qualified))
+        if fuel and self.random.random() < 0.03:
+            chosen.append(Expr(Kind.INT, _STAR, (), "xxhash64(*)", 97))
         distinct = self.random.random() < 0.12
         made = _made(chosen, piece, where, distinct=distinct)
+        if not distinct and piece.named_apart and self.random.random() < 0.03:
+            return _limited(made, replace(self._limit(), whole=True))
         piped = self.random.random() < 0.06
         return replace(made, query=replace(made.query, piped=piped))
 
@@ -180,9 +188,13 @@ class Queries:
     def _first_of_each(self, piece: Piece, where: Expr | None) -> Made:
         """Return the first rows of each partition, by ROW_NUMBER."""
         columns = self.random.sample(piece.scope, min(len(piece.scope), 3))
-        made = _made([*columns, self.calls.row_number(piece.scope)], piece, where)
-        inner = self.sources.derived(made)
+        number = self.calls.row_number(piece.scope)
         most = self.random.choice(("= 1", "<= 2", "<= 3"))
+        if piece.named_apart and self.random.random() < 0.3:
+            made = _made(columns, piece, where)
+            first = Expr(Kind.BOOL, f"{{0}} {most}", (number,))
+            return replace(made, query=replace(made.query, qualify=first))
+        inner = self.sources.derived(_made([*columns, number], piece, where))
         first = Expr(Kind.BOOL, f"{{0}} {most}", (inner.scope[-1],), "first rows by row_number")
         return _made(list(inner.scope[:-1]), inner, first)
 
@@ -204,6 +216,26 @@ class Queries:
         outputs = [Output(n, c.kind, c.bound) for n, c in zip(names, rest, strict=True)]
         outputs += [Output(f"p{i}", call.kind, call.bound) for i in range(len(values))]
         return Made(made, tuple(outputs), min(piece.rows, _GROUPS))
+
+    def _unpivot(self, fuel: int) -> Made:
+        """Return a query with a row for each of some columns of a kind."""
+        piece = self.sources.make(fuel - 1)
+        kinds = [c.kind for c in piece.scope if c.kind is not Kind.LIST]
+        kind = max(kinds, key=kinds.count, default=None)
+        if kind is None:
+            return self._select(fuel)
+        values = [self.expressions.make(kind, piece.scope, 1) for _ in range(2)]
+        columns = [self.random.choice(piece.scope), *(c for c in piece.scope if c.kind is kind)]
+        chosen = [Item(c, f"c{i}") for i, c in enumerate((*columns, *values))]
+        query = Select(tuple(chosen), piece.source, self._where(piece, 0))
+        bound = max(item.expr.bound for item in chosen[1:])
+        outputs = [
+            Output("c0", columns[0].kind, columns[0].bound),
+            Output("u0", Kind.TEXT, 1),
+            Output("u1", kind, bound),
+        ]
+        made = Unpivot(query, ("c0",), self.random.random() < 0.5)
+        return Made(made, tuple(outputs), piece.rows * (len(chosen) - 1))
 
     def _pivot_values(self, kind: Kind) -> list[Expr]:
         drawn = [self.expressions.literal(kind) for _ in range(3)]

@@ -64,6 +64,11 @@ class Piece:
         """The columns that a subquery can refer to."""
         return tuple(c for c in self.scope if "." in c.template)
 
+    @property
+    def named_apart(self) -> bool:
+        """Whether no column can be taken for one that SELECT names."""
+        return len(self.qualified) == len(self.scope)
+
 
 def _scope(alias: str, outputs: Sequence[Output]) -> tuple[Expr, ...]:
     return tuple(Expr(o.kind, f"{alias}.{o.name}", bound=o.bound) for o in outputs)

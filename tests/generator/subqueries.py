@@ -41,9 +41,19 @@ class Subqueries:
         return Expr(Kind.BOOL, f"({{0}} {operator} {{1}})", (other, value))
 
     def scalar(self, outer: Sequence[Expr]) -> Expr:
-        """Return a scalar subquery: an aggregate, so that there is one row."""
+        """Return a scalar subquery: an aggregate, or a first row, so that there is one row.
+
+        A correlated one orders by what it selects: Spark's planner forgets any other order.
+        """
         piece = self.sources.named()
         where, correlated = self._where(piece, outer)
+        columns = [c for c in piece.scope if c.kind not in (Kind.LIST, Kind.DOUBLE)]
+        if columns and self.random.random() < 0.2:
+            first = Limit(1, turn=self.random.randrange(4), whole=not correlated)
+            column = self.random.choice(columns)
+            query = Select((Item(column, "a"),), piece.source, where, limit=first)
+            tag = "scalar subquery of a first row"
+            return Expr(column.kind, "{0}", (query,), tag, column.bound)
         call = self.calls.aggregate(piece.scope)
         while call.kind in (Kind.LIST, Kind.DOUBLE):
             call = self.calls.aggregate(piece.scope)
@@ -55,13 +65,14 @@ class Subqueries:
     def lateral(self, outer: Piece) -> Made:
         """Return what stands after LATERAL."""
         piece = self.sources.named()
-        where, _ = self._where(piece, outer.qualified)
+        where, correlated = self._where(piece, outer.qualified)
         if self.random.random() < 0.6:
             call = self.calls.aggregate(piece.scope)
             query = Select((Item(call, "la"),), piece.source, where)
             return Made(query, (Output("la", call.kind, call.bound),), outer.rows)
         column = self.random.choice(piece.scope)
-        query = Select((Item(column, "la"),), piece.source, where, limit=Limit(2))
+        first = Limit(2, turn=self.random.randrange(4), whole=not correlated)
+        query = Select((Item(column, "la"),), piece.source, where, limit=first)
         return Made(query, (Output("la", column.kind, column.bound),), outer.rows)
 
     def _in(self, outer: Sequence[Expr]) -> Expr:

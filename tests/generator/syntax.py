@@ -199,11 +199,12 @@ _ORDERS = ("", " DESC", " ASC NULLS LAST", " DESC NULLS FIRST")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """ORDER BY all columns, LIMIT and OFFSET."""
+    """ORDER BY all columns, LIMIT and OFFSET; ``whole``: by those of FROM, selected or not."""
 
     count: int
     offset: int = 0
     turn: int = 0
+    whole: bool = False
 
     def sql(self, names: tuple[str, ...]) -> str:
         """Render, with a space before."""
@@ -229,9 +230,9 @@ class Whole(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Select(Whole):
-    """SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... ORDER BY ... LIMIT ...
+    """SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ... QUALIFY ... ORDER BY ... LIMIT ...
 
-    ``piped``: without GROUP BY and LIMIT, as FROM ... |> WHERE ... |> SELECT ...
+    ``piped``: without GROUP BY, QUALIFY and LIMIT, as FROM ... |> WHERE ... |> SELECT ...
     """
 
     items: tuple[Item, ...]
@@ -239,6 +240,7 @@ class Select(Whole):
     where: Expr | None = None
     group: Grouping | None = None
     having: Expr | None = None
+    qualify: Expr | None = None
     distinct: bool = False
     limit: Limit | None = None
     piped: bool = False
@@ -251,7 +253,7 @@ class Select(Whole):
     @property
     def is_pipe(self) -> bool:
         """Whether it is rendered as a pipe."""
-        return self.piped and self.group is None and self.limit is None
+        return self.piped and self.group is self.qualify is self.limit is None
 
     def body(self) -> str:
         """Render without parentheses."""
@@ -268,7 +270,11 @@ class Select(Whole):
             text += self.group.sql()
         if self.having is not None:
             text += f" HAVING {self.having.sql()}"
-        return text + (self.limit.sql(self.names) if self.limit else "")
+        if self.qualify is not None:
+            text += f" QUALIFY {self.qualify.sql(total)}"
+        if self.limit is not None:
+            text += self.limit.sql(self.source.outputs if self.limit.whole else self.names)
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +338,26 @@ class Pivot(Whole):
 
 
 @dataclass(frozen=True, slots=True)
+class Unpivot(Whole):
+    """UNPIVOT: a row for each of the last columns of a query, after those in ``rest``."""
+
+    query: Query
+    rest: tuple[str, ...]
+    nulls: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return (*self.rest, "u0", "u1")
+
+    def body(self) -> str:
+        """Render without parentheses."""
+        columns = ", ".join(self.query.names[len(self.rest) :])
+        nulls = "INCLUDE NULLS " if self.nulls else ""
+        return f"SELECT * FROM {self.query.sql()} UNPIVOT {nulls}(u1 FOR u0 IN ({columns}))"
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """One common table expression."""
 
@@ -355,7 +381,7 @@ class Text(Whole):
         return self.text
 
 
-Query = Select | SetOperation | With | Pivot | Text
+Query = Select | SetOperation | With | Pivot | Unpivot | Text
 Node = Expr | Named | Derived | Values | Join | Explode | Item | Grouping | Limit | Query | Table
 
 

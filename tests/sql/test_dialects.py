@@ -261,6 +261,16 @@ REFUSED = [
         "REGEXP_REPLACE(a, 'x', 'y', 'gi')",
         "unsupported",
     ),
+    (
+        r"SELECT REGEXP_REPLACE(a, '\d', 'y', 'g') FROM t",
+        r"REGEXP_REPLACE(a, '\d', 'y', 'g')",
+        "unsupported",
+    ),
+    (
+        "SELECT REGEXP_REPLACE(a, b || 'x', '$', 'g') FROM t",
+        "REGEXP_REPLACE(a, b || 'x', '$', 'g')",
+        "unsupported",
+    ),
     ("SELECT DISTINCT ON (k) k FROM t", "DISTINCT ON (k)", "unsupported"),
     (
         "SELECT TUMBLE_START(ts, INTERVAL '1' HOUR) FROM t",

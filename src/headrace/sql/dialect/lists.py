@@ -108,7 +108,18 @@ def _replaced(site: Site) -> Found | None:
         raise site.refused(
             "REGEXP_REPLACE with these flags is not supported", "Write (?i) into the pattern."
         )
+    pattern, text = (_source(site, argument) for argument in site.arguments[1:3])
+    if "\\" in pattern + text or "$" in text:
+        raise site.refused(
+            "REGEXP_REPLACE of this form is not supported with the flag 'g'",
+            r"Write REGEXP_REPLACE(x, r'(\d+)', '<$1>'): without 'g', Spark replaces all.",
+            r"PostgreSQL takes \ as it stands, and has \1 for what Spark calls $1.",
+        )
     return site.written("regexp_replace({0}, {1}, {2})", site.arguments[:3])
+
+
+def _source(site: Site, argument: tuple[Node, ...]) -> str:
+    return site.writer.span(argument[0], argument[-1]).source if argument else ""
 
 
 def _extracted(site: Site) -> Found | None:

@@ -191,13 +191,20 @@ def star(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found 
     if not hidden:
         return None
     text = f"* EXCEPT ({', '.join(hidden)}"
-    word, group = nodes[at + 1 : at + 3] if at + 2 < len(nodes) else (node, node)
-    if word.word == "EXCEPT" and isinstance(group, Group) and group.inside:
-        also = [writer.put(", ", node, word), *writer.level(group.inside, scope)]
-        end = at + 3
-    else:
-        also, end = [], at + 1
+    named = _excepted(nodes, at + 1)
+    end = at + 3 if named else at + 1
+    also = [writer.put(", ", node, nodes[at + 1]), *writer.level(named, scope)] if named else []
     return Found(end, [writer.put(text, node, node), *also, writer.put(")", node, nodes[end - 1])])
+
+
+def _excepted(nodes: Sequence[Node], at: int) -> tuple[Node, ...]:
+    """Return the columns of ``EXCEPT (a, b)``, ``EXCLUDE (a, b)`` or ``EXCLUDE a``, if any."""
+    if at + 1 >= len(nodes) or nodes[at].word not in {"EXCEPT", "EXCLUDE"}:
+        return ()
+    named = nodes[at + 1]
+    if isinstance(named, Group):
+        return () if is_query(named.inside) else named.inside
+    return (named,) if nodes[at].word == "EXCLUDE" else ()
 
 
 def _by_order(site: Site) -> Found | None:
