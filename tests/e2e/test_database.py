@@ -139,6 +139,25 @@ def test_a_view_that_fails_on_its_data_stops_alone_and_says_why(db):
     assert db.sql("SHOW DIRTY").fetchall() == []
 
 
+def test_what_spark_raises_without_a_name_for_it_stops_its_view_alone(db):
+    db.sql(READINGS)
+    db.sql(AVERAGES)
+    queries = {
+        "parts": "SELECT slice(array(sensor), 1, CAST(reading AS INT)) AS x FROM readings",
+        "steps": "SELECT sequence(1, CAST(reading AS INT), 1) AS x FROM readings",
+        "texts": "SELECT format_string(sensor, area) AS x FROM readings",
+        "matches": "SELECT area RLIKE sensor AS x FROM readings",
+    }
+    for name, query in queries.items():
+        db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    db.sql("INSERT INTO readings VALUES ('%q[(', 'x', -1)")
+    assert db.sql("SELECT n FROM averages").fetchall() == [(1,)]
+    assert {row[0] for row in db.sql("SHOW DIRTY")} == {*queries}
+    for name in queries:
+        with pytest.raises(HeadraceError, match=f'view "{name}" stopped'):
+            db.sql(f"SELECT * FROM {name}")
+
+
 def test_a_view_whose_operator_fails_stops_alone_too(db):
     db.sql("CREATE STREAM s (k INT, x INT)")
     db.sql("CREATE TABLE other (k INT)")

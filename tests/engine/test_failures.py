@@ -23,13 +23,53 @@ WORKER = (
     [
         (
             f"{CALL}java.lang.ClassCastException: an A is no B\n\tat C.d(C.scala:1)",
-            Code.UNAVAILABLE,
-            "a Spark job failed: java.lang.ClassCastException: an A is no B",
+            Code.INTERNAL,
+            "Spark failed to evaluate a query: java.lang.ClassCastException: an A is no B",
         ),
         (
             f"{CALL}org.apache.spark.SparkException: [INTERNAL_ERROR] No such bound: -1\n\tat C.d",
+            Code.INTERNAL,
+            "Spark failed to evaluate a query: No such bound: -1",
+        ),
+        (
+            (
+                f"{CALL}org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0"
+                " (executor driver): java.util.regex.PatternSyntaxException: Illegal escape\n\\Q\n\tat A"
+            ),
+            Code.INTERNAL,
+            "Spark failed to evaluate a query: java.util.regex.PatternSyntaxException: Illegal escape",
+        ),
+        (
+            (
+                f"{CALL}java.lang.IllegalStateException: SparkContext has been shut down\n\tat C.d\n"
+                "Caused by: java.lang.NullPointerException: x"
+            ),
             Code.UNAVAILABLE,
-            "a Spark job failed: No such bound: -1",
+            "a Spark job failed: java.lang.IllegalStateException: SparkContext has been shut down",
+        ),
+        (
+            (
+                f"{CALL}org.apache.spark.SparkException: [UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire"
+                " 64 bytes of memory, got 0. SQLSTATE: 53200\n\tat C.d"
+            ),
+            Code.UNAVAILABLE,
+            "a Spark job failed: Unable to acquire 64 bytes of memory, got 0. SQLSTATE: 53200",
+        ),
+        (
+            (
+                f"{CALL}org.apache.spark.SparkRuntimeException: [INVALID_PARAMETER_VALUE.LENGTH] The"
+                " value of `length` in `slice` is invalid. SQLSTATE: 22023\n\tat C.d"
+            ),
+            Code.INVALID,
+            "the value of `length` in `slice` is invalid",
+        ),
+        (
+            (
+                f"{CALL}org.apache.spark.SparkRuntimeException: [DUPLICATED_MAP_KEY] Duplicate map key"
+                " 1 was found. SQLSTATE: 23505\n\tat C.d"
+            ),
+            Code.INVALID,
+            "duplicate map key 1 was found",
         ),
         (
             CALL

@@ -271,6 +271,17 @@ REFUSED = [
         "REGEXP_REPLACE(a, b || 'x', '$', 'g')",
         "unsupported",
     ),
+    (
+        r"SELECT REGEXP_REPLACE(a, '(x)', '<\1>') FROM t",
+        r"REGEXP_REPLACE(a, '(x)', '<\1>')",
+        "unsupported",
+    ),
+    ("SELECT PARSE_DATE('%m/%d/%y', a) FROM t", "PARSE_DATE('%m/%d/%y', a)", "unsupported"),
+    (
+        "SELECT TO_TIMESTAMP(a, 'DD-MM-YY HH24:MI') FROM t",
+        "TO_TIMESTAMP(a, 'DD-MM-YY HH24:MI')",
+        "unsupported",
+    ),
     ("SELECT DISTINCT ON (k) k FROM t", "DISTINCT ON (k)", "unsupported"),
     (
         "SELECT TUMBLE_START(ts, INTERVAL '1' HOUR) FROM t",

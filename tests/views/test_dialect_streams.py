@@ -149,6 +149,8 @@ def test_a_place_is_no_column_of_its_row(oracle):
         ("SELECT LATEST_BY_OFFSET(a.v) AS v FROM s a JOIN s b ON a.k = b.k", "LATEST_BY_OFFSET"),
         ("SELECT LATEST_BY_OFFSET(v) OVER (PARTITION BY k) AS v FROM s", "LATEST_BY_OFFSET(v)"),
         ("SELECT LATEST_BY_EVENT_TIME(v) AS v FROM u", "LATEST_BY_EVENT_TIME(v)"),
+        ("SELECT EARLIEST_BY_OFFSET(v, -1) AS v FROM s", "EARLIEST_BY_OFFSET(v, -1)"),
+        ("SELECT LATEST_BY_OFFSET(v, n, false) AS v FROM s", "LATEST_BY_OFFSET(v, n, false)"),
     ],
 )
 def test_only_the_rows_of_one_stream_have_an_order(db, query, place):

@@ -30,7 +30,7 @@ FUNCTIONS = {
         ARRAY_LENGTH(arr, 1) AS cc, INTERVAL '1 day 2 hours' + ts AS dd, s ILIKE 'A%' AS ee FROM e""",
     "bigquery": """SELECT SAFE_DIVIDE(k, 0) AS a, SAFE_ADD(k, 1) AS b, SAFE_SUBTRACT(k, 1) AS c, SAFE_MULTIPLY(k, 2) AS d,
         ENDS_WITH(s, 'a') AS e, ARRAY_REVERSE(arr) AS f, BYTE_LENGTH(s) AS g, REGEXP_CONTAINS(s, '^a') AS h,
-        TO_HEX(CAST(s AS BYTES)) AS i, FROM_HEX('41') AS j, TO_BASE64(CAST(s AS BYTES)) AS l, FROM_BASE64('QQ==') AS m,
+        TO_HEX(CAST(s AS BYTES)) AS i, FROM_HEX('41') AS j, TO_BASE64(CAST(repeat(s, 60) AS BYTES)) AS l, FROM_BASE64('QQ==') AS m,
         SAFE_CAST(s AS INT64) AS n, DATE_TRUNC(day, WEEK) AS o, DATE_TRUNC(day, ISOWEEK) AS p, DATE_TRUNC(day, MONTH) AS q,
         TIMESTAMP_TRUNC(ts, WEEK) AS r, TIMESTAMP_TRUNC(ts, HOUR) AS t, DATE_DIFF(day, DATE '2024-01-07', DAY) AS u,
         DATE_DIFF(day, DATE '2024-01-07', WEEK) AS v, DATE_DIFF(day, DATE '2024-01-07', WEEK(MONDAY)) AS w,
@@ -111,7 +111,7 @@ def plain():
             translate(s, 'ab', '__') AS bb, nullif(size(arr), 0) AS cc, ts + INTERVAL 26 HOURS AS dd, lower(s) LIKE 'a%' AS ee
             FROM (SELECT *, k DIV 3 AS trunc_ FROM e)""",
         "bigquery": """SELECT CAST(NULL AS DOUBLE) AS a, k + 1 AS b, k - 1 AS c, k * 2 AS d, s LIKE '%a' AS e, reverse(arr) AS f,
-            length(CAST(s AS BINARY)) AS g, s LIKE 'a%' AS h, lower(hex(s)) AS i, X'41' AS j, base64(CAST(s AS BINARY)) AS l, X'41' AS m,
+            length(CAST(s AS BINARY)) AS g, s LIKE 'a%' AS h, lower(hex(s)) AS i, X'41' AS j, translate(base64(CAST(repeat(s, 60) AS BINARY)), chr(13) || chr(10), '') AS l, X'41' AS m,
             try_cast(s AS BIGINT) AS n, date_sub(next_day(day, 'SUN'), 7) AS o, date_sub(next_day(day, 'MON'), 7) AS p,
             date_add(last_day(add_months(day, -1)), 1) AS q, CAST(date_sub(next_day(CAST(ts AS DATE), 'SUN'), 7) AS TIMESTAMP) AS r,
             date_trunc('HOUR', ts) AS t, CAST(datediff(day, DATE '2024-01-07') AS BIGINT) AS u,

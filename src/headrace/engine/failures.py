@@ -1,7 +1,8 @@
 """What a failed job says, as an error of ours.
 
 A task's own :class:`HeadraceError` comes back through Spark as text with the pickled error in it;
-Spark's evaluation errors (a division by zero, a cast that does not fit) come with a condition.
+Spark's evaluation errors (a division by zero, a cast that does not fit) come with a condition, and
+with an SQLSTATE whose class tells that the data are to blame.
 """
 
 from __future__ import annotations
@@ -11,6 +12,15 @@ import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.errors import (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    SparkRuntimeException,
+    UnsupportedOperationException,
+)
 
 from headrace.errors import Code, HeadraceError
 
@@ -51,22 +61,28 @@ _EVALUATION = (
 )
 """Conditions that a try_ form of the function avoids."""
 
-_OF_VALUES = (
-    "CANNOT_DECODE_URL",
-    "CANNOT_PARSE_",
-    "CONVERSION_INVALID_INPUT",
-    "DATETIME_FIELD_OUT_OF_BOUNDS",
-    "DATETIME_OVERFLOW",
-    "DUPLICATED_MAP_KEY",
-    "ELEMENT_AT_BY_INDEX_ZERO",
-    "INTERVAL_ARITHMETIC_OVERFLOW",
-    "INTERVAL_DIVIDED_BY_ZERO",
-    "INVALID_FRACTION_OF_SECOND",
-    "INVALID_INDEX_OF_ZERO",
-    "INVALID_URL",
-    "NULL_MAP_KEY",
+_STATES = ("21", "22", "23", "P0")
+"""Classes of SQLSTATE that other values would not lead to: of rows, data, keys, what is raised."""
+
+_STATE = re.compile(r"SQLSTATE: (?P<state>\w{5})")
+_RAISED_BY_SPARK = re.compile(
+    r"(?:java\.(?:lang|math|text|time|util)|scala)\.(?:\w+\.)*"
+    r"(?:MatchError|\w*(?:Argument|Arithmetic|Bounds|Cast|DateTime|Format|NegativeArraySize"
+    r"|NoSuchElement|NullPointer|Syntax|UnsupportedOperation)\w*Exception)\b[^\n]*"
 )
-"""Conditions that other values would not lead to."""
+"""What an expression of Spark raises again and again, unlike what befalls the machine."""
+
+_BY_SPARK = ("INTERNAL_ERROR", "FAILED_EXECUTE_UDF")
+_CAUGHT = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    SparkRuntimeException,
+    UnsupportedOperationException,
+)
+"""The same as PySpark has them, which does not repeat the name of the class."""
 
 _CALL = re.compile(r"^An error occurred while calling \S+\n: ")
 _SETTING = re.compile(r"\s*If necessary set .*", re.DOTALL)
@@ -83,7 +99,7 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
             Code(ours["code"]), lines[0].strip(), notes.get("detail"), notes.get("hint")
         )
     found = _CONDITION.search(text)
-    if found is not None and found["condition"].startswith((*_EVALUATION, *_OF_VALUES)):
+    if found is not None and _is_of_data(found["condition"], text[found.start() :]):
         message = _SETTING.sub("", found["message"].split(" SQLSTATE")[0]).rstrip(".")
         has_form = found["condition"].startswith(_EVALUATION) or "try_" in message
         return HeadraceError(
@@ -99,7 +115,20 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
         return HeadraceError(Code.INTERNAL, f"an operator failed: {defect}")
     whole = _CALL.sub("", text)
     shown = found["message"] if found is not None else whole.split("\n", maxsplit=1)[0]
+    raised = _RAISED_BY_SPARK.search(whole.split("\n\tat ", maxsplit=1)[0])
+    by_spark = isinstance(error, _CAUGHT) or (found is not None and found["condition"] in _BY_SPARK)
+    if raised is not None or by_spark:
+        cause = raised[0] if raised is not None else shown
+        return HeadraceError(Code.INTERNAL, f"Spark failed to evaluate a query: {cause[:500]}")
     return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {shown[:500]}")
+
+
+def _is_of_data(condition: str, text: str) -> bool:
+    """Say whether other data would not have led to a condition, by its text from there on."""
+    state = _STATE.search(text)
+    return condition.startswith(_EVALUATION) or (
+        state is not None and state["state"].startswith(_STATES)
+    )
 
 
 def _defect(text: str) -> str | None:

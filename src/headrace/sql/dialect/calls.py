@@ -101,7 +101,7 @@ CALLS: tuple[Call, ...] = (
     _call("REGEXP_CONTAINS", BIGQUERY, "regexp_like({0}, {1})"),
     _call("TO_HEX", BIGQUERY, "lower(hex({0}))"),
     _call("FROM_HEX", BIGQUERY, "unhex({0})"),
-    _call("TO_BASE64", BIGQUERY, "base64({0})"),
+    _call("TO_BASE64", BIGQUERY, r"replace(base64({0}), '\r\n', '')"),
     _call("FROM_BASE64", BIGQUERY, "unbase64({0})"),
     # -- Snowflake
     _call("UUID_STRING", SNOWFLAKE, "uuid()", "in INSERT, UPDATE and SELECT"),

@@ -31,6 +31,7 @@ _POSTGRES_FIELD = re.compile(
 )
 _STRFTIME_FIELD = re.compile(r"%(E[36]S|[A-Za-z%])|[^%']+")
 _NUMBERS = re.compile(r"[\s09.,$SDGLPRMIFV+-]*$")
+_SHORT_YEAR = re.compile(r"(?<!y)yy(?!y)")
 _ONLY_POSTGRES = re.compile(r"YYYY|HH24|HH12|MI")
 _JAVA = "Use date_format(x, 'yyyy-MM-dd HH:mm:ss'), with Java's patterns."
 _READS = "Use to_timestamp(x, 'yyyy-MM-dd HH:mm:ss'), with Java's patterns."
@@ -101,6 +102,7 @@ def _reading(site: Site) -> Found | None:
     java = java_of_postgres(pattern)
     if java is None:
         raise site.refused(f"{site.name} with this pattern is not supported", _READS)
+    _check_years(site, java)
     return site.written(f"{site.name.lower()}({{0}}, {_quoted(java)})")
 
 
@@ -124,7 +126,19 @@ def _strftime(site: Site, by_percent: str, by_java: str, hint: str) -> Found | N
     java = java_of_strftime(pattern)
     if java is None:
         raise site.refused(f"{site.name} with this pattern is not supported", hint)
+    if hint == _READS:
+        _check_years(site, java)
     return site.written(by_percent.replace("{pattern}", _quoted(java)))
+
+
+def _check_years(site: Site, java: str) -> None:
+    """Refuse to read years of two digits."""
+    if _SHORT_YEAR.search(java):
+        raise site.refused(
+            f"{site.name} of years of two digits is not supported",
+            "Use to_date(x, 'dd/MM/yy'), with Java's patterns, if all are from 2000 on.",
+            "In PostgreSQL and BigQuery, 70 to 99 are of the last century; in Spark, of this one.",
+        )
 
 
 FORMATS: dict[str, Form] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from headrace.sql.dialect.operators import cast
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.sql.dialect.sites import Form, Site
 
 
+_GROUP = re.compile(r"\\\d")
 _METACHARACTERS = frozenset(".|*+?^$()[]{}\\")
 
 
@@ -102,6 +104,12 @@ def _series(site: Site) -> Found | None:
 
 def _replaced(site: Site) -> Found | None:
     """``REGEXP_REPLACE(x, pattern, text, 'g')`` of PostgreSQL."""
+    if len(site.arguments) == 3 and _GROUP.search(_source(site, site.arguments[2])):  # noqa: PLR2004
+        raise site.refused(
+            r"\1 in the text of REGEXP_REPLACE is not supported",
+            "Write $1.",
+            "In Spark it is the digit; in PostgreSQL and BigQuery, what a group has matched.",
+        )
     if len(site.arguments) != 4 or site.literal(3) is None:  # noqa: PLR2004
         return None
     if site.literal(3) != "g":

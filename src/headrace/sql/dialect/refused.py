@@ -75,6 +75,16 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("a ^ b", "exclusive or, as in BigQuery", "a power in PostgreSQL: use pow(a, b)"),
     Difference("array_agg(x)", "without NULLs", "with them in PostgreSQL; with ORDER BY, here too"),
     Difference("regexp_replace(x, p, r)", "all matches", "the first one in PostgreSQL"),
+    Difference("CAST(2.5 AS INT)", "2: cuts off", "3 in PostgreSQL and BigQuery: use round(x)"),
+    Difference("array_to_string(x, ',')", "passes over NULLs", "'' for each in Snowflake"),
+    Difference("array_position(x, y)", "0 if it is not there", "NULL in PostgreSQL"),
+    Difference("left(x, -2), right(x, -2)", "''", "without two characters in PostgreSQL"),
+    Difference("initcap('a-b')", "A-b", "A-B in PostgreSQL and Snowflake"),
+    Difference("dayofweek(x)", "1 on Sundays", "0 in Snowflake"),
+    Difference("add_months(x, n)", "keeps the day", "keeps the last of a month in Snowflake"),
+    Difference("mask(x)", "other signs stay", "they become - in ksqlDB"),
+    Difference("url_extract_path(x), ...", "as written", "decoded in ksqlDB: use url_decode(x)"),
+    Difference("x ->> 'a'", "1.5 of 1.50: a number", "as written in PostgreSQL"),
     Difference(
         "regexp_extract(x, p)", "group 1, '' without a match", "NULL without a match in BigQuery"
     ),

@@ -219,6 +219,10 @@ def _by_order(site: Site) -> Found | None:
     count = arguments[1] if site.name in _BY_OFFSET and len(arguments) == 2 else None  # noqa: PLR2004
     if not arguments or len(arguments) > 2 or not all(arguments):  # noqa: PLR2004
         raise site.refused(f"{site.name} takes a value here, and maybe how many", "Write it so.")
+    if count is not None and not (len(count) == 1 and count[0].text.isdecimal()):
+        raise site.refused(
+            f"{site.name} takes a number of rows here", "Write LATEST_BY_OFFSET(x, 3)."
+        )
     if given is None:
         raise site.refused(
             f"{site.name} of rows without an event time is not supported",
