@@ -234,7 +234,7 @@ class Queries:
             Output("u0", Kind.TEXT, 1),
             Output("u1", kind, bound),
         ]
-        made = Unpivot(query, ("c0",), self.random.random() < 0.5)
+        made = Unpivot(query, self.random.random() < 0.5)
         return Made(made, tuple(outputs), piece.rows * (len(chosen) - 1))
 
     def _pivot_values(self, kind: Kind) -> list[Expr]:

@@ -339,20 +339,19 @@ class Pivot(Whole):
 
 @dataclass(frozen=True, slots=True)
 class Unpivot(Whole):
-    """UNPIVOT: a row for each of the last columns of a query, after those in ``rest``."""
+    """UNPIVOT: a row for each column of a query after the first one, beside that."""
 
     query: Query
-    rest: tuple[str, ...]
     nulls: bool
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return (*self.rest, "u0", "u1")
+        return (*self.query.names[:1], "u0", "u1")
 
     def body(self) -> str:
         """Render without parentheses."""
-        columns = ", ".join(self.query.names[len(self.rest) :])
+        columns = ", ".join(self.query.names[1:])
         nulls = "INCLUDE NULLS " if self.nulls else ""
         return f"SELECT * FROM {self.query.sql()} UNPIVOT {nulls}(u1 FOR u0 IN ({columns}))"
 

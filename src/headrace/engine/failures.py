@@ -12,15 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import (
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    IllegalArgumentException,
-    NumberFormatException,
-    SparkRuntimeException,
-    UnsupportedOperationException,
-)
+from pyspark import errors
 
 from headrace.errors import Code, HeadraceError
 
@@ -74,13 +66,13 @@ _RAISED_BY_SPARK = re.compile(
 
 _BY_SPARK = ("INTERNAL_ERROR", "FAILED_EXECUTE_UDF")
 _CAUGHT = (
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    IllegalArgumentException,
-    NumberFormatException,
-    SparkRuntimeException,
-    UnsupportedOperationException,
+    errors.ArithmeticException,
+    errors.ArrayIndexOutOfBoundsException,
+    errors.DateTimeException,
+    errors.IllegalArgumentException,
+    errors.NumberFormatException,
+    errors.SparkRuntimeException,
+    errors.UnsupportedOperationException,
 )
 """The same as PySpark has them, which does not repeat the name of the class."""
 

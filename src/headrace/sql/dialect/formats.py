@@ -108,16 +108,19 @@ def _reading(site: Site) -> Found | None:
 
 def _formatting(site: Site) -> Found | None:
     """``FORMAT_TIMESTAMP('%Y', ts)`` of BigQuery, ``FORMAT_TIMESTAMP(ts, 'yyyy')`` of ksqlDB."""
-    return _strftime(site, "date_format({1}, {pattern})", "date_format({0}, {1})", _JAVA)
+    return _strftime(site, "date_format({1}, {pattern})", "date_format({0}, {1})", reads=False)
 
 
 def _parsing(site: Site) -> Found | None:
     """``PARSE_TIMESTAMP('%Y', text)`` of BigQuery, ``PARSE_TIMESTAMP(text, 'yyyy')`` of ksqlDB."""
     function = "to_date" if site.name.endswith("_DATE") else "to_timestamp"
-    return _strftime(site, f"{function}({{1}}, {{pattern}})", f"{function}({{0}}, {{1}})", _READS)
+    return _strftime(
+        site, f"{function}({{1}}, {{pattern}})", f"{function}({{0}}, {{1}})", reads=True
+    )
 
 
-def _strftime(site: Site, by_percent: str, by_java: str, hint: str) -> Found | None:
+def _strftime(site: Site, by_percent: str, by_java: str, *, reads: bool) -> Found | None:
+    hint = _READS if reads else _JAVA
     if len(site.arguments) != 2:  # noqa: PLR2004
         raise site.refused(f"{site.name} takes a time and a pattern here", hint)
     pattern = site.literal(0)
@@ -126,7 +129,7 @@ def _strftime(site: Site, by_percent: str, by_java: str, hint: str) -> Found | N
     java = java_of_strftime(pattern)
     if java is None:
         raise site.refused(f"{site.name} with this pattern is not supported", hint)
-    if hint == _READS:
+    if reads:
         _check_years(site, java)
     return site.written(by_percent.replace("{pattern}", _quoted(java)))
 
