@@ -139,7 +139,7 @@ def test_a_view_that_fails_on_its_data_stops_alone_and_says_why(db):
     assert db.sql("SHOW DIRTY").fetchall() == []
 
 
-def test_what_spark_raises_without_a_name_for_it_stops_its_view_alone(db):
+def test_what_spark_raises_on_a_value_stops_its_view_alone(db):
     db.sql(READINGS)
     db.sql(AVERAGES)
     queries = {
@@ -147,6 +147,9 @@ def test_what_spark_raises_without_a_name_for_it_stops_its_view_alone(db):
         "steps": "SELECT sequence(1, CAST(reading AS INT), 1) AS x FROM readings",
         "texts": "SELECT format_string(sensor, area) AS x FROM readings",
         "matches": "SELECT area RLIKE sensor AS x FROM readings",
+        "lines": "SELECT to_csv(struct(area), map('timestampFormat', 'YY')) AS x FROM readings",
+        "rows": "SELECT sequence(1L, 3000000000L - CAST(reading AS INT)) AS x FROM readings"
+        " WHERE area = 'x'",
     }
     for name, query in queries.items():
         db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")

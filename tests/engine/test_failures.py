@@ -72,6 +72,31 @@ WORKER = (
             "duplicate map key 1 was found",
         ),
         (
+            (
+                f"{CALL}org.apache.spark.SparkUpgradeException: [INCONSISTENT_BEHAVIOR_CROSS_VERSION]"
+                " You may get a different result:\nFail to recognize 'YY'.\n1) Set it. SQLSTATE:"
+                " 42K0B\n\tat C.d"
+            ),
+            Code.INVALID,
+            "you may get a different result: Fail to recognize 'YY'",
+        ),
+        (
+            (
+                f"{CALL}org.apache.spark.SparkRuntimeException: [COLLECTION_SIZE_LIMIT_EXCEEDED.X]"
+                " Cannot create array with 9 elements. SQLSTATE: 54000\n\tat C.d"
+            ),
+            Code.INVALID,
+            "cannot create array with 9 elements",
+        ),
+        (
+            (
+                f"{CALL}org.apache.spark.SparkException: [PATH_NOT_FOUND] Path does not exist: a."
+                " SQLSTATE: 42K03\n\tat C.d\nCaused by: SQLSTATE: 22000"
+            ),
+            Code.UNAVAILABLE,
+            "a Spark job failed: Path does not exist: a. SQLSTATE: 42K03",
+        ),
+        (
             CALL
             + "org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero."
             + " If necessary set ANSI to false. SQLSTATE: 22012\n\tat C.d",

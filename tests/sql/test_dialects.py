@@ -277,6 +277,8 @@ REFUSED = [
         "unsupported",
     ),
     ("SELECT PARSE_DATE('%m/%d/%y', a) FROM t", "PARSE_DATE('%m/%d/%y', a)", "unsupported"),
+    ("SELECT TO_DATE(a, 'YY-MM-DD') FROM t", "TO_DATE(a, 'YY-MM-DD')", "unsupported"),
+    ("SELECT TO_CHAR(a, 'HH24:SSSS') FROM t", "TO_CHAR(a, 'HH24:SSSS')", "unsupported"),
     (
         "SELECT TO_TIMESTAMP(a, 'DD-MM-YY HH24:MI') FROM t",
         "TO_TIMESTAMP(a, 'DD-MM-YY HH24:MI')",

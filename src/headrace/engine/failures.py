@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 _OURS = re.compile(
     r"HeadraceError: error\[(?P<code>\w+)\]: (?P<text>.+?)(?:\n\n|\n\tat|\Z)", re.DOTALL
 )
-_CONDITION = re.compile(r"\[(?P<condition>[A-Z][A-Z_.0-9]+)\] (?P<message>[^\n]+)")
+_CONDITION = re.compile(
+    r"\[(?P<condition>[A-Z][A-Z_.0-9]+)\] (?P<message>[^\n]+(?:(?<=:)\n(?!Traceback)[^\n]+)?)"
+)
 _PYTHON = re.compile(
     r"from the Python worker:\s(?P<trace>.*?)(?:\n\tat |\nJVM stacktrace:|\Z)", re.DOTALL
 )
@@ -53,8 +55,12 @@ _EVALUATION = (
 )
 """Conditions that a try_ form of the function avoids."""
 
-_STATES = ("21", "22", "23", "P0")
-"""Classes of SQLSTATE that other values would not lead to: of rows, data, keys, what is raised."""
+_STATES = re.compile(r"0A|2[123]|42(?!K0[34])|54|P0")
+"""Begins the SQLSTATE of what the same query over the same data leads to each time.
+
+What is not supported, of rows, of data, of keys, of the query (but for files that are not there or
+there already), too large, raised by the query.
+"""
 
 _STATE = re.compile(r"SQLSTATE: (?P<state>\w{5})")
 _RAISED_BY_SPARK = re.compile(
@@ -91,8 +97,9 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
             Code(ours["code"]), lines[0].strip(), notes.get("detail"), notes.get("hint")
         )
     found = _CONDITION.search(text)
+    said = found["message"].replace("\n", " ") if found is not None else ""
     if found is not None and _is_of_data(found["condition"], text[found.start() :]):
-        message = _SETTING.sub("", found["message"].split(" SQLSTATE")[0]).rstrip(".")
+        message = _SETTING.sub("", said.split(" SQLSTATE")[0]).rstrip(".")
         has_form = found["condition"].startswith(_EVALUATION) or "try_" in message
         return HeadraceError(
             Code.INVALID,
@@ -106,7 +113,7 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     if defect is not None:
         return HeadraceError(Code.INTERNAL, f"an operator failed: {defect}")
     whole = _CALL.sub("", text)
-    shown = found["message"] if found is not None else whole.split("\n", maxsplit=1)[0]
+    shown = said if found is not None else whole.split("\n", maxsplit=1)[0]
     raised = _RAISED_BY_SPARK.search(whole.split("\n\tat ", maxsplit=1)[0])
     by_spark = isinstance(error, _CAUGHT) or (found is not None and found["condition"] in _BY_SPARK)
     if raised is not None or by_spark:
@@ -116,10 +123,10 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
 
 
 def _is_of_data(condition: str, text: str) -> bool:
-    """Say whether other data would not have led to a condition, by its text from there on."""
+    """Say whether the query and its data led to a condition, by its text from there on."""
     state = _STATE.search(text)
     return condition.startswith(_EVALUATION) or (
-        state is not None and state["state"].startswith(_STATES)
+        state is not None and _STATES.match(state["state"]) is not None
     )
 
 

@@ -27,12 +27,12 @@ _STRFTIME = {
     "A": "EEEE", "a": "EEE", "j": "DDD", "p": "a", "E3S": "ss.SSS", "E6S": "ss.SSSSSS", "%": "%",
 }  # fmt: skip
 _POSTGRES_FIELD = re.compile(
-    "|".join(sorted(_POSTGRES, key=len, reverse=True)) + r'|"[^"]*"|[^A-Za-z"\']+'
+    "(?!SSSS)(?:" + "|".join(sorted(_POSTGRES, key=len, reverse=True)) + r')|"[^"]*"|[^A-Za-z"\']+'
 )
 _STRFTIME_FIELD = re.compile(r"%(E[36]S|[A-Za-z%])|[^%']+")
-_NUMBERS = re.compile(r"[\s09.,$SDGLPRMIFV+-]*$")
+_NUMBERS = re.compile(r"(?=.*[09])[\s09.,$SDGLPRMIFV+-]*$")
 _SHORT_YEAR = re.compile(r"(?<!y)yy(?!y)")
-_ONLY_POSTGRES = re.compile(r"YYYY|HH24|HH12|MI")
+_ONLY_POSTGRES = re.compile(r"Y|HH24|HH12|MI")
 _JAVA = "Use date_format(x, 'yyyy-MM-dd HH:mm:ss'), with Java's patterns."
 _READS = "Use to_timestamp(x, 'yyyy-MM-dd HH:mm:ss'), with Java's patterns."
 
