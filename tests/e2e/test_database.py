@@ -150,6 +150,7 @@ def test_what_spark_raises_on_a_value_stops_its_view_alone(db):
         "lines": "SELECT to_csv(struct(area), map('timestampFormat', 'YY')) AS x FROM readings",
         "rows": "SELECT sequence(1L, 3000000000L - CAST(reading AS INT)) AS x FROM readings"
         " WHERE area = 'x'",
+        "paths": "SELECT xpath_string(sensor, 'a/b') AS x FROM readings",
     }
     for name, query in queries.items():
         db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")

@@ -41,6 +41,23 @@ WORKER = (
         ),
         (
             (
+                f"{CALL}org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0"
+                " (executor driver): java.lang.RuntimeException: Error loading 'a/b'\n"
+                "\tat org.apache.spark.sql.catalyst.expressions.xml.UDFXPathUtil.eval(U.java:95)"
+            ),
+            Code.INTERNAL,
+            "Spark failed to evaluate a query: java.lang.RuntimeException: Error loading 'a/b'",
+        ),
+        (
+            (
+                f"{CALL}java.lang.OutOfMemoryError: Java heap space\n"
+                "\tat org.apache.spark.sql.catalyst.expressions.Repeat.eval(R.scala:1)"
+            ),
+            Code.UNAVAILABLE,
+            "a Spark job failed: java.lang.OutOfMemoryError: Java heap space",
+        ),
+        (
+            (
                 f"{CALL}java.lang.IllegalStateException: SparkContext has been shut down\n\tat C.d\n"
                 "Caused by: java.lang.NullPointerException: x"
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.errors import Code, HeadraceError
 from histories import History
 
 pytestmark = pytest.mark.spark
@@ -51,6 +52,28 @@ SEMI = {
     "except_": "SELECT k FROM a EXCEPT SELECT k FROM b",
 }
 
+SINGLE = {
+    "by_key": "SELECT a.id, (SELECT w FROM c WHERE c.k = a.k) AS w FROM a",
+    "by_key_null_safe": "SELECT a.id, (SELECT w FROM c WHERE c.k <=> a.k) AS w FROM a",
+    "by_sum": "SELECT a.id, a.g + (SELECT w FROM c WHERE c.k + 1 = a.k + a.g) AS w FROM a",
+    "by_key_and_order": "SELECT a.id, (SELECT w FROM c WHERE c.k = a.k AND c.w > a.g) AS w FROM a",
+    "by_order": "SELECT g, (SELECT k FROM c WHERE c.k + 1 > a.g AND c.k <= a.g) AS k FROM a",
+    "by_left": "SELECT a.id, (SELECT w FROM c WHERE c.k = a.k AND a.g > 20) AS w FROM a",
+    "of_maps": "SELECT a.id, (SELECT map('x', array(w, k)) FROM c WHERE c.k = a.k) AS m FROM a",
+    "of_structs": "SELECT a.id, (SELECT struct(w, k) FROM c WHERE c.k = a.k) AS x FROM a",
+    "compared_": "SELECT id FROM a WHERE g > (SELECT w FROM c WHERE c.k = a.k)",
+    "compared_as_null": "SELECT id FROM a WHERE g <=> (SELECT w FROM c WHERE c.k = a.k)",
+    "having_": """SELECT k, sum(g) AS t FROM a GROUP BY k
+        HAVING sum(g) > (SELECT w FROM c WHERE c.k = a.k)""",
+    "nested": "SELECT a.id, (SELECT w FROM c WHERE k = a.k AND w IN (SELECT v FROM b)) AS w FROM a",
+    "two": """SELECT a.id, (SELECT w FROM c WHERE c.k = a.k) AS w,
+        (SELECT x.n FROM (SELECT v, count(*) AS n FROM b GROUP BY v) x WHERE x.v = a.g) AS n FROM a""",
+    "in_case": """SELECT a.id, CASE WHEN a.g > 20 THEN (SELECT w FROM c WHERE c.k = a.k) ELSE a.k END AS w
+        FROM a""",
+    "below_joins": """SELECT a.id, b.v FROM a
+        JOIN b ON a.k = b.k WHERE b.v > (SELECT w FROM c WHERE c.k = a.k)""",
+}
+
 OTHER = {
     "cross_": "SELECT x.id, c.k FROM a x CROSS JOIN c WHERE c.w > 30",
     "below": "SELECT x.id AS i, c.k FROM a x JOIN c ON x.g < c.w AND x.g > c.w - 4",
@@ -59,7 +82,9 @@ OTHER = {
 }
 
 
-@pytest.mark.parametrize("views", [OUTER, SEMI, OTHER], ids=["outer", "semi", "other"])
+@pytest.mark.parametrize(
+    "views", [OUTER, SEMI, SINGLE, OTHER], ids=["outer", "semi", "single", "other"]
+)
 def test_rows_with_and_without_a_partner_come_and_go(oracle, views):
     run = oracle(rows_per_change=2000)
     run.table("a", "id INT, k INT, g INT, s STRING", key="id")
@@ -69,3 +94,32 @@ def test_rows_with_and_without_a_partner_come_and_go(oracle, views):
         run.view(name, query)
     History(run, 7, domain=40).life(["a", "b", "c"], most=80)
     run.finish()
+
+
+@pytest.mark.parametrize("condition", ["c.k = a.k", "c.k = a.k AND c.w > a.w"], ids=["=", ">"])
+def test_a_second_row_of_a_subquery_is_an_error_where_a_row_asks_for_it(db, condition):
+    db.sql("CREATE TABLE a (k INT, w INT)")
+    db.sql("CREATE TABLE c (k INT, w INT)")
+    query = f"SELECT a.k, (SELECT w FROM c WHERE {condition}) AS w FROM a"
+    db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+    db.sql("INSERT INTO a VALUES (1, 0), (1, 0), (2, 0)")
+    db.sql("INSERT INTO c VALUES (1, 5), (3, 5), (3, 5)")
+    assert sorted(db.sql("SELECT * FROM v").fetchall(), key=str) == [(1, 5), (1, 5), (2, None)]
+    assert [row[-1] for row in db.sql("VERIFY v")] == ["equal to batch"]
+    db.sql("INSERT INTO c VALUES (1, 5)")
+    with pytest.raises(HeadraceError, match='view "v" stopped') as stopped:
+        db.sql("SELECT * FROM v")
+    assert "more than one row returned by a subquery" in stopped.value.detail
+
+
+def test_a_subquery_of_rows_that_tells_zeros_apart_is_refused(db):
+    db.sql("CREATE TABLE a (x DOUBLE)")
+    db.sql("CREATE TABLE c (k STRING, w DOUBLE)")
+    rows = "SELECT (SELECT w FROM c WHERE {}) AS w FROM a"
+    with pytest.raises(HeadraceError, match='computes with "x"') as refused:
+        db.sql("CREATE MATERIALIZED VIEW v AS " + rows.format("c.k < CAST(a.x AS STRING)"))
+    assert refused.value.code is Code.UNSUPPORTED
+    db.sql("CREATE MATERIALIZED VIEW v AS " + rows.format("c.w < a.x"))
+    db.sql("INSERT INTO a VALUES (0.0D), (-0.0D), (1D)")
+    db.sql("INSERT INTO c VALUES ('a', -0.0D)")
+    assert sorted(db.sql("SELECT * FROM v").fetchall(), key=str) == [(0.0,), (None,), (None,)]

@@ -37,6 +37,7 @@ from headrace.catalyst.repeated import once
 from headrace.catalyst.resolved import attribute_of, attributes_of, is_true, present
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
+from headrace.catalyst.single import Single
 from headrace.catalyst.subqueries import (
     Comparison,
     Scalars,
@@ -309,6 +310,8 @@ class Reader:
         name = kind_of(node.joinType()).removesuffix("$")
         if name == "ExistenceJoin":
             flag = attribute_of(node.joinType().exists())
+        elif name == "LeftSingle":
+            return self._read(Single(self.pieces, node).rewritten())
         elif name == "LeftAnti" and node.condition().isDefined():
             rewritten = not_in(self.scala, node)
             if rewritten is not None:

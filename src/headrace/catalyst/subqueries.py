@@ -93,37 +93,41 @@ class Scalars:
         value = items(plan.output())[0]
         constant = _constant_of(plan)
         if constant is None:
-            chosen = scala.alias(self._chosen(value).toAggregateExpression(), "chosen")
-            return scala.logical("Aggregate", scala.seq([]), scala.seq([chosen]), plan, scala.none)
+            any_ = scala.alias(chosen(scala, value).toAggregateExpression(), "chosen")
+            return scala.logical("Aggregate", scala.seq([]), scala.seq([any_]), plan, scala.none)
         rows = scala.alias(count(scala), "rows")
         counted = scala.logical("Aggregate", scala.seq([]), scala.seq([rows]), plan, scala.none)
         some = scala.expression("GreaterThan", rows.toAttribute(), scala.long(0))
         null = scala.expression("Literal", None, constant.dataType())
-        chosen = scala.alias(scala.expression("If", some, constant, null), "chosen")
-        return scala.logical("Project", scala.seq([chosen]), counted)
-
-    def _chosen(self, value: Any) -> Any:
-        """Return the aggregate that yields one of some values: of one value, that one."""
-        functions = f"{EXPRESSIONS}.aggregate"
-        if holds(type_of(value), (MapType, VariantType)):
-            return self.scala.named(f"{functions}.First")(value, False)  # noqa: FBT003
-        return self.scala.named(f"{functions}.Max")(value)
+        any_ = scala.alias(scala.expression("If", some, constant, null), "chosen")
+        return scala.logical("Project", scala.seq([any_]), counted)
 
     def _checked(self, plan: Any) -> Any:
         scala = self.scala
         value = items(plan.output())[0]
-        literal = scala.module(f"{EXPRESSIONS}.Literal")
         rows = scala.alias(count(scala), "rows")
-        found = scala.alias(self._chosen(value).toAggregateExpression(), "found")
+        found = scala.alias(chosen(scala, value).toAggregateExpression(), "found")
         counted = scala.logical(
             "Aggregate", scala.seq([]), scala.seq([rows, found]), plan, scala.none
         )
-        many = scala.expression("GreaterThan", rows.toAttribute(), scala.long(1))
-        error = scala.expression("RaiseError", literal.apply(_TOO_MANY))
-        failed = scala.cast(error, value.dataType())
-        checked = scala.expression("If", many, failed, found.toAttribute())
-        named = scala.alias(checked, "checked")
-        return scala.logical("Project", scala.seq([named]), counted)
+        checked = unless_many(scala, rows.toAttribute(), found.toAttribute())
+        return scala.logical("Project", scala.seq([scala.alias(checked, "checked")]), counted)
+
+
+def chosen(scala: Scala, value: Any) -> Any:
+    """Return the aggregate that yields one of some values: of one value, that one."""
+    functions = f"{EXPRESSIONS}.aggregate"
+    if holds(type_of(value), (MapType, VariantType)):
+        return scala.named(f"{functions}.First")(value, False)  # noqa: FBT003
+    return scala.named(f"{functions}.Max")(value)
+
+
+def unless_many(scala: Scala, rows: Any, value: Any) -> Any:
+    """Return the value of a subquery, or the error that it has more than one row."""
+    literal = scala.module(f"{EXPRESSIONS}.Literal")
+    many = scala.expression("GreaterThan", rows, scala.long(1))
+    error = scala.expression("RaiseError", literal.apply(_TOO_MANY))
+    return scala.expression("If", many, scala.cast(error, value.dataType()), value)
 
 
 @dataclass(frozen=True, slots=True)

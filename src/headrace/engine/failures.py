@@ -70,6 +70,10 @@ _RAISED_BY_SPARK = re.compile(
 )
 """What an expression of Spark raises again and again, unlike what befalls the machine."""
 
+_IN_EXPRESSION = "org.apache.spark.sql.catalyst.expressions."
+_ANY_CLASS = re.compile(r"(?:\w+\.)+\w*Exception\b(?!.*\.\w*Exception\b).*")
+"""The last class that is named: the same, where the first place of the trace is an expression."""
+
 _BY_SPARK = ("INTERNAL_ERROR", "FAILED_EXECUTE_UDF")
 _CAUGHT = (
     errors.ArithmeticException,
@@ -114,7 +118,10 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
         return HeadraceError(Code.INTERNAL, f"an operator failed: {defect}")
     whole = _CALL.sub("", text)
     shown = said if found is not None else whole.split("\n", maxsplit=1)[0]
-    raised = _RAISED_BY_SPARK.search(whole.split("\n\tat ", maxsplit=1)[0])
+    head, _, place = whole.partition("\n\tat ")
+    raised = _RAISED_BY_SPARK.search(head)
+    if raised is None and place.startswith(_IN_EXPRESSION):
+        raised = _ANY_CLASS.search(head)
     by_spark = isinstance(error, _CAUGHT) or (found is not None and found["condition"] in _BY_SPARK)
     if raised is not None or by_spark:
         cause = raised[0] if raised is not None else shown
