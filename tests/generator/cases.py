@@ -74,7 +74,7 @@ def random_case(seed: int, views: int) -> Case:
 
 def _known(relation: Relation, rows: int) -> Known:
     outputs = tuple(Output(c.name, c.kind, c.bound) for c in relation.columns)
-    return Known(relation.name, outputs, max(5, rows))
+    return Known(relation.name, outputs, max(5, rows), relation.key)
 
 
 def _view(name: str, made: Made) -> Known:

@@ -49,6 +49,7 @@ class Known:
     name: str
     outputs: tuple[Output, ...]
     rows: int
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

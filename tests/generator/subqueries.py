@@ -41,10 +41,13 @@ class Subqueries:
         return Expr(Kind.BOOL, f"({{0}} {operator} {{1}})", (other, value))
 
     def scalar(self, outer: Sequence[Expr]) -> Expr:
-        """Return a scalar subquery: an aggregate, or a first row, so that there is one row.
+        """Return a scalar subquery: an aggregate, a first row, or the row of a key.
 
         A correlated one orders by what it selects: Spark's planner forgets any other order.
         """
+        by_key = self._by_key(outer) if self.random.random() < 0.4 else None
+        if by_key is not None:
+            return by_key
         piece = self.sources.named()
         where, correlated = self._where(piece, outer)
         columns = [c for c in piece.scope if c.kind not in (Kind.LIST, Kind.DOUBLE)]
@@ -61,6 +64,31 @@ class Subqueries:
         tag = "correlated scalar subquery" if correlated else "scalar subquery"
         tag += " of count" if call.tag.startswith("count") and correlated else ""
         return Expr(call.kind, "{0}", (query,), tag, call.bound)
+
+    def _by_key(self, outer: Sequence[Expr]) -> Expr | None:
+        """Return a column of the one row whose key the columns around have, if they have one."""
+        keyed = [known for known in self.sources.known if known.key]
+        if not keyed:
+            return None
+        known = self.random.choice(keyed)
+        piece = self.sources.named(known)
+        columns = list(zip(known.outputs, piece.scope, strict=True))
+        conditions = []
+        for column in (column for output, column in columns if output.name in known.key):
+            same = [o for o in outer if o.kind is column.kind]
+            if not same:
+                return None
+            pair = (column, self.random.choice(same))
+            conditions.append(Expr(Kind.BOOL, "{0} = {1}", pair))
+        if self.random.random() < 0.3:
+            conditions.append(self.expressions.comparison([*piece.scope, *outer]))
+        shown = [c for o, c in columns if o.name not in known.key and c.kind is not Kind.DOUBLE]
+        column = self.random.choice(shown or piece.scope)
+        where = Expr(
+            Kind.BOOL, " AND ".join(f"{{{i}}}" for i in range(len(conditions))), tuple(conditions)
+        )
+        query = Select((Item(column, "a"),), piece.source, where)
+        return Expr(column.kind, "{0}", (query,), "scalar subquery of a row", column.bound)
 
     def lateral(self, outer: Piece) -> Made:
         """Return what stands after LATERAL."""
