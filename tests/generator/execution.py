@@ -328,18 +328,20 @@ def _write(run: Oracle, epoch: Epoch) -> None:
 def _raise_broken(run: Oracle, views: Iterable[str]) -> None:
     """Raise BatchError where the queries of some views fail on what the models hold now.
 
-    A constant that cannot be evaluated is no error over a relation that Spark sees to be empty.
+    They are asked as the oracle asks, and as if Spark did not see what a relation holds: of an
+    empty one it drops constants that cannot be evaluated, and makes plans that it cannot run.
     """
     broken = {}
     for model in run.models.values():
         model.advance(len(model.log))
     run._register()
-    run.batch.conf.set(_EXCLUDED, _OF_DATA)
-    for name in views:
-        try:
-            fetched(run.batch.table(name))
-        except _BATCH_ERRORS as error:
-            broken[name] = _condition(error)
+    for excluded in ("", _OF_DATA):
+        run.batch.conf.set(_EXCLUDED, excluded)
+        for name in views:
+            try:
+                fetched(run.batch.table(name))
+            except _BATCH_ERRORS as error:
+                broken[name] = _condition(error)
     run.batch.conf.unset(_EXCLUDED)
     if broken:
         raise BatchError(broken)
