@@ -82,6 +82,18 @@ def plus(first: Bag, second: Bag) -> Bag:
     return nonzero(total)
 
 
+def strays(change: pa.Table, names: Sequence[str], before: Bag, after: Bag) -> list[Row]:
+    """Return the rows that come and are not there after a change, or go and were not before it."""
+    columns = [change[name].to_pylist() for name in names]
+    rows = [tuple(exact(value) for value in row) for row in zip(*columns, strict=True)]
+    weights = change[WEIGHT].to_pylist()
+    return [
+        row
+        for row, weight in zip(rows, weights, strict=True)
+        if (weight > 0 and not after[row]) or (weight < 0 and not before[row])
+    ]
+
+
 def is_consolidated(rows: ZSet) -> bool:
     """Check the promise of consolidated Z-sets, the slow way."""
     hashes = rows.table[HASH].to_pylist()

@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.operators import BOUND, VALUE, Compared
 from headrace.zset import HASH, WEIGHT
 from headrace.zset.order import coarse_keys
-from reference import Bag, Epochs, compare_values, exact, hash_of, nonzero
+from reference import Bag, Epochs, compare_values, exact, hash_of, nonzero, strays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,6 +109,7 @@ class Run:
 
     def step(self, changes: list[tuple[tuple, int]], values: list[Any]) -> pa.Table:
         weighted = []
+        before = self._pairs()
         for value in values:
             weighted += [(old, -1) for old in self.there] + [(value, 1)]
             self.there = [value]
@@ -118,8 +119,15 @@ class Run:
         given = rows_of(self.kind, changes, self.bits), values_of(self.kind, weighted, self.bits)
         output = self.epochs.step(*given).output
         assert output.schema == self.operator.output
+        assert not strays(output, [*ROWS.names, VALUE], before, self._pairs())
         self._apply(output)
         return output
+
+    def _pairs(self) -> Bag:
+        """Return all rows, each beside the value that holds."""
+        value = pa.array(self.there or [None], self.kind)[0].as_py()
+        live = ((self.shown[key], weight) for key, weight in self.live.items())
+        return nonzero(Counter({exact((*row[:2], value)): weight for row, weight in live}))
 
     def _apply(self, output: pa.Table) -> None:
         """Apply the condition to the pairs, as Spark does with what comes out.

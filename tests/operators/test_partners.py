@@ -25,7 +25,7 @@ from headrace.operators import (
     counts_layout,
 )
 from headrace.zset import HASH, WEIGHT, Layout
-from reference import Bag, Epochs, hash_of, nonzero, plus, table_of
+from reference import Bag, Epochs, hash_of, nonzero, plus, strays, table_of
 from text_tables import assert_rows, table
 
 if TYPE_CHECKING:
@@ -110,9 +110,11 @@ def test_an_outer_join_is_its_pairs_and_the_rows_without_one(
     left: Bag = Counter()
     right: Bag = Counter()
     for of_left, of_right in epochs:
-        run.step(side(LEFT, of_left, bits), side(RIGHT, of_right, bits))
+        before = run.answer
+        step = run.step(side(LEFT, of_left, bits), side(RIGHT, of_right, bits))
         left, right = after(left, of_left), after(right, of_right)
         assert run.answer == outer(*answers(left, right, below=False), kept)
+        assert not strays(step.output, COLUMNS, before, run.answer)
 
 
 def semi(left: Bag, lone: Bag, emits: Emits) -> Bag:
@@ -137,10 +139,12 @@ def test_a_semi_join_has_each_row_by_whether_its_key_is_there(
     left: Bag = Counter()
     right: Bag = Counter()
     for of_left, of_right in epochs:
-        run.step(side(LEFT, of_left, bits), side(counts_layout(RIGHT), of_right, bits))
+        before = run.answer
+        step = run.step(side(LEFT, of_left, bits), side(counts_layout(RIGHT), of_right, bits))
         left, right = after(left, of_left), after(right, of_right)
         _, lone, _ = answers(left, right, below=False)
         assert run.answer == semi(left, lone, emits)
+        assert not strays(step.output, columns_of(emits), before, run.answer)
 
 
 def matches(which: RowKind, emits: Emits, *, passes: bool) -> Matches:

@@ -47,6 +47,42 @@ def test_a_semi_join_sees_the_side_as_it_was_for_rows_that_go(run):
     run.finish()
 
 
+def test_an_expression_is_computed_from_rows_that_are_there_together(run):
+    """What leaves never meets what comes: a pair that never was may be an error."""
+    by_key = "l JOIN r ON l.k = r.k"
+    for name, query in {
+        "pairs": f"SELECT x, x DIV y AS q FROM {by_key}",
+        "met": f"SELECT x FROM {by_key} AND x DIV y > 0",
+        "below": "SELECT x DIV y AS q FROM l JOIN r ON l.k > r.k - 1 AND l.k < r.k + 1",
+        "kept": "SELECT l.k, x DIV coalesce(y, l.k - 1) AS q FROM l LEFT JOIN r ON l.k = r.k",
+        "lone": "SELECT l.k, y FROM l FULL JOIN r ON l.k = r.k AND x DIV y > 0",
+        "there": "SELECT x FROM l WHERE EXISTS (SELECT 1 FROM r WHERE l.k = r.k AND x DIV y > 0)",
+        "absent": "SELECT 6 DIV (k - 1) AS q FROM l WHERE k NOT IN (SELECT r.k FROM r)",
+        "sums": f"SELECT r.k, sum(x DIV y) AS q FROM {by_key} GROUP BY r.k",
+        "over": "SELECT x DIV s AS q FROM l NATURAL JOIN (SELECT k, sum(y) AS s FROM r GROUP BY k)",
+        "one": "SELECT x, (SELECT y FROM r WHERE r.k = l.k) AS y FROM l",
+        "value": "SELECT x DIV (SELECT min(y) FROM r) AS q FROM l",
+    }.items():
+        run.view(name, query)
+    stays, leaves = [(1, (1, 10)), (-1, (5, 10))], [(-1, (1, 10)), (1, (5, 10))]
+    for of_l, of_r in (
+        ([(1, (1, 10)), (1, (2, 10))], [(1, (1, 10)), (1, (2, 20))]),
+        (leaves, [(-1, (1, 10)), (1, (1, 30)), (1, (1, -30))]),
+        (stays, [(-1, (1, 30)), (-1, (1, -30)), (1, (1, 7))]),
+        (leaves, [(1, (1, 8))]),
+        (stays, [(-1, (1, 8))]),
+        ([(-1, (1, 10)), (-1, (2, 10))], [(-1, (1, 7)), (1, (1, 0))]),
+        ([(1, (1, 10)), (1, (2, 10))], [(1, (1, 7)), (-1, (1, 0))]),
+        ([(-1, (1, 10)), (-1, (2, 10))], [(-1, (1, 7)), (-1, (2, 20))]),
+        ([(1, (1, 10)), (1, (2, 10))], [(1, (1, 7)), (1, (2, 20))]),
+    ):
+        run.log("l", of_l)
+        run.log("r", of_r)
+        run.epoch()
+    assert sorted(run.rows("one")) == [(10, 7), (10, 20)]
+    run.finish()
+
+
 def test_nulls_pad_only_rows_that_lose_their_last_partner(run):
     run.view("o", "SELECT l.k, x, y FROM l LEFT JOIN r ON l.k = r.k")
     run.insert("l", [(1, 1)])

@@ -3,7 +3,7 @@
 Such a side is not copied. What is arranged by the keys of the join, in one order and by one hash,
 is read as it was before the step; the delta that arrives is the relation's own, so
 
-    ΔL ⋈ (R + ΔR) + L ⋈ ΔR
+    L⁺ ⋈ (R + ΔR) - L⁻ ⋈ R + (L - L⁻) ⋈ ΔR
 
 holds as it does for a copy. Rows that a copy would not have, those with a NULL in the key, are
 never looked for: NULL equals nothing.

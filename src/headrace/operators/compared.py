@@ -1,11 +1,12 @@
 """``WHERE price > (SELECT avg(price) FROM items)``: rows on one side of a value that may change.
 
 Algebra: rows ``R`` are paired with the one row that holds a value ``v``, and a condition, applied
-to the pairs, compares a *bound* of the row with it. The whole change of the pairs is::
+to the pairs, compares a *bound* of the row with it. With ``ΔR = R⁺ - R⁻``, the rows that come and
+those that go, the whole change of the pairs is::
 
-    ΔR ⋈ v1 + R ⋈ (v1 - v0)
+    R⁺ ⋈ v1 - R⁻ ⋈ v0 + (R - R⁻) ⋈ (v1 - v0)
 
-Of the second part only those rows matter for which the condition may differ between ``v0`` and
+Of the last part only those rows matter for which the condition may differ between ``v0`` and
 ``v1``: those whose bound lies between the two. The others are not looked at. So what comes out is
 no change of all pairs, but what is left of it once the condition is applied is that of the answer.
 
@@ -89,16 +90,17 @@ class Compared(StatefulOperator):
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
         """Return the pairs for which the condition may change, and the consolidated inputs."""
         change, changed_value = inputs
-        rows = self._by_bound(change)
+        rows = self._by_bound(change).consolidated()
+        comes, goes = rows.parted()
         values = ZSet.of(self.layouts[1], changed_value).consolidated()
         held = ZSet.sum_of(self.layouts[1], list(before[1].scan(_SCAN_ROWS)))
         old = _one(held)
         new = _one(held.plus(values).consolidated()) if values.rows else old
-        parts = [self._paired(rows, new, 1)]
+        parts = [self._paired(comes, new, 1), self._paired(goes, old, 1)]
         if values.rows:
-            moved = self._moved(before[0], old, new)
+            moved = self._moved(before[0].plus(goes), old, new)
             parts += [self._paired(moved, old, -1), self._paired(moved, new, 1)]
-        return Step(pa.concat_tables(parts), (rows.consolidated(), values))
+        return Step(pa.concat_tables(parts), (rows, values))
 
     def _by_bound(self, change: pa.Table) -> ZSet:
         """Return the changed rows that have a bound, with its number."""

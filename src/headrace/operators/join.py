@@ -1,8 +1,8 @@
 """``SELECT ... FROM left JOIN right ON left.key = right.key``: all pairs with equal keys.
 
-Algebra: bilinear. Both sides may change in one epoch::
+Algebra: bilinear. Both sides may change in one epoch; with ``ΔL = L⁺ - L⁻``::
 
-    Δ(L ⋈ R) = ΔL ⋈ (R + ΔR) + L ⋈ ΔR
+    Δ(L ⋈ R) = L⁺ ⋈ (R + ΔR) - L⁻ ⋈ R + (L - L⁻) ⋈ ΔR
 
 State: both inputs, each arranged by its key.
 Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs that come and go.

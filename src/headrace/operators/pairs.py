@@ -1,5 +1,14 @@
 """Pairs of rows with equal keys: what all joins by key have in common.
 
+Algebra: bilinear. Where both sides change, with ``ΔL = L⁺ - L⁻``, the rows that come and those that
+go, the pairs that come and go are::
+
+    Δ(L ⋈ R) = L⁺ ⋈ (R + ΔR) - L⁻ ⋈ R + (L - L⁻) ⋈ ΔR
+
+Each is one that is there after the change, or was there before it. ``ΔL ⋈ (R + ΔR) + L ⋈ ΔR`` has
+the same sum, but rows that go are beside rows that have come, and what is computed from such a
+pair, which never was, may be an error.
+
 A *side* is an input of a join and the layout by which it is arranged. Both sides' keys have the
 same types. NULL equals nothing, as in ``=``, unless a key column is ``null_safe``, as in ``<=>``.
 """
@@ -64,15 +73,18 @@ class Pairs:
         return kept
 
     def change(self, left: ZSet, right: ZSet, before: tuple[Spine, Spine]) -> pa.Table:
-        """Return the pairs that come and go as both sides change: ``ΔL ⋈ (R + ΔR) + L ⋈ ΔR``.
+        """Return the pairs that come and go as both sides change.
 
         The changes are consolidated and matchable. The answer has the columns of ``schema``.
         """
-        probes, partners = before[1].plus(right).lookup(left.hashes, left.keys)
-        of_left = self._combined(left.take(probes), partners)
-        probes, partners = before[0].lookup(right.hashes, right.keys)
-        of_right = self._combined(partners, right.take(probes))
-        return pa.concat_tables([of_left, of_right])
+        comes, goes = left.parted()
+        parts = []
+        for rows, others in ((comes, before[1].plus(right)), (goes, before[1])):
+            probes, partners = others.lookup(rows.hashes, rows.keys)
+            parts.append(self._combined(rows.take(probes), partners))
+        probes, partners = before[0].plus(goes).lookup(right.hashes, right.keys)
+        parts.append(self._combined(partners, right.take(probes)))
+        return pa.concat_tables(parts)
 
     def alone(self, rows: ZSet, *, is_left: bool) -> pa.Table:
         """Return rows of one side in the columns of a pair, NULL for the other side's."""

@@ -1,9 +1,10 @@
 """Which rows have a partner, and how that changes: the rule of outer, semi and anti joins.
 
 With ``n(k)`` the number of rows that the other side has with key ``k``, the rows of ``L`` with and
-without a partner are ``L[n > 0]`` and ``L[n = 0]``. When both sides change::
+without a partner are ``L[n > 0]`` and ``L[n = 0]``. When both sides change, the left by the rows
+``L⁺`` that come and the rows ``L⁻`` that go::
 
-    Δ L[p(n)] = ΔL[p(n + Δn)] + L[p(n + Δn)] - L[p(n)]
+    Δ L[p(n)] = L⁺[p(n + Δn)] - L⁻[p(n)] + (L - L⁻)[p(n + Δn)] - (L - L⁻)[p(n)]
 
 so besides the changed rows, only those move whose key goes from ``n = 0`` to ``n > 0`` or back.
 """
@@ -50,10 +51,13 @@ def moved(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> Move
     ``change`` and ``counts_change`` are consolidated; ``rows`` and ``counts`` are what was before.
     The other side must not have a negative number of rows under any key.
     """
-    present = _weights(counts.plus(counts_change), change) > 0
-    matched = [change.filter(present)]
-    unmatched = [change.filter(~present)]
-    # Those that were there already move where the count of their key crosses zero.
+    comes, goes = change.parted()
+    matched, unmatched = [], []
+    for changed, seen in ((comes, counts.plus(counts_change)), (goes, counts)):
+        present = _weights(seen, changed) > 0
+        matched.append(changed.filter(present))
+        unmatched.append(changed.filter(~present))
+    # Those that stay move where the count of their key crosses zero.
     old = _weights(counts, counts_change)
     new = old + counts_change.weights
     if (new < 0).any():
@@ -64,7 +68,7 @@ def moved(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> Move
         )
     crossing = np.flatnonzero((old > 0) != (new > 0))
     touched = counts_change.take(crossing)
-    probes, there = rows.lookup(touched.hashes, touched.keys)
+    probes, there = rows.plus(goes).lookup(touched.hashes, touched.keys)
     comes = new[crossing][probes] > 0
     matched += [there.filter(comes), there.filter(~comes).negated()]
     unmatched += [there.filter(~comes), there.filter(comes).negated()]

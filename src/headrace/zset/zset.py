@@ -114,6 +114,11 @@ class ZSet:
         """Return the rows where the mask is true, in order."""
         return self if kept.all() else self.take(np.flatnonzero(kept))
 
+    def parted(self) -> tuple[ZSet, ZSet]:
+        """Return the rows that come and those that go: with weights above zero, and below it."""
+        weights = self.weights
+        return self.filter(weights > 0), self.filter(weights < 0)
+
     def take(self, rows: Ints) -> ZSet:
         """Return the rows at the given positions, in the order of the positions."""
         return ZSet(self.layout, take(self.table, rows))
