@@ -69,9 +69,9 @@ def moved(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> Move
     crossing = np.flatnonzero((old > 0) != (new > 0))
     touched = counts_change.take(crossing)
     probes, there = rows.plus(goes).lookup(touched.hashes, touched.keys)
-    comes = new[crossing][probes] > 0
-    matched += [there.filter(comes), there.filter(~comes).negated()]
-    unmatched += [there.filter(~comes), there.filter(comes).negated()]
+    present = new[crossing][probes] > 0
+    matched += [there.filter(present), there.filter(~present).negated()]
+    unmatched += [there.filter(~present), there.filter(present).negated()]
     layout = change.layout
     return Moved(ZSet.sum_of(layout, matched), ZSet.sum_of(layout, unmatched))
 

@@ -383,13 +383,16 @@ class Instance:
         if waiting:
             raise waits(relation.name, waiting[0])
         causes = {entry.view: entry.detail for entry in dirty}
-        below = [v for v in self.catalog.views_in_order() if v.id in causes]
-        reason = causes.get(relation.id) or next(
-            (f"It is over view {v.name!r}, which stopped." for v in below), ""
-        )
+        over = {id_: {v.id for v in self.catalog.dependants(id_)} for id_ in causes}
+        why, failed = "its query failed on its data", relation
+        if relation.id not in causes:
+            failed = self.catalog.by_id[next(id_ for id_ in causes if relation.id in over[id_])]
+            why = f'it is over view "{failed.name}", whose query failed on its data'
+        again = f'DROP VIEW "{failed.name}" CASCADE, and create it and what is over it again'
         raise HeadraceError(
             Code.UNAVAILABLE,
-            f'view "{relation.name}" stopped, since its query failed on its data',
-            detail=reason.removeprefix("error[invalid]: "),
-            hint="Correct the data or the query, then CREATE OR REPLACE the view.",
+            f'view "{relation.name}" stopped, since {why}',
+            detail=causes[failed.id].removeprefix("error[invalid]: "),
+            hint="Correct the data or the query, then "
+            + (f"{again}." if over[failed.id] else "CREATE OR REPLACE the view."),
         )
