@@ -92,6 +92,21 @@ SUBQUERIES = {
         WHERE b.v < (SELECT max(v) FROM a))""",
     "twice": """WITH t AS (SELECT k, sum(v) AS t FROM b GROUP BY k)
         SELECT k, t FROM t WHERE t = (SELECT max(t) FROM t)""",
+    "nearest": "SELECT id FROM a ORDER BY abs(v - (SELECT avg(v) FROM b)), id LIMIT 3",
+    "after_nearest": """SELECT id, v FROM a ORDER BY v % (SELECT count(*) + 1 FROM b) DESC NULLS LAST, id
+        LIMIT 3 OFFSET 2""",
+    "in_order_of_groups": """SELECT k, sum(v) AS t FROM a GROUP BY k
+        ORDER BY sum(v) % (SELECT count(*) + 1 FROM b), k LIMIT 2""",
+    "within_functions": """SELECT k, sum(v - (SELECT max(v) FROM b)) AS t, count(DISTINCT try_mod(v, (SELECT max(k) FROM b))) AS n,
+        max_by(id, struct(try_mod(v, (SELECT max(k) FROM b)), id)) AS m FROM a GROUP BY k""",
+    "in_filters": """SELECT count(*) FILTER (WHERE v > (SELECT avg(v) FROM b)) AS n,
+        sum(v) FILTER (WHERE k = (SELECT min(k) FROM b)) AS t FROM a""",
+    "within_functions_correlated": """SELECT k, sum((SELECT max(b.v) FROM b WHERE b.k = a.k) - v) AS t
+        FROM a GROUP BY k""",
+    "as_key": "SELECT (SELECT max(v) FROM b) AS m, k, count(*) AS n FROM a GROUP BY (SELECT max(v) FROM b), k",
+    "in_key": """SELECT v > (SELECT avg(v) FROM b) AS h, sum(v) AS t FROM a
+        GROUP BY v > (SELECT avg(v) FROM b) HAVING sum(v) > (SELECT count(*) FROM b)""",
+    "in_rollup": """SELECT k, s, sum(v - (SELECT min(v) FROM b)) AS t FROM a GROUP BY ROLLUP (k, s)""",
 }
 
 BAGS = {

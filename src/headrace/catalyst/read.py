@@ -43,6 +43,8 @@ from headrace.catalyst.subqueries import (
     Scalars,
     comparison_of,
     has_scalar,
+    of_columns,
+    ordered_by_columns,
     with_values,
 )
 
@@ -270,15 +272,18 @@ class Reader:
                 projects.append(below)
             below = below.child()
         whole = kind == "Sort" and getattr(below, "global")()
-        order = self.pieces.order(items(below.order())) if whole else None
-        for each in items(below.order()) if whole and order is None else ():
+        sort = ordered_by_columns(self.scala, below) if whole else below
+        order = self.pieces.order(items(sort.order())) if whole else None
+        for each in items(sort.order()) if whole and order is None else ():
             key = self.pieces.expression(each.child())
             self.pieces.check_key(key, "an ORDER BY key of LIMIT", each)
         scalars = any(has_scalar(self.scala, items(p.expressions())) for p in projects)
         if order is None or scalars:
             raise without_order(self.pieces, node)
         count = _ALL if limit is None else limit
-        read: Plan = FirstRows(self._input(below.child()), (), order, "row_number", count, skip)
+        read: Plan = FirstRows(self._input(sort.child()), (), order, "row_number", count, skip)
+        if sort is not below:
+            read = without_added(self.pieces, read, attributes_of(below))
         for project in reversed(projects):
             if project.nodeName() in PYTHON_NODES:
                 read = self._with_calls(each_once(self.pieces, read), project)
@@ -354,6 +359,7 @@ class Reader:
         return [each for each, timed in found if timed], rest
 
     def _aggregate(self, node: Any) -> Plan:
+        node = of_columns(self.scala, node)
         extracted = maybe(self.scala.module(f"{_PLANNING}.PhysicalAggregation").unapply(node))
         if extracted is None:
             raise self.pieces.unsupported("this form of aggregation is not supported", None, node)

@@ -22,6 +22,7 @@ from headrace.catalyst.clock import all_of, conjuncts
 from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.rewrite import count, join
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe, within
+from headrace.catalyst.walk import SUBQUERIES, replaced
 from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
@@ -206,6 +207,49 @@ def with_values(scala: Scala, node: Any) -> Any | None:
     scalars = Scalars(scala)
     replaced = [part if kind_of(part) in _EQUALITIES else scalars.replaced(part) for part in parts]
     return _over(scala, node, scalars.joined(node.right()), all_of(scala, replaced))
+
+
+def ordered_by_columns(scala: Scala, sort: Any) -> Any:
+    """Return a sort whose order has no scalar subqueries; the node itself where it has none.
+
+    What is ordered by becomes a column, after those of the input.
+    """
+    orders, added = [], []
+    for order in items(sort.order()):
+        if has_scalar(scala, [order]):
+            value, *same = items(order.children())
+            added.append(scala.alias(value, "order"))
+            orders.append(order.withNewChildren(scala.seq([added[-1].toAttribute(), *same])))
+        else:
+            orders.append(order)
+    if not added:
+        return sort
+    named = [*items(sort.child().output()), *added]
+    below = scala.logical("Project", scala.seq(named), sort.child())
+    return scala.logical("Sort", scala.seq(orders), getattr(sort, "global")(), below, sort.hint())
+
+
+def of_columns(scala: Scala, aggregate: Any) -> Any:
+    """Return an aggregate whose keys and functions have no scalar subqueries; itself if none has.
+
+    The values become columns of the input. Subqueries in what is made of the results stay.
+    """
+    keys, results = items(aggregate.groupingExpressions()), items(aggregate.aggregateExpressions())
+    if not has_scalar(scala, [*keys, *results]):
+        return aggregate
+    scalars = Scalars(scala)
+
+    def replace(expression: Any, kind: str, _node: str) -> Any | None:
+        if kind == "AggregateExpression":
+            return scalars.replaced(expression)
+        return expression if kind in SUBQUERIES else None
+
+    by = scala.seq([scalars.replaced(each) for each in keys])
+    shown = scala.seq([replaced(scala, each, "Aggregate", replace) for each in results])
+    if not scalars.plans:
+        return aggregate
+    child = scalars.joined(aggregate.child())
+    return scala.logical("Aggregate", by, shown, child, aggregate.hint())
 
 
 def _over(scala: Scala, node: Any, right: Any, condition: Any | None) -> Any:
