@@ -105,7 +105,8 @@ def _instead(node: Node) -> Iterator[Node]:
             yield node.source
         case Grouping() if node.form:
             yield replace(node, form="", sets=())
-        case Limit() if node.offset or node.turn:
+        case Limit() if node.first or node.offset or node.turn:
+            yield replace(node, first=())
             yield replace(node, offset=0, turn=0)
         case _:
             pass

@@ -124,7 +124,11 @@ class Queries:
         distinct = self.random.random() < 0.12
         made = _made(chosen, piece, where, distinct=distinct)
         if not distinct and piece.named_apart and self.random.random() < 0.03:
-            return _limited(made, replace(self._limit(), whole=True))
+            first = ()
+            if fuel and self.random.random() < 0.3:
+                compared = self.subqueries.compared(piece.scope, correlated=False)
+                first = (replace(compared, tag="subquery in ORDER BY ... LIMIT"),)
+            return _limited(made, replace(self._limit(), whole=True, first=first))
         piped = self.random.random() < 0.06
         return replace(made, query=replace(made.query, piped=piped))
 
@@ -132,6 +136,14 @@ class Queries:
         random = self.random
         keys, scope = self._keys(piece)
         calls = [self.calls.aggregate(piece.scope) for _ in range(random.choice((1, 1, 2, 3)))]
+        if fuel and random.random() < 0.08:
+            compared = self.subqueries.compared(piece.qualified)
+            template = random.choice(("count_if({0})", "count(*) FILTER (WHERE {0})"))
+            calls.append(Expr(Kind.LONG, template, (compared,), "subquery in an aggregate", ROWS))
+        if fuel and random.random() < 0.05:
+            compared = self.subqueries.compared(piece.scope, correlated=False)
+            keys.append(replace(compared, tag="subquery in GROUP BY"))
+            scope.append(keys[-1])
         after = [*scope, *calls]
         chosen = [*scope, *calls] if random.random() < 0.8 else [*calls, *scope[:1]]
         form, sets = "", ()

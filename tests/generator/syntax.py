@@ -199,16 +199,21 @@ _ORDERS = ("", " DESC", " ASC NULLS LAST", " DESC NULLS FIRST")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """ORDER BY all columns, LIMIT and OFFSET; ``whole``: by those of FROM, selected or not."""
+    """ORDER BY all columns, LIMIT and OFFSET; ``whole``: by those of FROM, selected or not.
+
+    ``first`` has expressions to order by before them.
+    """
 
     count: int
     offset: int = 0
     turn: int = 0
     whole: bool = False
+    first: tuple[Expr, ...] = ()
 
     def sql(self, names: tuple[str, ...]) -> str:
         """Render, with a space before."""
-        by = (f"{n}{_ORDERS[(i + self.turn) % 4]}" for i, n in enumerate(names))
+        keys = (*(key.sql() for key in self.first), *names)
+        by = (f"{key}{_ORDERS[(i + self.turn) % 4]}" for i, key in enumerate(keys))
         offset = f" OFFSET {self.offset}" if self.offset else ""
         return f" ORDER BY {', '.join(by)} LIMIT {self.count}{offset}"
 
