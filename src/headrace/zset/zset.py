@@ -166,7 +166,7 @@ class ZSet:
 
     def starts_of_ties(self) -> Bools:
         """Mark the rows whose order columns differ from those of the row before."""
-        keys = self._order_keys(None)
+        keys = self._order_keys()
         differs = np.ones(self.rows, np.bool_)
         differs[1:] = False
         for key in keys:
@@ -176,7 +176,7 @@ class ZSet:
     def compared(self, other: ZSet) -> Ints:
         """Compare row by row in the total order of the layout: below, equal or above 0."""
         both = ZSet(self.layout, in_one_piece(pa.concat_tables([self.table, other.table])))
-        result = _compared(both._order_keys(None), self.rows)
+        result = _compared(both._order_keys(), self.rows)
         tied = np.flatnonzero(result == 0)
         if len(tied):
             two = pa.array(np.concatenate([tied, tied + self.rows]))
@@ -184,25 +184,26 @@ class ZSet:
             result[tied] = _compared(keys, len(tied))
         return result
 
-    def _order_keys(self, rows: Ints | None) -> list[Ints]:
-        """Return the sort keys of some rows, or of all, by the order of the layout."""
+    def _order_keys(self) -> list[Ints]:
+        """Return the sort keys of all rows, by the order of the layout."""
         columns = [(column(self.table, by.name), by) for by in self.layout.order]
-        if rows is not None:
-            positions = pa.array(rows)
-            columns = [(values.take(positions), by) for values, by in columns]
         return [key for values, by in columns for key in order_keys(values, by)]
 
     def _sorted(self, order: Ints, hashes: Ints) -> tuple[Ints, Ints]:
-        """Refine an order by hash to that of the layout, and number the rows that differ in it."""
-        starts = fresh(hashes)
-        several = np.flatnonzero(~(starts & np.append(starts[1:], True)))
-        if len(several) == 0:
-            return order, hashes
-        rows = order[several]
-        within, codes = ordered(np.cumsum(starts, dtype=np.int64)[several], self._order_keys(rows))
-        order = order.copy()
-        order[several] = rows[within]
-        starts[several[1:]] |= codes[1:] != codes[:-1]
+        """Refine an order by hash to that of the layout, and number the rows that differ in it.
+
+        A column is read only where those before it leave a tie.
+        """
+        order, starts = order.copy(), fresh(hashes)
+        for by in self.layout.order:
+            tied = np.flatnonzero(~(starts & np.append(starts[1:], True)))
+            if len(tied) == 0:
+                break
+            rows = order[tied]
+            keys = order_keys(column(self.table, by.name).take(pa.array(rows)), by)
+            within, codes = ordered(np.cumsum(starts, dtype=np.int64)[tied], keys)
+            order[tied] = rows[within]
+            starts[tied[1:]] |= codes[1:] != codes[:-1]
         return order, np.cumsum(starts, dtype=np.int64)
 
 
