@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.zset import row_codes, same, same_rows
-from headrace.zset.equality import block_codes
 from reference import exact
 
 NAN = float("nan")
@@ -112,21 +111,10 @@ def test_rows_agree_where_all_their_columns_do(first: tuple, second: tuple) -> N
     assert (codes[left] == codes[right]).tolist() == expected
 
 
-@given(column=columns, cuts=st.lists(st.booleans(), min_size=12, max_size=12))
-def test_numbers_ascend_from_block_to_block(column: tuple, cuts: list[bool]) -> None:
-    kind, values = column
-    blocks = np.cumsum([False, *cuts][: len(values)]).astype(np.int64)
-    codes = block_codes(blocks, [sliced(kind, values)] * 2)
-    for i in range(1, len(values)):
-        assert blocks[i] == blocks[i - 1] or codes[i] > codes[:i][blocks[:i] < blocks[i]].max()
-
-
 def test_many_wide_columns_do_not_overflow_the_numbers_of_rows() -> None:
     distinct = pa.array(range(1000))
     codes = row_codes([distinct] * 9, 1000)
     assert len(set(codes.tolist())) == 1000
-    blocks = np.repeat(np.arange(10), 100).astype(np.int64)
-    assert (np.diff(block_codes(blocks, [pa.array([*range(50)] * 20)] * 9)[::100]) > 0).all()
 
 
 def test_what_stands_under_a_null_does_not_count() -> None:

@@ -6,7 +6,6 @@ import datetime as dt
 import itertools
 import struct
 from decimal import Decimal
-from functools import cmp_to_key
 from typing import Any
 
 import numpy as np
@@ -70,10 +69,10 @@ def test_sorting_by_keys_is_sorting_by_comparison(
     array = pa.array([values[0], *drawn, None], kind).slice(1, len(drawn))
     order, codes = ordered(np.zeros(len(drawn), np.int64), order_keys(array, by))
     rows = [{"x": value} for value in array.to_pylist()]
-    by_comparison = cmp_to_key(lambda i, j: compare(rows[i], rows[j], [by]))
-    assert order.tolist() == sorted(range(len(rows)), key=by_comparison)
-    tied = [compare(rows[i], rows[j], [by]) == 0 for i, j in itertools.pairwise(order)]
-    assert (np.diff(codes) == 0).tolist() == tied
+    assert sorted(order) == list(range(len(rows)))
+    steps = [compare(rows[i], rows[j], [by]) for i, j in itertools.pairwise(order)]
+    assert all(step <= 0 for step in steps)
+    assert (np.diff(codes) == 0).tolist() == [step == 0 for step in steps]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +89,18 @@ def test_exact_keys_are_equal_only_for_the_same_value(
     order, codes = ordered(np.zeros(len(drawn), np.int64), exact_keys(array))
     in_order = array.take(pa.array(order))
     assert (np.diff(codes) == 0).tolist() == same(in_order[:-1], in_order[1:]).tolist()
+
+
+numbers = st.sampled_from([0, 1, -1, 7, 2**31, -(2**31), 2**62, -(2**62), 2**63 - 1, -(2**63)])
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 3), numbers, numbers, numbers), max_size=40))
+def test_keys_sort_rows_by_the_first_that_differs_however_far_apart_they_are(rows: list) -> None:
+    rows = sorted(rows, key=lambda row: row[0])
+    blocks, *keys = np.array(rows, np.int64).reshape(-1, 4).T
+    order, codes = ordered(blocks, keys)
+    assert [rows[i] for i in order] == sorted(rows)
+    assert codes.tolist() == [sorted(set(rows)).index(row) for row in sorted(rows)]
 
 
 def test_all_types_but_maps_have_an_order() -> None:

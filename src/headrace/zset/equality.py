@@ -54,15 +54,7 @@ def same_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) ->
 
 def row_codes(columns: Sequence[pa.Array], rows: int) -> Ints:
     """Number the rows so that two of them have one number exactly where they are the same row."""
-    return block_codes(np.zeros(rows, np.int64), columns)
-
-
-def block_codes(blocks: Ints, columns: Sequence[pa.Array]) -> Ints:
-    """Number the rows of ascending blocks as :func:`row_codes` does, apart from block to block.
-
-    All numbers of a block are below those of the next one. ``blocks`` ascends from 0.
-    """
-    codes, bound = blocks, int(blocks[-1]) + 1 if len(blocks) else 1
+    codes, bound = np.zeros(rows, np.int64), 1
     for column in columns:
         codes, bound = _paired(codes, bound, *_codes(column))
     return codes
@@ -75,15 +67,14 @@ def _paired(first: Ints, first_bound: int, second: Ints, second_bound: int) -> t
     if first_bound == 1:
         return second, second_bound
     if first_bound * second_bound >= 2**63:
-        # Both are dense after this, so at most (rows + 1)**2 pairs remain, which fit. Numbers go
-        # by first appearance, so those of ascending blocks still ascend.
+        # Both are dense after this, so at most (rows + 1)**2 pairs remain, which fit.
         first, first_bound = _dense(pa.array(first))
         second, second_bound = _dense(pa.array(second))
     return first * second_bound + second, first_bound * second_bound
 
 
 def _dense(array: pa.Array) -> tuple[Ints, int]:
-    """Number the values by their first appearance, from 1; NULL is 0."""
+    """Number the values from 1; NULL is 0."""
     encoded = pc.dictionary_encode(array)
     indices = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     return indices.astype(np.int64) + 1, len(encoded.dictionary) + 1

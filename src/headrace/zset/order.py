@@ -17,14 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.zset.equality import bit_width, is_text, valid, words
+from headrace.zset.equality import bit_width, is_text, same, valid, words
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from headrace.zset.equality import Bools, Ints
 
 _WORD = 64
 _SIGN = np.int64(-(2**63))
 _MAGNITUDE = np.int64(2**63 - 1)
+_FULL = 2**63 - 1
+_ORDERED = 64
+"""Ascending stretches from this length on make a merging sort faster than a vectorised one."""
 _KEY_BYTES = 8
 _NOTHING = np.zeros(1, np.uint8)
 
@@ -90,14 +95,63 @@ def coarse_keys(values: pa.Array) -> Ints:
 def ordered(blocks: Ints, keys: list[Ints]) -> tuple[Ints, Ints]:
     """Sort by ascending blocks, then by keys; return the order, and the number of each row in it.
 
-    Rows agree in block and keys exactly where their numbers do. Numbers ascend from 0, by one.
+    Rows agree in block and keys exactly where their numbers do, and come in any order then. Numbers
+    ascend from 0, by one.
     """
-    order = np.lexsort((*reversed(keys), blocks)) if keys else np.arange(len(blocks))
+    keys = _folded([blocks, *keys])
+    order = in_order(keys[0]) if len(keys) == 1 else np.lexsort(keys[::-1])
     fresh = np.zeros(len(blocks), np.bool_)
-    for key in (blocks, *keys):
-        in_order = key[order]
-        fresh[1:] |= in_order[1:] != in_order[:-1]
+    for key in keys:
+        sorted_key = key[order]
+        fresh[1:] |= sorted_key[1:] != sorted_key[:-1]
     return order, np.cumsum(fresh)
+
+
+def refined(
+    rows: Ints, starts: Bools, columns: Iterable[tuple[pa.Array, Callable[[pa.Array], list[Ints]]]]
+) -> tuple[Ints, Bools]:
+    """Sort the rows of each block by some columns; return them, and mark each that begins others.
+
+    ``rows`` are positions in the columns, and ``starts`` marks the first one of each block. With a
+    column comes the function that makes its sort keys. A column is read only where those before it
+    leave rows together, and sorted by only where two of these differ.
+    """
+    rows, starts = rows.copy(), starts.copy()
+    for column, keys in columns:
+        together = np.flatnonzero(~(starts & np.append(starts[1:], True)))
+        taken = rows[together]
+        values, first = column.take(pa.array(taken)), starts[together]
+        if (first[1:] | same(values[1:], values[:-1])).all():
+            continue
+        within, codes = ordered(np.cumsum(first), keys(values))
+        rows[together] = taken[within]
+        starts[together[1:]] |= codes[1:] != codes[:-1]
+    return rows, starts
+
+
+def in_order(values: Ints) -> Ints:
+    """Return an order by value; the kind of sort depends on how ordered the values are."""
+    descents = int(np.count_nonzero(values[1:] < values[:-1]))
+    few = descents * _ORDERED < len(values)
+    return np.argsort(values, kind="stable" if few else None)
+
+
+def _folded(keys: list[Ints]) -> list[Ints]:
+    """Return fewer keys of the same order: neighbours are one where a word has room for both."""
+    if len(keys[0]) == 0:
+        return keys[:1]
+    folded: list[Ints] = []
+    numbers = _FULL + 1  # that the last of them may hold
+    for key in keys:
+        low, high = int(key.min()), int(key.max())
+        count = high - low + 1
+        if numbers * count <= _FULL:
+            folded[-1] = folded[-1] * count + (key - low)
+            numbers *= count
+        else:
+            folded.append(key - low if count <= _FULL else key)
+            numbers = count
+    return folded
 
 
 def _with_nulls(values: pa.Array, keys: list[Ints], *, nulls_first: bool) -> list[Ints]:

@@ -9,20 +9,22 @@ columns, so that equal bags come in one order.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.zset.equality import Bools, Ints, block_codes, same_rows
+from headrace.zset.equality import Bools, Ints, row_codes, same
 from headrace.zset.layout import HASH, WEIGHT, Layout
-from headrace.zset.order import exact_keys, order_keys, ordered
+from headrace.zset.order import exact_keys, in_order, order_keys, refined
 from headrace.zset.sums import is_zero, negated, segment_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MIXABLE = 3
 """From this many rows on, a block can hold equal rows that are not neighbours."""
-
-_ORDERED = 64
-"""Ascending stretches from this length on make a merging sort faster than a vectorised one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,11 +145,11 @@ class ZSet:
         if bool((hashes[1:] > hashes[:-1]).all()):
             return self.filter(self.any_sum)
         whole = ZSet(self.layout, in_one_piece(self.table))
-        order = _order(hashes)
-        blocks = hashes[order]
+        order = in_order(hashes)
+        blocks = fresh(hashes[order])
         if self.layout.order:
-            order, blocks = whole._sorted(order, blocks)
-        order, first = _grouped(blocks, order, whole.identity, total=bool(self.layout.order))
+            order, blocks = refined(order, blocks, whole._ordering)
+        order, first = _grouped(order, blocks, whole.identity, total=bool(self.layout.order))
         starts = np.flatnonzero(first)
         sums = [
             segment_sums(column(whole.table, name).take(pa.array(order)), starts)
@@ -184,27 +186,15 @@ class ZSet:
             result[tied] = _compared(keys, len(tied))
         return result
 
+    @property
+    def _ordering(self) -> list[tuple[pa.Array, Callable[[pa.Array], list[Ints]]]]:
+        """The columns of the order of the layout, and what makes their sort keys."""
+        order = self.layout.order
+        return [(column(self.table, by.name), partial(order_keys, by=by)) for by in order]
+
     def _order_keys(self) -> list[Ints]:
         """Return the sort keys of all rows, by the order of the layout."""
-        columns = [(column(self.table, by.name), by) for by in self.layout.order]
-        return [key for values, by in columns for key in order_keys(values, by)]
-
-    def _sorted(self, order: Ints, hashes: Ints) -> tuple[Ints, Ints]:
-        """Refine an order by hash to that of the layout, and number the rows that differ in it.
-
-        A column is read only where those before it leave a tie.
-        """
-        order, starts = order.copy(), fresh(hashes)
-        for by in self.layout.order:
-            tied = np.flatnonzero(~(starts & np.append(starts[1:], True)))
-            if len(tied) == 0:
-                break
-            rows = order[tied]
-            keys = order_keys(column(self.table, by.name).take(pa.array(rows)), by)
-            within, codes = ordered(np.cumsum(starts, dtype=np.int64)[tied], keys)
-            order[tied] = rows[within]
-            starts[tied[1:]] |= codes[1:] != codes[:-1]
-        return order, np.cumsum(starts, dtype=np.int64)
+        return [key for values, keys in self._ordering for key in keys(values)]
 
 
 def in_one_piece(table: pa.Table) -> pa.Table:
@@ -247,47 +237,45 @@ def take(table: pa.Table, rows: Ints) -> pa.Table:
 
 
 def _grouped(
-    hashes: Ints, order: Ints, identity: list[pa.Array], *, total: bool
+    order: Ints, starts: Bools, identity: list[pa.Array], *, total: bool
 ) -> tuple[Ints, Bools]:
-    """Refine an order by hash so that equal rows are neighbours, and mark each first one.
+    """Refine an order so that equal rows of a block are neighbours, and mark each first one.
 
-    ``hashes`` are in that order already. Comparing neighbours settles every block of equal hashes
-    in which all rows are equal or that has two rows; the rest is numbered by whole rows, by their
-    values where the order has to be ``total``.
+    ``starts`` marks the first row of each block. Comparing neighbours settles every block in which
+    all rows are equal or that has two rows; the rest is sorted by whole rows, by their values where
+    the order has to be ``total``.
     """
-    starts = fresh(hashes)
     second = np.flatnonzero(~starts)
-    left, right = pa.array(order[second - 1]), pa.array(order[second])
-    equal = same_rows(
-        [values.take(left) for values in identity],
-        [values.take(right) for values in identity],
-        len(second),
-    )
+    second = second[~_agree(identity, order[second - 1], order[second])]
     first = starts.copy()
-    first[second[~equal]] = True
+    first[second] = True
     block = np.cumsum(starts) - 1
     sizes = np.bincount(block)
     differs = np.zeros(len(sizes), np.bool_)
-    differs[block[second[~equal]]] = True
+    differs[block[second]] = True
     if not total:
         differs &= sizes >= _MIXABLE
     mixed = np.flatnonzero(differs[block])
-    if len(mixed) == 0:
-        return order, first
-    rows = order[mixed]
-    positions = pa.array(rows)
-    taken = [values.take(positions) for values in identity]
-    blocks = np.cumsum(starts[mixed]) - 1
-    if total:
-        within, codes = ordered(blocks, [key for values in taken for key in exact_keys(values)])
-    else:
-        codes = block_codes(blocks, taken)
-        within = _order(codes)
-        codes = codes[within]
-    order = order.copy()
-    order[mixed] = rows[within]
-    first[mixed[1:]] = codes[1:] != codes[:-1]
+    if len(mixed):
+        keys = exact_keys if total else _codes
+        order = order.copy()
+        rows = [(values, keys) for values in identity]
+        order[mixed], first[mixed] = refined(order[mixed], starts[mixed], rows)
     return order, first
+
+
+def _codes(values: pa.Array) -> list[Ints]:
+    return [row_codes([values], len(values))]
+
+
+def _agree(identity: list[pa.Array], left: Ints, right: Ints) -> Bools:
+    """Say of each pair of positions whether all columns agree; each is read where others did."""
+    agree = np.ones(len(left), np.bool_)
+    for values in identity:
+        pairs = np.flatnonzero(agree)
+        here, there = pa.array(left[pairs]), pa.array(right[pairs])
+        agree[pairs] = same(values.take(here), values.take(there))
+    return agree
 
 
 def _compared(keys: list[Ints], rows: int) -> Ints:
@@ -298,13 +286,6 @@ def _compared(keys: list[Ints], rows: int) -> Ints:
         sign = (left > right).astype(np.int64) - (left < right)
         result = np.where(result == 0, sign, result)
     return result
-
-
-def _order(values: Ints) -> Ints:
-    """Return an order by value; the kind of sort depends on how ordered the values are."""
-    descents = int(np.count_nonzero(values[1:] < values[:-1]))
-    few = descents * _ORDERED < len(values)
-    return np.argsort(values, kind="stable" if few else None)
 
 
 def _nonzero(sums: list[pa.Array], rows: int) -> Bools:
