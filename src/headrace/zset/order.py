@@ -141,7 +141,7 @@ def _folded(keys: list[Ints]) -> list[Ints]:
     if len(keys[0]) == 0:
         return keys[:1]
     folded: list[Ints] = []
-    numbers = _FULL + 1  # that the last of them may hold
+    numbers = _FULL + 1  # how many the last of them can hold: no room yet
     for key in keys:
         low, high = int(key.min()), int(key.max())
         count = high - low + 1
