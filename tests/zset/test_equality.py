@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.zset import row_codes, same, same_rows
+from headrace.zset.equality import same_at
 from reference import exact
 
 NAN = float("nan")
@@ -107,6 +108,7 @@ def test_rows_agree_where_all_their_columns_do(first: tuple, second: tuple) -> N
     expected = [identities[i] == identities[j] for i, j in zip(left, right, strict=True)]
     taken = [[array.take(pa.array(side)) for array in arrays] for side in (left, right)]
     assert same_rows(*taken, len(left)).tolist() == expected
+    assert same_at(arrays, np.array(left, np.int64), np.array(right, np.int64)).tolist() == expected
     codes = row_codes(arrays, rows)
     assert (codes[left] == codes[right]).tolist() == expected
 

@@ -52,6 +52,18 @@ def same_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) ->
     return agree
 
 
+def same_at(columns: Sequence[pa.Array], left: Ints, right: Ints) -> Bools:
+    """Say of each pair of positions whether all columns agree; each is read where others did."""
+    agree = np.ones(len(left), np.bool_)
+    for column in columns:
+        pairs = np.flatnonzero(agree)
+        if len(pairs) == 0:
+            break
+        here, there = pa.array(left[pairs]), pa.array(right[pairs])
+        agree[pairs] = same(column.take(here), column.take(there))
+    return agree
+
+
 def row_codes(columns: Sequence[pa.Array], rows: int) -> Ints:
     """Number the rows so that two of them have one number exactly where they are the same row."""
     codes, bound = np.zeros(rows, np.int64), 1

@@ -21,13 +21,16 @@ from headrace.zset.equality import bit_width, is_text, same, valid, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import TypeAlias
 
     from headrace.zset.equality import Bools, Ints
+
+    SortedBy: TypeAlias = tuple[pa.Array, Callable[[pa.Array], list[Ints]]]
+    """A column, and the function that makes its sort keys."""
 
 _WORD = 64
 _SIGN = np.int64(-(2**63))
 _MAGNITUDE = np.int64(2**63 - 1)
-_FULL = 2**63 - 1
 _ORDERED = 64
 """Ascending stretches from this length on make a merging sort faster than a vectorised one."""
 _KEY_BYTES = 8
@@ -95,10 +98,10 @@ def coarse_keys(values: pa.Array) -> Ints:
 def ordered(blocks: Ints, keys: list[Ints]) -> tuple[Ints, Ints]:
     """Sort by ascending blocks, then by keys; return the order, and the number of each row in it.
 
-    Rows agree in block and keys exactly where their numbers do, and come in any order then. Numbers
-    ascend from 0, by one.
+    No block is below 0. Rows agree in block and keys exactly where their numbers do, and come in
+    any order then. Numbers ascend from 0, by one.
     """
-    keys = _folded([blocks, *keys])
+    keys = _folded(blocks, keys)
     order = in_order(keys[0]) if len(keys) == 1 else np.lexsort(keys[::-1])
     fresh = np.zeros(len(blocks), np.bool_)
     for key in keys:
@@ -107,18 +110,18 @@ def ordered(blocks: Ints, keys: list[Ints]) -> tuple[Ints, Ints]:
     return order, np.cumsum(fresh)
 
 
-def refined(
-    rows: Ints, starts: Bools, columns: Iterable[tuple[pa.Array, Callable[[pa.Array], list[Ints]]]]
-) -> tuple[Ints, Bools]:
+def refined(rows: Ints, starts: Bools, columns: Iterable[SortedBy]) -> tuple[Ints, Bools]:
     """Sort the rows of each block by some columns; return them, and mark each that begins others.
 
-    ``rows`` are positions in the columns, and ``starts`` marks the first one of each block. With a
-    column comes the function that makes its sort keys. A column is read only where those before it
-    leave rows together, and sorted by only where two of these differ.
+    ``rows`` are positions in the columns, and ``starts`` marks the first one of each block. A
+    column is read only where those before it leave rows together, and sorted by only where two of
+    these differ.
     """
     rows, starts = rows.copy(), starts.copy()
     for column, keys in columns:
         together = np.flatnonzero(~(starts & np.append(starts[1:], True)))
+        if len(together) == 0:
+            break
         taken = rows[together]
         values, first = column.take(pa.array(taken)), starts[together]
         if (first[1:] | same(values[1:], values[:-1])).all():
@@ -136,20 +139,20 @@ def in_order(values: Ints) -> Ints:
     return np.argsort(values, kind="stable" if few else None)
 
 
-def _folded(keys: list[Ints]) -> list[Ints]:
+def _folded(blocks: Ints, keys: list[Ints]) -> list[Ints]:
     """Return fewer keys of the same order: neighbours are one where a word has room for both."""
-    if len(keys[0]) == 0:
-        return keys[:1]
-    folded: list[Ints] = []
-    numbers = _FULL + 1  # how many the last of them can hold: no room yet
+    folded = [blocks]
+    if len(blocks) == 0:
+        return folded
+    numbers = int(blocks[-1]) + 1
     for key in keys:
         low, high = int(key.min()), int(key.max())
         count = high - low + 1
-        if numbers * count <= _FULL:
+        if numbers * count < 2**63:
             folded[-1] = folded[-1] * count + (key - low)
             numbers *= count
         else:
-            folded.append(key - low if count <= _FULL else key)
+            folded.append(key - low if count < 2**63 else key)
             numbers = count
     return folded
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.zset.equality import Bools, Ints, row_codes, same
+from headrace.zset.equality import Bools, Ints, row_codes, same_at
 from headrace.zset.layout import HASH, WEIGHT, Layout
 from headrace.zset.order import exact_keys, in_order, order_keys, refined
 from headrace.zset.sums import is_zero, negated, segment_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from headrace.zset.order import SortedBy
 
 _MIXABLE = 3
 """From this many rows on, a block can hold equal rows that are not neighbours."""
@@ -146,10 +146,8 @@ class ZSet:
             return self.filter(self.any_sum)
         whole = ZSet(self.layout, in_one_piece(self.table))
         order = in_order(hashes)
-        blocks = fresh(hashes[order])
-        if self.layout.order:
-            order, blocks = refined(order, blocks, whole._ordering)
-        order, first = _grouped(order, blocks, whole.identity, total=bool(self.layout.order))
+        order, first = refined(order, fresh(hashes[order]), whole._ordering)
+        order, first = _grouped(order, first, whole.identity, total=bool(self.layout.order))
         starts = np.flatnonzero(first)
         sums = [
             segment_sums(column(whole.table, name).take(pa.array(order)), starts)
@@ -187,8 +185,8 @@ class ZSet:
         return result
 
     @property
-    def _ordering(self) -> list[tuple[pa.Array, Callable[[pa.Array], list[Ints]]]]:
-        """The columns of the order of the layout, and what makes their sort keys."""
+    def _ordering(self) -> list[SortedBy]:
+        """The order of the layout."""
         order = self.layout.order
         return [(column(self.table, by.name), partial(order_keys, by=by)) for by in order]
 
@@ -246,7 +244,7 @@ def _grouped(
     the order has to be ``total``.
     """
     second = np.flatnonzero(~starts)
-    second = second[~_agree(identity, order[second - 1], order[second])]
+    second = second[~same_at(identity, order[second - 1], order[second])]
     first = starts.copy()
     first[second] = True
     block = np.cumsum(starts) - 1
@@ -265,17 +263,8 @@ def _grouped(
 
 
 def _codes(values: pa.Array) -> list[Ints]:
+    """Return a sort key of no order, equal only where two values are the same."""
     return [row_codes([values], len(values))]
-
-
-def _agree(identity: list[pa.Array], left: Ints, right: Ints) -> Bools:
-    """Say of each pair of positions whether all columns agree; each is read where others did."""
-    agree = np.ones(len(left), np.bool_)
-    for values in identity:
-        pairs = np.flatnonzero(agree)
-        here, there = pa.array(left[pairs]), pa.array(right[pairs])
-        agree[pairs] = same(values.take(here), values.take(there))
-    return agree
 
 
 def _compared(keys: list[Ints], rows: int) -> Ints:
