@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable, same
-from headrace.zset.order import exact_keys, order_keys, ordered
+from headrace.zset.order import exact_keys, order_keys, ordered, refined
 from reference import compare, is_consolidated
 
 NEGATIVE_NAN = struct.unpack(">d", b"\xff\xf8\x00\x00\x00\x00\x00\x01")[0]
@@ -101,6 +101,22 @@ def test_keys_sort_rows_by_the_first_that_differs_however_far_apart_they_are(row
     order, codes = ordered(blocks, keys)
     assert [rows[i] for i in order] == sorted(rows)
     assert codes.tolist() == [sorted(set(rows)).index(row) for row in sorted(rows)]
+
+
+def test_a_column_is_sorted_by_only_where_those_before_it_leave_rows_together() -> None:
+    seen: list[list[int]] = []
+
+    def keys(values: pa.Array) -> list:
+        seen.append(values.to_pylist())
+        return exact_keys(values)
+
+    starts = np.array([True, False, False, True, False])
+    columns = [[3, 1, 3, 5, 5], [7, 7, 7, 7, 7], [2, 9, 1, 8, 4], [0, 0, 0, 0, 0]]
+    ordering = [(pa.array(values), keys) for values in columns]
+    order, first = refined(np.arange(5), starts, ordering)
+    assert order.tolist() == [1, 2, 0, 4, 3]
+    assert first.all()
+    assert [sorted(values) for values in seen] == [[1, 3, 3, 5, 5], [1, 2, 4, 8]]
 
 
 def test_all_types_but_maps_have_an_order() -> None:
