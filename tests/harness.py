@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
-from headrace.catalyst.fetched import fetched
+from headrace.catalyst.collect import collect_arrow
 from sessions import PARTITIONS, batch_session
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Oracle:
 
     def _matching(self, name: str, columns: Sequence[str], where: str) -> list[Row]:
         aliased = ", ".join(f"{column} AS c{i}" for i, column in enumerate(columns))
-        found = fetched(self.batch.sql(f"SELECT {aliased} FROM {name} WHERE {where}"))
+        found = collect_arrow(self.batch.sql(f"SELECT {aliased} FROM {name} WHERE {where}"))
         return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     # -- checking --------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class Oracle:
 
     def _expected(self, names: Sequence[str]) -> dict[str, pa.Table]:
         """Return what views must equal."""
-        return {name: fetched(self.batch.table(f"`{name}`")) for name in names}
+        return {name: collect_arrow(self.batch.table(f"`{name}`")) for name in names}
 
     def _recent(self, slot: tuple[str, int]) -> bool:
         epochs = sorted(epoch for name, epoch in self._past if name == slot[0])

@@ -15,13 +15,13 @@ from prompt_toolkit.output import DummyOutput
 from cli.fake_database import FakeDatabase
 from headrace.cli.commands import NAMES, Quit
 from headrace.cli.completion import Names, ShellCompleter
+from headrace.cli.environment import Environment
 from headrace.cli.interpreter import Interpreter
 from headrace.cli.pieces import complete
 from headrace.cli.printer import Display, Printer
 from headrace.cli.shell import Shell
 from headrace.cli.statement_thread import StatementThread
 from headrace.cli.statements import Statements
-from headrace.cli.surroundings import Surroundings
 from headrace.errors import Code, HeadraceError
 from headrace.sql import KEYWORDS
 
@@ -50,10 +50,8 @@ def interpreter(tmp_path: Path) -> Interpreter:
     database, out, err = FakeDatabase(at_end=_end), io.StringIO(), io.StringIO()
     thread = StatementThread(lambda _: None)
     statements = Statements(database, thread, Printer(Display(), out, err), err)
-    surroundings = Surroundings.of(
-        {"HEADRACE_HISTORY": str(tmp_path / "history"), "EDITOR": "true"}
-    )
-    return Interpreter(statements, surroundings, interactive=True)
+    environment = Environment.of({"HEADRACE_HISTORY": str(tmp_path / "history"), "EDITOR": "true"})
+    return Interpreter(statements, environment, interactive=True)
 
 
 def _texts(seed: int, count: int) -> list[str]:

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from generator.cases import Case, View
 from generator.changes import Epoch
 from harness import Oracle
-from headrace.catalyst.fetched import fetched
+from headrace.catalyst.collect import collect_arrow
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class RandomOracle(Oracle):
         )
         text = " UNION ALL ".join(f"(SELECT {select})" for select in selects)
         text = f"SELECT /*+ COALESCE(1) */ * FROM ({text})"
-        found = fetched(self.batch.sql(text))
+        found = collect_arrow(self.batch.sql(text))
         answers = {}
         for i, name in enumerate(names):
             rows = pc.list_flatten(found.filter(pc.equal(found["place"], i))[name])
@@ -339,7 +339,7 @@ def _raise_broken(run: Oracle, views: Iterable[str]) -> None:
         run.batch.conf.set(_EXCLUDED, excluded)
         for name in views:
             try:
-                fetched(run.batch.table(name))
+                collect_arrow(run.batch.table(name))
             except _BATCH_ERRORS as error:
                 broken[name] = _condition(error)
     run.batch.conf.unset(_EXCLUDED)

@@ -146,11 +146,11 @@ def test_an_error_of_spark_is_said_of_the_text_as_written():
     text = "SELECT * FROM orders o JOIN policy FOR SYSTEM_TIME AS OF o.tss AS p ON o.region = p.r"
     found = read(text)
     at = found.text.rindex("p.r")
-    with pytest.raises(HeadraceError) as caught, found.blaming_query():
+    with pytest.raises(HeadraceError) as caught, found.mapping_errors():
         raise HeadraceError(Code.INVALID, "no such column", span=Span(found.text, at, at + 3))
     assert str(caught.value.span).split("\n")[1].index("^") == 7 + text.rindex("p.r")
     elsewhere = Span("x", 0, 1)
-    with pytest.raises(HeadraceError) as caught, found.blaming_query():
+    with pytest.raises(HeadraceError) as caught, found.mapping_errors():
         raise HeadraceError(Code.INVALID, "else", span=elsewhere)
     assert caught.value.span is elsewhere
 

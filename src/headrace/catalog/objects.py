@@ -27,7 +27,7 @@ class Declaration:
     """The columns of a stream that are in the key of a record of its topic."""
 
     @property
-    def derived(self) -> frozenset[str]:
+    def generated(self) -> frozenset[str]:
         """The columns that do not arrive with a row."""
         return frozenset(name for name, _ in (*self.computed, *self.metadata))
 

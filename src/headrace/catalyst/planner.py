@@ -209,7 +209,7 @@ class Planner:
         """
         read = spark_text(query, self.relations)
         plain = self._one_word(read)
-        with self._blaming(read), plain.blaming_query():
+        with self._mapping_errors(read), plain.mapping_errors():
             return self._analysed(read, plain, once=once)
 
     def _one_word(self, read: Rewritten) -> Rewritten:
@@ -217,16 +217,16 @@ class Planner:
         return with_one_word_names(parser, read.span, self.relations)
 
     @contextmanager
-    def _blaming(self, read: Rewritten) -> Iterator[None]:
-        """Have errors point at the query, or the plain view's, in which the place was written."""
+    def _mapping_errors(self, read: Rewritten) -> Iterator[None]:
+        """Map an error in the generated query to the query, or plain view, that it comes from."""
         try:
-            with read.blaming_query():
+            with read.mapping_errors():
                 yield
         except HeadraceError as error:
             for view, plain in self._queries.values():
                 if error.span is None or error.span.file != view.query.file:
                     continue
-                with view.blaming_query(), plain.blaming_query():
+                with view.mapping_errors(), plain.mapping_errors():
                     raise
             raise
 
@@ -284,7 +284,7 @@ class Planner:
 
     def plan(self, analysed: Analysed) -> Plan:
         """Read the optimised plan as ours, or refuse the construct that is not maintained."""
-        with self._blaming(analysed.read), analysed.plain.blaming_query():
+        with self._mapping_errors(analysed.read), analysed.plain.mapping_errors():
             for name, place in analysed.calls.items():
                 if not self.functions[name].function.deterministic:
                     raise undeclared(name, place)

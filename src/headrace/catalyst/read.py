@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalyst.aggregates import called, check_together, leaves_out
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
+from headrace.catalyst.columns import distinct_columns, exact_columns, only_columns
 from headrace.catalyst.generators import generate_alone
-from headrace.catalyst.numbered import functions_alone, without_order
-from headrace.catalyst.onto import as_given, each_once, without_added
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
     Aggregate,
@@ -47,6 +46,7 @@ from headrace.catalyst.subqueries import (
     ordered_by_columns,
     with_values,
 )
+from headrace.catalyst.window_functions import functions_alone, without_order
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -172,10 +172,10 @@ class Reader:
             condition = self.pieces.expression(found[0])
             filtered = Filter(filtered, condition, present(conjuncts(found[0])))
         if timed or comparisons:
-            filtered = each_once(self.pieces, filtered)
+            filtered = distinct_columns(self.pieces, filtered)
         if timed:
             filtered = self.pieces.temporals.node(filtered, found[len(plain) :])
-        filtered = without_added(self.pieces, filtered, attributes_of(node))
+        filtered = only_columns(self.pieces, filtered, attributes_of(node))
         for comparison in comparisons:
             filtered = self._compared(filtered, comparison)
         return filtered
@@ -198,7 +198,7 @@ class Reader:
             (given,) = value.attributes
             wanted = self.pieces.expression(self.scala.normalised(given.handle))
             joined = Join(JoinKind.INNER, child, value, (equal,), (wanted,), None)
-            return without_added(self.pieces, joined, child.attributes)
+            return only_columns(self.pieces, joined, child.attributes)
         condition = self.pieces.expression(comparison.condition)
         return Compared(child, value, bound, condition, comparison.below)
 
@@ -241,11 +241,11 @@ class Reader:
 
     def _input(self, node: Any) -> Plan:
         """Read the input of a node that keeps its rows: no column is there twice."""
-        return each_once(self.pieces, self._read(node))
+        return distinct_columns(self.pieces, self._read(node))
 
     def _exact(self, node: Any) -> Plan:
         """Read what is told by positions: its columns are where Spark has them."""
-        return as_given(self.pieces, self._read(node), attributes_of(node))
+        return exact_columns(self.pieces, self._read(node), attributes_of(node))
 
     def _group_limit(self, node: Any) -> Plan:
         """Read what Spark has inferred from a filter on a rank; the filter is still there."""
@@ -283,10 +283,10 @@ class Reader:
         count = _ALL if limit is None else limit
         read: Plan = FirstRows(self._input(sort.child()), (), order, "row_number", count, skip)
         if sort is not below:
-            read = without_added(self.pieces, read, attributes_of(below))
+            read = only_columns(self.pieces, read, attributes_of(below))
         for project in reversed(projects):
             if project.nodeName() in PYTHON_NODES:
-                read = self._with_calls(each_once(self.pieces, read), project)
+                read = self._with_calls(distinct_columns(self.pieces, read), project)
                 continue
             expressions = tuple(self.pieces.expression(e) for e in items(project.projectList()))
             read = Project(read, expressions, attributes_of(project))
@@ -310,7 +310,7 @@ class Reader:
             return self._read(AsOf(self.scala, node, self.pieces.unsupported).rewritten())
         valued = with_values(self.scala, node)
         if valued is not None:
-            return without_added(self.pieces, self._read(valued), attributes_of(node))
+            return only_columns(self.pieces, self._read(valued), attributes_of(node))
         flag = None
         name = kind_of(node.joinType()).removesuffix("$")
         if name == "ExistenceJoin":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.onto import onto
+from headrace.catalyst.columns import select_columns
 from headrace.catalyst.plan import (
     Aggregate,
     Attribute,
@@ -77,7 +77,7 @@ class Recursion:
         step = self._ending(step, node.recursion(), one)
         own = attributes_of(node)
         rows = UnionAll((start, step), (*own, fresh(self.pieces, one)))
-        return onto(self.pieces, Loop(number, rows, limit), own)
+        return select_columns(self.pieces, Loop(number, rows, limit), own)
 
     def reference(self, node: Any) -> LoopRef:
         """Return what stands for a loop's rows within its step."""
@@ -220,7 +220,7 @@ class _Leveled:
 
     def _last(self, plan: Plan, attributes: tuple[Attribute, ...], level: Attribute) -> Project:
         """Return some columns of a plan, then the level."""
-        return onto(self.pieces, plan, (*attributes, level))
+        return select_columns(self.pieces, plan, (*attributes, level))
 
 
 def fresh(pieces: Pieces, value: Any) -> Attribute:

@@ -23,12 +23,12 @@ from headrace.cli.connection import (
     need_directory,
     opened,
 )
+from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet, report
 from headrace.cli.functions import FunctionFiles, functions_options
 from headrace.cli.inputs import Input, read_input
 from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Abandoned, StatementThread
-from headrace.cli.surroundings import Surroundings
 from headrace.sql import quote
 
 if TYPE_CHECKING:
@@ -179,14 +179,14 @@ def _directory(context: click.Context) -> Path:
     return directory
 
 
-def _printer(form: str, surroundings: Surroundings) -> Printer:
+def _printer(form: str, environment: Environment) -> Printer:
     from headrace.cli.printer import Display, Printer  # noqa: PLC0415  (--help is quick)
 
     chosen = Format(form)
     if not chosen.for_people and hasattr(sys.stdout, "reconfigure"):
         # The formats for programs are UTF-8, and their line ends are as written, everywhere.
         sys.stdout.reconfigure(encoding="utf-8", newline="")
-    return Printer(Display(chosen), sys.stdout, sys.stderr, surroundings.colours)
+    return Printer(Display(chosen), sys.stdout, sys.stderr, environment.colours)
 
 
 def _note(text: str) -> None:
@@ -259,8 +259,8 @@ def sql(
     inputs = Input.given(context)
     shell = not inputs and sys.stdin.isatty()
     scripts = [read_input(given) for given in inputs or ([] if shell else [Input("-")])]
-    surroundings = Surroundings.of()
-    printer = _printer(form, surroundings)
+    environment = Environment.of()
+    printer = _printer(form, environment)
     thread = StatementThread(_note)
     make_directory(directory, sys.stderr)
     began = monotonic()
@@ -269,7 +269,7 @@ def sql(
         seconds = monotonic() - began
         interpreter = Interpreter(
             Statements(database, thread, printer, sys.stderr),
-            surroundings,
+            environment,
             OnError(on_error),
             interactive=shell,
             debug=invocation.debug,
@@ -277,7 +277,7 @@ def sql(
         if shell:
             from headrace.cli.shell import Shell  # noqa: PLC0415  (scripts do not need it)
 
-            printer.display.pager = surroundings.pager
+            printer.display.pager = environment.pager
             Shell(interpreter).run(seconds)
             return _DONE
         _run(interpreter, scripts)
@@ -316,7 +316,7 @@ def verify(
     directory = _directory(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
-    printer = _printer(form, Surroundings.of())
+    printer = _printer(form, Environment.of())
     need_directory(directory)
     thread = StatementThread(_note)
     text = f"VERIFY {quote(name)}" if name else "VERIFY"

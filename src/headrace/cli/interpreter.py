@@ -14,8 +14,8 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.sql import split
 
 if TYPE_CHECKING:
+    from headrace.cli.environment import Environment
     from headrace.cli.statements import Statements
-    from headrace.cli.surroundings import Surroundings
 
 _DEEPEST = 16
 
@@ -25,7 +25,7 @@ class Interpreter:
     """Runs text against one database; remembers what its commands refer to."""
 
     statements: Statements
-    surroundings: Surroundings
+    environment: Environment
     on_error: OnError = OnError.STOP
     interactive: bool = False
     debug: bool = False

@@ -79,7 +79,7 @@ def edit(words: str, interpreter: Interpreter) -> None:
     """Edit the last statement, or a file; run it if it is complete, else leave it at the prompt."""
     if not interpreter.interactive:
         raise HeadraceError(Code.INVALID, r"\e needs a terminal")
-    editor = interpreter.surroundings.editor
+    editor = interpreter.environment.editor
     if words:
         path = Path(words.strip("'\"")).expanduser()
         terminal.edit(str(path), editor)

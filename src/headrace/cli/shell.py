@@ -57,7 +57,7 @@ class Shell:
             include_default_pygments_style=False,
             completer=ShellCompleter(self._names),
             complete_while_typing=False,
-            history=_private_history(interpreter.surroundings.history),
+            history=_private_history(interpreter.environment.history),
             enable_open_in_editor=False,
             key_bindings=_key_bindings(),
             input=given,

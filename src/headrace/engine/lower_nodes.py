@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import LongType
 
 from headrace.catalyst import plan
-from headrace.catalyst.fetched import fetched
+from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
@@ -230,7 +230,7 @@ class Nodes:
         transplant, attributes = self.transplant, node.plan.attributes
         one = transplant.alias(transplant.literal(1, LongType()), "__one")
         marked = transplant.project([*items(node.plan.handle.output()), one], node.plan.handle)
-        rows = fetched(transplant.frame(marked))
+        rows = collect_arrow(transplant.frame(marked))
         fields: list[tuple[str, DataType]] = [(f"c{i}", a.type) for i, a in enumerate(attributes)]
         fields += [("__one", LongType()), (WEIGHT, LongType())]
         below = self.assembly.constant(node.name, rows, fields)

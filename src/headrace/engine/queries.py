@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.asof import has_asof, without_ties
 from headrace.catalyst.clock import with_clock_at
-from headrace.catalyst.fetched import fetched
+from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.limits import with_limits_below
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, scala_of
@@ -77,38 +77,41 @@ class ContentsTask:
 
 
 @dataclass(slots=True)
-class _Told:
-    """What one session has been told of relations, and what it will be before the next query."""
+class PendingRegistrations:
+    """Temporary views that one Spark session has, and those to be registered before its next query.
 
-    told: set[RelationId] = field(default_factory=set)
-    waiting: dict[RelationId, Callable[[], None]] = field(default_factory=dict)
+    Registering costs a round trip to Spark each, and most databases never run a query of one kind.
+    """
+
+    registered: set[RelationId] = field(default_factory=set)
+    pending: dict[RelationId, Callable[[], None]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def later(self, relation: Relation, tell: Callable[[], None]) -> None:
-        """Have ``tell`` called before the next query, after what was declared before."""
+    def add(self, relation: Relation, register: Callable[[], None]) -> None:
+        """Have ``register`` called before the next query, after those added before it."""
         with self.lock:
-            self.waiting[relation.id] = tell
+            self.pending[relation.id] = register
 
-    def never(self, relation: Relation) -> None:
-        """Do not tell what waits to be told of a relation."""
+    def discard(self, relation: Relation) -> None:
+        """Discard the pending registration of a relation."""
         with self.lock:
-            self.waiting.pop(relation.id, None)
+            self.pending.pop(relation.id, None)
 
-    def now(self) -> None:
-        """Tell what waits."""
+    def flush(self) -> None:
+        """Register everything that is pending."""
         with self.lock:
-            for id_ in list(self.waiting):
-                self.told.add(id_)
-                self.waiting[id_]()
-                del self.waiting[id_]
+            for id_ in list(self.pending):
+                self.registered.add(id_)
+                self.pending[id_]()
+                del self.pending[id_]
 
-    def forget(self, relation: Relation) -> bool:
-        """Tell no more of a relation; return whether something was told."""
+    def remove(self, relation: Relation) -> bool:
+        """Forget a relation; return whether Spark has it registered."""
         with self.lock:
-            self.never(relation)
-            told = relation.id in self.told
-            self.told.discard(relation.id)
-            return told
+            self.discard(relation)
+            registered = relation.id in self.registered
+            self.registered.discard(relation.id)
+            return registered
 
 
 @dataclass(slots=True)
@@ -121,15 +124,18 @@ class Queries:
     log: LogReader
     _snapshots: SparkSession = field(init=False)
     _canonical: SparkSession = field(init=False)
-    _told: dict[SparkSession, _Told] = field(init=False)
+    _registrations: dict[SparkSession, PendingRegistrations] = field(init=False)
     _relations: dict[str, Relation] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Open sessions of their own: one name may mean two things in them."""
         self._snapshots = self.spark.newSession()
         self._canonical = self.spark.newSession()
-        self._told = {self._snapshots: _Told(), self._canonical: _Told()}
-        for session in self._told:
+        self._registrations = {
+            self._snapshots: PendingRegistrations(),
+            self._canonical: PendingRegistrations(),
+        }
+        for session in self._registrations:
             session.conf.set(*ASOF_JOINS)
         # How many rows a recursion may have is a guard of Spark's, and no part of what it means.
         self._canonical.conf.set("spark.sql.cteRecursionRowLimit", -1)
@@ -137,23 +143,24 @@ class Queries:
     def declare(self, relation: Relation, *, canonical: bool = True) -> None:
         """Make a relation known, under its name, to both kinds of query.
 
-        Without ``canonical``, a view's contents alone: its query cannot be evaluated now. Spark is
-        told when it is asked a query of the kind, which most databases never do.
+        Without ``canonical``, only a view's contents: its query cannot be evaluated now. Spark
+        learns of the relation before the next query of the kind.
         """
         self._relations[relation.name] = relation
         if isinstance(relation, Sink):
             return
-        snapshots, stored = self._told[self._snapshots], self._told[self._canonical]
+        snapshots = self._registrations[self._snapshots]
+        stored = self._registrations[self._canonical]
         if isinstance(relation, PlainView) and not canonical:
-            snapshots.never(relation)
-            stored.never(relation)
+            snapshots.discard(relation)
+            stored.discard(relation)
             return
         if isinstance(relation, PlainView):
-            snapshots.later(relation, lambda: self._declare_text(self._snapshots, relation))
-            stored.later(relation, lambda: self._declare_text(self._canonical, relation))
+            snapshots.add(relation, lambda: self._declare_text(self._snapshots, relation))
+            stored.add(relation, lambda: self._declare_text(self._canonical, relation))
             return
-        snapshots.later(relation, lambda: self._declare_contents(relation))
-        stored.later(relation, lambda: self._declare_stored(relation, canonical=canonical))
+        snapshots.add(relation, lambda: self._declare_contents(relation))
+        stored.add(relation, lambda: self._declare_stored(relation, canonical=canonical))
 
     def _declare_contents(self, relation: Stream | Table | View) -> None:
         contents = self._contents(self._snapshots, relation)
@@ -181,11 +188,11 @@ class Queries:
             HeadraceError: ``invalid`` where one fails on a row.
         """
         place, name = "__place", f"__rows_{uuid4().hex}"
-        numbered = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
+        placed = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
         try:
-            self._snapshots.createDataFrame(numbered).createOrReplaceTempView(name)
+            self._snapshots.createDataFrame(placed).createOrReplaceTempView(name)
             text = self._plain(f"SELECT {', '.join([place, *expressions])} FROM {name}")
-            found = fetched(self._snapshots.sql(text))
+            found = collect_arrow(self._snapshots.sql(text))
             self._snapshots.catalog.dropTempView(name)
             return found.sort_by(place)
         except (PySparkException, Py4JError) as error:
@@ -201,19 +208,19 @@ class Queries:
         """Make a relation unknown."""
         self._relations.pop(relation.name, None)
         names = (relation.name, _stored(relation), _raw(relation), log_of(relation.id))
-        for session, told in self._told.items():
-            if told.forget(relation):
+        for session, registrations in self._registrations.items():
+            if registrations.remove(relation):
                 for name in names:
                     session.catalog.dropTempView(name)
 
     def declare_function(self, function: Registered) -> None:
         """Make a Python function known to both kinds of query, replacing one of its name."""
-        for session in self._told:
+        for session in self._registrations:
             function.declare(session)
 
     def forget_function(self, function: Registered) -> None:
         """Make a Python function unknown."""
-        for session in self._told:
+        for session in self._registrations:
             function.forget(session)
 
     def select(self, query: str, shares: Mapping[RelationId, Share]) -> pa.Table:
@@ -316,7 +323,7 @@ class Queries:
         return session.range(0, self.partitions, 1, self.partitions).mapInArrow(task, nullable)
 
     def _answer(self, session: SparkSession, query: str, now: int | None = None) -> pa.Table:
-        self._told[session].now()
+        self._registrations[session].flush()
         frame = session.sql(query)
         transplant = self._transplant(session)
         logical = with_limits_below(transplant.scala, transplant.logical(frame))
@@ -328,7 +335,7 @@ class Queries:
             single = without_ties(transplant.scala, transplant.optimised(frame))
             frame = transplant.frame(single)
         require_kept(frame.schema)
-        return fetched(frame)
+        return collect_arrow(frame)
 
     @contextmanager
     def _reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:

@@ -15,9 +15,9 @@ from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.ledger import LoadProgress, ProducerPosition
 from headrace.serving import Contents
-from headrace.session.captured import Captured, image_of, is_captured, refuse_choices
-from headrace.session.evaluated import evaluated
+from headrace.session.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
 from headrace.session.literals import plain_values
+from headrace.session.query_rows import evaluate_query
 from headrace.session.results import Progress
 from headrace.sources.blocks import Progress as FileProgress
 from headrace.sources.envelopes import read_envelopes
@@ -50,7 +50,7 @@ class Changes:
         span = statement.query.span
         rows = plain_values(statement.query.text, columns)
         if rows is None:
-            rows = evaluated(self.instance, span, columns)
+            rows = evaluate_query(self.instance, span, columns)
         return self.append(relation, completed(relation.schema, rows), span)
 
     def append(
@@ -114,9 +114,9 @@ class Changes:
         """
         relation = self.target(statement.target)
         path = Path(statement.path)
-        if isinstance(relation, Table) and is_captured(relation):
+        if isinstance(relation, Table) and is_debezium(relation):
             with _CaughtUp(self.instance):
-                return self._copy_captured(statement, relation, path)
+                return self._copy_envelopes(statement, relation, path)
         pairs = [(option.key, option.value) for option in statement.options]
         try:
             options = FileOptions.of(path, pairs)
@@ -150,7 +150,7 @@ class Changes:
             raise error.at(statement.path_span) from error
         return done, rejected, end, note
 
-    def _copy_captured(
+    def _copy_envelopes(
         self, statement: Copy, table: Table, path: Path
     ) -> tuple[int, int, Offset, str]:
         """Append what the envelopes of a file do to a table's rows."""
@@ -158,9 +158,9 @@ class Changes:
         done, rejected = 0, 0
         try:
             source, resumed = self._load(table, path)
-            captured = Captured(table, str(path), self._rows_to_take_back(table))
-            for part in read_envelopes(path, image_of(table), resumed):
-                rows, refused = captured.changes(part.found)
+            envelopes = DebeziumChanges(table, str(path), self._rows_to_take_back(table))
+            for part in read_envelopes(path, image_schema(table), resumed):
+                rows, refused = envelopes.changes(part.found)
                 done += len(part.found) - len(refused)
                 rejected += len(refused) + len(part.rejects)
                 load = LoadProgress(source, part.progress.to_json())
@@ -300,13 +300,13 @@ def _weighted(rows: pa.Table, weight: int) -> pa.Table:
 
 def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tuple[Column, ...]:
     """Return the columns of these names; all without any."""
-    derived = relation.declaration.derived
+    generated = relation.declaration.generated
     if not names:
-        return tuple(c for c in relation.schema.columns if c.name not in derived)
+        return tuple(c for c in relation.schema.columns if c.name not in generated)
     by_name = {column.name.lower(): column for column in relation.schema.columns}
     for name in names:
         _require_column(relation, name, span)
-        if by_name[name.lower()].name in derived:
+        if by_name[name.lower()].name in generated:
             raise HeadraceError(
                 Code.INVALID,
                 f'column "{name}" does not arrive with a row, so it cannot be written',
@@ -344,7 +344,7 @@ def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None)
     """Refuse NULL where a column that arrives must have a value."""
     for column in relation.schema.columns:
         found = rows[column.name]
-        arrives = column.name not in relation.declaration.derived
+        arrives = column.name not in relation.declaration.generated
         if column.nullable or not arrives or found.null_count == 0:
             continue
         row = found.is_null().to_pylist().index(True) + 1

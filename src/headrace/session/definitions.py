@@ -11,10 +11,10 @@ from pyspark.sql.types import TimeType
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View
 from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked
-from headrace.session.captured import is_captured
-from headrace.session.derived import computed_column, require_known_rows
+from headrace.session.debezium import is_debezium
 from headrace.session.drops import WORDS, Drops
 from headrace.session.functions import Functions
+from headrace.session.generated_columns import computed_column, require_known_rows
 from headrace.session.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
 from headrace.session.options import (
     broker_note,
@@ -101,7 +101,7 @@ class Definitions:
             relation = Table(id_, name, schema, key, effective, _declaration(statement))
         else:
             relation = Stream(id_, name, schema, _declaration(statement))
-        if isinstance(relation, Table) and is_captured(relation):
+        if isinstance(relation, Table) and is_debezium(relation):
             require_known_rows(relation, statement.name.span)
         self.instance.create(relation, replaced)
         where = broker_note(statement.options)

@@ -28,8 +28,8 @@ from headrace.runtime.epoch import WAITING
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill import Progress as FillProgress
 from headrace.runtime.shares import log_share, snapshot
-from headrace.session.derived import with_derived
 from headrace.session.functions import Functions
+from headrace.session.generated_columns import with_generated_columns
 from headrace.session.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
 from headrace.session.system import is_system, system_relations, system_rows
 from headrace.sources.log import write_segment
@@ -283,11 +283,11 @@ class Instance:
 
     def append(self, relation: Stream | Table, rows: pa.Table, **recorded: object) -> Offset:
         """Append changes durably and wake the pump; return the log's end after them."""
-        if relation.declaration.derived:
+        if relation.declaration.generated:
             with self.appending:
                 first = self.ledger.log_end(relation.id)
                 return self._append(
-                    relation, with_derived(self.queries, relation, rows, first), recorded
+                    relation, with_generated_columns(self.queries, relation, rows, first), recorded
                 )
         return self._append(relation, rows, recorded)
 

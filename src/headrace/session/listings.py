@@ -129,16 +129,16 @@ class Listings:
         relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
         key = key_of(relation)
         effective = relation.effective_from if isinstance(relation, Table) else None
-        derived: dict[str, str] = {}
+        notes: dict[str, str] = {}
         if isinstance(relation, Stream | Table):
             said = relation.declaration
-            derived |= {name: f"computed: {text}" for name, text in said.computed}
-            derived |= {name: f"metadata: {told}" for name, told in said.metadata}
-            derived |= dict.fromkeys(said.message_key, "message key")
+            notes |= {name: f"computed: {text}" for name, text in said.computed}
+            notes |= {name: f"metadata: {told}" for name, told in said.metadata}
+            notes |= dict.fromkeys(said.message_key, "message key")
         rows: list[tuple[str, str, str]] = []
         for column in relation.schema.columns:
             note = "" if column.nullable else "not null"
-            note = derived.get(column.name, note)
+            note = notes.get(column.name, note)
             note = "key" if column.name in key else note
             note = "effective from" if column.name == effective else note
             rows.append((column.name, column.sql, note))

@@ -238,7 +238,7 @@ class Session:
         return Result(None, epoch, f"all that has arrived is readable in epoch {epoch}")
 
     def _is_job(self, statement: Insert) -> bool:
-        """Say whether an INSERT goes on: of a query over relations, into what has a connector."""
+        """Whether INSERT ... SELECT runs continuously: it does into what has a connector."""
         target = self._changes.target(statement.target)
         if target.declaration.connector is None:
             return False

@@ -15,7 +15,7 @@ from headrace.ledger import ProducerPosition
 from headrace.runtime.deliveries import Delivery
 from headrace.serving import Contents
 from headrace.session.changes import chosen, completed, require_present
-from headrace.session.derived import require_known_rows
+from headrace.session.generated_columns import require_known_rows
 from headrace.session.reading import simple_select, whole_span
 from headrace.sinks import Blackhole, FileFormat, FileSink, Printed
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote

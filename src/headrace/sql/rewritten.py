@@ -42,8 +42,8 @@ class Rewritten:
         return self.span.source
 
     @contextmanager
-    def blaming_query(self) -> Iterator[None]:
-        """Have errors at a place in the new text point at the query as it was written."""
+    def mapping_errors(self) -> Iterator[None]:
+        """Map an error at a place in the generated query to the statement as it was written."""
         try:
             yield
         except HeadraceError as error:

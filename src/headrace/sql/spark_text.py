@@ -23,7 +23,7 @@ def spark_text(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
         HeadraceError: ``invalid`` or ``unsupported``, at the place in the query as written.
     """
     named = with_names_unquoted(query)
-    with named.blaming_query():
+    with named.mapping_errors():
         first = translated(named.span, relations).after(named)
-    with first.blaming_query():
+    with first.mapping_errors():
         return with_versions(first.span, relations).after(first)

@@ -1,6 +1,7 @@
-"""The window functions of a node, and those that Spark makes of ``LIMIT`` in a correlated subquery.
+"""Window nodes as Spark plans them, including those it makes of ``LIMIT`` in a correlated subquery.
 
-Such a subquery is computed for all outer rows at once, and its first rows by ``row_number()``.
+Spark computes such a subquery for all outer rows at once, and picks its first rows by
+``row_number()``.
 """
 
 from __future__ import annotations

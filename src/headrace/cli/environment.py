@@ -1,4 +1,4 @@
-"""What the user's environment says to the shell: files and programs of one's own."""
+"""Environment variables that the shell honours: the history file, pager, editor and colours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EDITOR = "vi"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """The variables ``HEADRACE_HISTORY``, ``PAGER``, ``VISUAL``, ``EDITOR``, ``NO_COLOR``."""
 
     history: Path
@@ -30,13 +30,13 @@ class Surroundings:
     colours: bool
 
     @classmethod
-    def of(cls, environment: Mapping[str, str] | None = None) -> Surroundings:
+    def of(cls, variables: Mapping[str, str] | None = None) -> Environment:
         """Read the environment.
 
         Raises:
             HeadraceError: ``invalid`` for a program whose quotes do not close.
         """
-        found = os.environ if environment is None else environment
+        found = os.environ if variables is None else variables
         state = found.get("XDG_STATE_HOME") or str(Path(found.get("HOME", "~"), ".local", "state"))
         history = found.get("HEADRACE_HISTORY") or str(Path(state, "headrace", "history"))
         pager = _program(found, "PAGER") or (_PAGER,)

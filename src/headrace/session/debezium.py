@@ -1,4 +1,4 @@
-"""Tables of ``format = 'debezium-json'``: what their envelopes do to their rows.
+"""Tables of ``format = 'debezium-json'``: how change envelopes become changes of rows.
 
 With a primary key, the last change of a key wins, whatever it was before. Without one, the row that
 an envelope takes back is the one that equals its ``before``; if there is none, the envelope is
@@ -30,17 +30,17 @@ FORMAT = "debezium-json"
 _OP = "op"
 
 
-def is_captured(table: Table) -> bool:
+def is_debezium(table: Table) -> bool:
     """Say whether a table's rows come as envelopes."""
     form = table.declaration.option("format", "value_format", "value.format")
     return form is not None and form.lower() == FORMAT
 
 
-def image_of(table: Table) -> Schema:
+def image_schema(table: Table) -> Schema:
     """Return the columns that the images of an envelope have."""
-    derived = table.declaration.derived
+    generated = table.declaration.generated
     return Schema(
-        tuple(c for c in table.schema.columns if c.name.lower() != _OP and c.name not in derived)
+        tuple(c for c in table.schema.columns if c.name.lower() != _OP and c.name not in generated)
     )
 
 
@@ -65,7 +65,7 @@ def refuse_choices(statement: Copy) -> None:
 
 
 @dataclass(slots=True)
-class Captured:
+class DebeziumChanges:
     """Turns envelopes into changes of one table; ``path`` is where they come from.
 
     ``rows`` are those of the table without a primary key: they say what can be taken back.
@@ -112,7 +112,7 @@ class Captured:
     def _missing(self, envelope: Envelope) -> str | None:
         """Return a column that must have a value and has none."""
         key = set(self.table.primary_key)
-        for column in image_of(self.table).columns:
+        for column in image_schema(self.table).columns:
             if column.nullable:
                 continue
             row = envelope.after if envelope.op != "d" else envelope.before
@@ -151,4 +151,4 @@ class Captured:
         return {**(image or {}), **named, WEIGHT: weight}
 
     def _identity(self, row: dict[str, Any]) -> str:
-        return repr([row.get(column.name) for column in image_of(self.table).columns])
+        return repr([row.get(column.name) for column in image_schema(self.table).columns])

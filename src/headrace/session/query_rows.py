@@ -1,4 +1,4 @@
-"""The rows of a query as they are now, to be written: evaluated once and for all."""
+"""Evaluating the query of an INSERT once, over what is readable now."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from headrace.types import Column
 
 
-def evaluated(instance: Instance, query: Span, columns: tuple[Column, ...]) -> pa.Table:
+def evaluate_query(instance: Instance, query: Span, columns: tuple[Column, ...]) -> pa.Table:
     """Have Spark evaluate a query and cast its columns, an overflow being an error.
 
     It may read the clock and chance: what is written is what they were then.
     """
     read = rows_apart(query)
     engine = instance.engine
-    with engine.planning, read.blaming_query():
+    with engine.planning, read.mapping_errors():
         analysed = engine.planner.analyse(read.span, once=True)
     given = analysed.schema.columns
     if len(given) != len(columns):

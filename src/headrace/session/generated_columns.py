@@ -1,6 +1,6 @@
-"""Columns that do not arrive with a row: computed ones, and METADATA of where it came from.
+"""Generated columns: computed ones, and METADATA about where a row came from.
 
-Both are stored, as the row is written, so that what is told of a row never changes.
+Both are evaluated when the row is written and stored with it, so they never change afterwards.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
         span, [begin, (span.start, span.end), f"{end} AS value FROM (SELECT {nulls})"]
     )
     rewritten = rewriting.done()
-    with rewritten.blaming_query(), engine.planning:
+    with rewritten.mapping_errors(), engine.planning:
         analysed = engine.planner.analyse(rewritten.span)
         if analysed.names or analysed.clocked:
             raise HeadraceError(
@@ -67,7 +67,7 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
 
 def require_known_rows(table: Table, span: Span) -> None:
     """Raise where rows of a table have to be taken back by their values, and some are not known."""
-    if table.primary_key or not table.declaration.derived:
+    if table.primary_key or not table.declaration.generated:
         return
     raise HeadraceError(
         Code.UNSUPPORTED,
@@ -78,7 +78,7 @@ def require_known_rows(table: Table, span: Span) -> None:
     )
 
 
-def with_derived(
+def with_generated_columns(
     queries: Queries, relation: Stream | Table, rows: pa.Table, first: Offset
 ) -> pa.Table:
     """Return changes with the values of the columns that do not arrive.
@@ -87,12 +87,12 @@ def with_derived(
     first row will have; the caller sees to it that nothing comes in between.
     """
     said = relation.declaration
-    if not said.derived or not rows.num_rows:
+    if not said.generated or not rows.num_rows:
         return rows
-    values = dict(_told(relation, rows.num_rows, first))
+    values = dict(_metadata_values(relation, rows.num_rows, first))
     required = {column.name for column in relation.schema.columns if not column.nullable}
     if said.computed:
-        arriving = rows.select([n for n in relation.schema.names if n not in said.derived])
+        arriving = rows.select([n for n in relation.schema.names if n not in said.generated])
         expressions = [
             f"CAST(({text}) AS {_type(relation, name)}) AS {quote(name)}"
             for name, text in said.computed
@@ -115,7 +115,9 @@ def with_derived(
     return rows
 
 
-def _told(relation: Stream | Table, count: int, first: Offset) -> list[tuple[str, pa.Array]]:
+def _metadata_values(
+    relation: Stream | Table, count: int, first: Offset
+) -> list[tuple[str, pa.Array]]:
     types = {field.name: field.type for field in relation.schema.arrow}
     now = int(time.time() * 1_000_000)
     topic = relation.declaration.option("topic", "kafka_topic") or relation.name
@@ -126,8 +128,8 @@ def _told(relation: Stream | Table, count: int, first: Offset) -> list[tuple[str
         "timestamp": lambda: pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), count),
     }
     return [
-        (name, values[told]() if told in values else pa.nulls(count, types[name]))
-        for name, told in relation.declaration.metadata
+        (name, values[key]() if key in values else pa.nulls(count, types[name]))
+        for name, key in relation.declaration.metadata
     ]
 
 

@@ -1,4 +1,4 @@
-"""The rows of a DataFrame, as Arrow."""
+"""Collecting the rows of a DataFrame as Arrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def fetched(frame: DataFrame) -> pa.Table:
+def collect_arrow(frame: DataFrame) -> pa.Table:
     """Run a query and return its rows; NULL is allowed anywhere in them.
 
     ``DataFrame.toArrow`` refuses a struct that is NULL, as an outer join makes them, if the fields
