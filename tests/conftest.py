@@ -29,6 +29,13 @@ settings.register_profile("search", parent=settings.get_profile("laws"), max_exa
 settings.load_profile("laws")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the shared Spark session, so that `make quick` can leave it out."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of all tests: starting it costs more than most of them."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as t
 
+from length import choose
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -36,9 +38,12 @@ class History:
         self.head = head
 
     def epochs(self, names: Iterable[str], sizes: Iterable[int]) -> None:
-        """Make one epoch per size, of that many changes in all, and check each."""
+        """Make one epoch per size, of that many changes in all, and check each.
+
+        A short run makes two of them: the largest, and its neighbour.
+        """
         among = list(names)
-        for size in sizes:
+        for size in choose(_two_of, tuple)(list(sizes)):
             self.write(among, size)
             self.run.epoch()
 
@@ -53,7 +58,7 @@ class History:
     def life(self, names: Iterable[str], most: int = 1000) -> None:
         """Live through small and large epochs, delete everything, and begin again."""
         among = list(names)
-        self.epochs(among, (1, 10, most, 1))
+        self.epochs(among, choose((1, most), (1, 10, most, 1)))
         for name in among:
             if self.run.models[name].deletes:
                 self.run.truncate(name)
@@ -151,6 +156,12 @@ class History:
             case t.BinaryType():
                 return self.random.choice((b"", b"\x00", b"\xff\xfe", b"abc"))
         raise NotImplementedError(kind)
+
+
+def _two_of(sizes: list[int]) -> list[int]:
+    """Return the largest size and the one after it, or else before it."""
+    at = min(sizes.index(max(sizes)), max(0, len(sizes) - 2))
+    return sizes[at : at + 2]
 
 
 def _key(model: Model, row: Row) -> tuple[Any, ...]:

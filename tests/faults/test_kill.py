@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.killing import SECONDS_ALLOWED, start
+from length import choose, thorough
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LOADER = Path(__file__).with_name("loader.py")
 BATCHES_PER_START = 3
 ROWS = 40
+HANDFUL = [("before commit", 3), ("stepped", 1), ("fill", 1), ("after commit", 9)]
 STAGES = [
     ("before commit", 3),
     ("step", 2),
@@ -35,7 +37,7 @@ STAGES = [
     ("stepped", 3),
     ("commit", 1),
 ]
-RANDOM_KILLS = 12
+RANDOM_KILLS = choose(2, 12)
 OWN = 6
 """Every so many starts, a loader has a Spark of its own, which ends with it."""
 
@@ -58,15 +60,15 @@ def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     data = tmp_path / "data"
-    died = 0
-    for i, (stage, nth) in enumerate(STAGES):
-        batches, shared = (i + 1) * BATCHES_PER_START, spark if i % OWN else None
+    died, stages = 0, choose(HANDFUL, STAGES)
+    for i, (stage, nth) in enumerate(stages):
+        batches, shared = (i + 1) * BATCHES_PER_START, spark if i % OWN or not thorough() else None
         loader = start(LOADER, data, batches, stage, str(nth), spark=shared)
         printed, _ = loader.communicate(timeout=SECONDS_ALLOWED)
         assert loader.returncode in (0, -signal.SIGKILL), printed[-3000:]
         died += loader.returncode == -signal.SIGKILL
-    assert died >= len(STAGES) - 2, "the faults were hardly ever reached"
-    batches = (len(STAGES) + 1) * BATCHES_PER_START
+    assert died >= len(stages) - 2, "the faults were hardly ever reached"
+    batches = (len(stages) + 1) * BATCHES_PER_START
     assert finish(data, batches) == expected(batches)
 
 

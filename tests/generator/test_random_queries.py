@@ -11,8 +11,9 @@ from generator.cases import random_case
 from generator.execution import Player, Verdict
 from generator.files import read, written
 from generator.search import REGRESSIONS, Search
+from length import choose
 
-PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", "300"))
+PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", choose("60", "300")))
 SEED = int(os.environ.get("HEADRACE_RANDOM_SEED", "20000"))
 PARTS = 4
 """Into how many tests the pairs are divided, so that processes can share them."""
