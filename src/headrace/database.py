@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.catalog import Catalog
@@ -30,12 +28,12 @@ from headrace.sources.log_reader import EmbeddedLog
 from headrace.sql import Query, parse_statement, split
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from pyspark.sql.types import DataType
 
+    from headrace.session.given_rows import Rows
     from headrace.types import Epoch
-
-Rows: TypeAlias = Any
-"""An Arrow table or batch, a pandas frame, or a sequence of dicts or tuples."""
 
 
 def connect(
@@ -198,8 +196,7 @@ class Database:
         if producer is not None and sequence is not None:
             position = ProducerPosition(producer, sequence)
         with self._using:
-            schema = self.instance.catalog.resolve(name).schema
-            return self._session.insert(name, _table(rows, schema), position)
+            return self._session.insert(name, rows, position)
 
     def subscribe(self, query: str, *, after: Epoch | None = None) -> Subscription:
         """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch."""
@@ -328,31 +325,3 @@ class Database:
 
 def _silent(_progress: Progress) -> None:
     """Report to nobody."""
-
-
-def _table(rows: Rows, schema: Any) -> pa.Table:
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if hasattr(rows, "to_records") and hasattr(rows, "columns"):
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    dicts = [
-        row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True))
-        for row in rows
-    ]
-    given = {name.lower() for row in dicts for name in row}
-    fields = [f for f in schema.arrow if f.name.lower() in given]
-    unknown = given - {f.name.lower() for f in fields}
-    if unknown:
-        raise HeadraceError(
-            Code.INVALID,
-            f'column "{min(unknown)}" does not exist',
-            hint=f"There are: {', '.join(schema.names)}.",
-        )
-    folded = [{name.lower(): value for name, value in row.items()} for row in dicts]
-    try:
-        arrays = [pa.array([row.get(f.name.lower()) for row in folded], f.type) for f in fields]
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise HeadraceError(Code.INVALID, f"a row does not fit: {error}") from error
-    return pa.Table.from_arrays(arrays, names=[f.name for f in fields])

@@ -14,15 +14,15 @@ from headrace.catalog import Relation, Sink, Stream, Table
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.ledger import LoadProgress, ProducerPosition
-from headrace.serving import Contents
+from headrace.serving import Contents, key_values
+from headrace.session.assignments import split_assignments, updated
 from headrace.session.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
-from headrace.session.literals import plain_values
 from headrace.session.query_rows import evaluate_query
 from headrace.session.results import Progress
 from headrace.sources.blocks import Progress as FileProgress
 from headrace.sources.envelopes import read_envelopes
 from headrace.sources.files import FileOptions, identity, read_file
-from headrace.sql import Assignment, Copy, Delete, Insert, Name, Truncate, Update, quote
+from headrace.sql import Copy, Delete, Insert, Name, Truncate, Update, quote
 from headrace.types import Column, Offset, Schema
 from headrace.zset import WEIGHT
 
@@ -48,9 +48,7 @@ class Changes:
         relation = self.target(statement.target)
         columns = chosen(relation, statement.columns, statement.span)
         span = statement.query.span
-        rows = plain_values(statement.query.text, columns)
-        if rows is None:
-            rows = evaluate_query(self.instance, span, columns)
+        rows = evaluate_query(self.instance, span, columns)
         return self.append(relation, completed(relation.schema, rows), span)
 
     def append(
@@ -74,13 +72,19 @@ class Changes:
         names = table.schema.names
         for assignment in statement.assignments:
             chosen(table, (assignment.column,), assignment.span)
-        text = self._update_text(table, statement.assignments)
+        columns = {column.name.lower(): column for column in table.schema.columns}
+        assigned = [(columns[a.column.lower()], a.expression.span) for a in statement.assignments]
+        constants, computed = split_assignments(assigned)
+        text = ", ".join(
+            [quote(name) for name in names]
+            + [f"({span.source}) AS `__new{i}`" for i, (_, span) in enumerate(computed)]
+        )
         with _CaughtUp(self.instance):
             names_of = [statement.target.span, *(a.span for a in statement.assignments)]
             found = self._matching(table, text, statement.where, statement.span, names_of)
             old = found.select(range(len(names)))
-            new = found.select(range(len(names), 2 * len(names))).rename_columns(list(names))
-            new = new.cast(table.schema.arrow)
+            values = found.columns[len(names) :]
+            new = updated(table.schema, old, constants, computed, values)
             require_present(table, new, statement.span)
             if not table.primary_key:
                 changes = [_weighted(old, -1), _weighted(new, 1)]
@@ -90,6 +94,7 @@ class Changes:
                 )
                 if moved:
                     _require_distinct(table, new, statement.span)
+                    self._require_free(table, old, new, statement.span)
                 changes = [*([_weighted(old, -1)] if moved else []), _weighted(new, 1)]
             return old.num_rows, self._append_changes(table, changes)
 
@@ -230,16 +235,28 @@ class Changes:
 
     # -- evaluation ------------------------------------------------------------------------
 
-    def _update_text(self, table: Table, assignments: tuple[Assignment, ...]) -> str:
-        given = {a.column.lower(): a.expression.text for a in assignments}
-        old = [quote(name) for name in table.schema.names]
-        new = [
-            f"CAST(({given[c.name.lower()]}) AS {c.type.simpleString()}) AS `__new{i}`"
-            if c.name.lower() in given
-            else f"{quote(c.name)} AS `__new{i}`"
-            for i, c in enumerate(table.schema.columns)
-        ]
-        return ", ".join([*old, *new])
+    def _require_free(self, table: Table, old: pa.Table, new: pa.Table, span: Span) -> None:
+        """Refuse to give a row the key of one that stays."""
+        key = list(table.primary_key)
+        moving = set(key_values(old, key))
+        moved = [place for place, found in enumerate(key_values(new, key)) if found not in moving]
+        there = self._rows_with_keys(table, new.select(key).take(pa.array(moved, pa.int64())))
+        if not there.num_rows:
+            return
+        shown = ", ".join(f"{name} = {there[name][0]}" for name in key)
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'table "{table.name}" has another row with {shown}',
+            detail="The update would replace it. Nothing was changed.",
+            hint="Choose a key that is free, or DELETE the other row first.",
+            span=span,
+        )
+
+    def _rows_with_keys(self, table: Table, keys: pa.Table) -> pa.Table:
+        """Return the rows of a table, as of the last epoch, that have one of these keys."""
+        id_, instance = rows_of(table.id), self.instance
+        contents = Contents(instance.ledger, instance.directory, id_, instance.layouts[id_])
+        return contents.with_keys(keys, instance.ledger.last_epoch())
 
     def _matching(
         self, table: Table, columns: str, where: Any, span: Span, names: Iterable[Span]

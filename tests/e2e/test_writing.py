@@ -1,0 +1,141 @@
+"""What is written is what was given, value by value, or nothing is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from headrace.errors import Code, HeadraceError
+
+BEYOND = 9007199254740993
+"""2^53 + 1: an integer that no DOUBLE is."""
+LONG = Decimal("1234567890123456789012345678.0123456789")
+
+
+def refused(db, text):
+    with pytest.raises(HeadraceError) as error:
+        db.sql(text)
+    assert error.value.code is Code.INVALID
+    span = error.value.span
+    return error.value.primary, span.text[span.start : span.end]
+
+
+def test_no_value_of_an_insert_changes_with_those_beside_it(db):
+    db.sql("CREATE TABLE d (id INT, x DECIMAL(38,10), l BIGINT)")
+    db.sql(f"INSERT INTO d VALUES (6, 1, {BEYOND}), (7, 2, 1.0D), (8, {LONG}, -1), (9, 1e-3, 2)")
+    db.sql(f"INSERT INTO d VALUES (1 + 0, abs({LONG}), {BEYOND} + 0), (2, 1e-3 + 0, 1D + 0)")
+    db.insert("d", [(3, LONG, BEYOND), {"id": 4.0, "x": 0.001, "l": 1.0}])
+    db.insert("d", pd.DataFrame({"id": [5.0], "x": pd.Series([LONG], dtype=object)}))
+    assert sorted(db.sql("SELECT * FROM d"), key=str) == [
+        (1, LONG, BEYOND),
+        (2, Decimal("0.0010000000"), 1),
+        (3, LONG, BEYOND),
+        (4, Decimal("0.0010000000"), 1),
+        (5, LONG, None),
+        (6, Decimal("1.0000000000"), BEYOND),
+        (7, Decimal("2.0000000000"), 1),
+        (8, LONG, -1),
+        (9, Decimal("0.0010000000"), 2),
+    ]
+
+
+def test_a_value_that_does_not_fit_is_an_error_that_names_row_column_and_value(db, tmp_path):
+    db.sql("CREATE TABLE t (i INT, b BOOLEAN, d DECIMAL(9,2), day DATE, s STRING)")
+    assert refused(db, "INSERT INTO t (i) VALUES (1.0), (1.7)") == (
+        'column "i" in row 2: 1.7 does not fit INT',
+        "1.7",
+    )
+    assert refused(db, "INSERT INTO t (i, s) VALUES ('5', 'a'), ('6', 7)") == (
+        'column "s" in row 2: 7 is not a STRING',
+        "7",
+    )
+    assert refused(db, "INSERT INTO t (b) VALUES ('yes')")[0].endswith('"yes" is not a BOOLEAN')
+    assert refused(db, "INSERT INTO t (d) SELECT 9.999")[0] == (
+        'column "d" in row 1: 9.999 does not fit DECIMAL(9,2)'
+    )
+    assert refused(db, "INSERT INTO t (i) SELECT '5'")[0].endswith('"5" is not an INT')
+    assert refused(db, "INSERT INTO t (i) SELECT x FROM VALUES (1), (2.5) AS v(x)")[0] == (
+        'column "i" in row 2: 2.5 does not fit INT'
+    )
+    assert refused(db, "INSERT INTO t (i, day) VALUES (1, DATE '2026-01-02'), (2, now())")[
+        0
+    ].startswith('column "day" in row 2')
+    for rows in (
+        [{"i": 1}, {"i": 1.7}],
+        pa.table({"i": [1, 1.7]}),
+        pd.DataFrame({"i": [1.0, 1.7]}),
+        [(1, None, None, None, None), (1.7, None, None, None, None)],
+    ):
+        with pytest.raises(HeadraceError, match=r'column "i" in row 2: 1\.7 does not fit INT'):
+            db.insert("t", rows)
+    assert db.sql("SELECT count(*) FROM t").fetchall() == [(0,)]
+    file = tmp_path / "t.csv"
+    file.write_text("i,d\n1.0,9.99\n1.7,1\n2,9.999\n")
+    copied = db.sql(f"COPY t (i, d) FROM '{file}'").message
+    assert copied.startswith("1 row copied, 2 rejected")
+    db.sql("INSERT INTO t (i, b, d, day, s) VALUES ('5', 'true', '1.5', '2026-01-02', 'x')")
+    db.sql("INSERT INTO t (i, d, day) SELECT 6.0D, 9.5D, TIMESTAMP '2026-01-02 00:00:00'")
+    day = dt.date(2026, 1, 2)
+    assert sorted(db.sql("SELECT * FROM t")) == [
+        (1, None, Decimal("9.99"), None, None),
+        (5, True, Decimal("1.50"), day, "x"),
+        (6, None, Decimal("9.50"), day, None),
+    ]
+
+
+def test_an_update_writes_a_value_exactly_or_nothing(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, i INT, d DECIMAL(9,2), b BOOLEAN)")
+    db.sql("INSERT INTO t VALUES (1, 10, 1.5, true), (2, 20, 2.5, false)")
+    assert refused(db, "UPDATE t SET i = i / 4")[0] == 'column "i": 2.5 does not fit INT'
+    assert refused(db, "UPDATE t SET i = '1.7'") == (
+        'column "i": "1.7" does not fit INT',
+        "'1.7'",
+    )
+    assert refused(db, "UPDATE t SET d = d * 1.001")[0].startswith('column "d": 1.5015')
+    assert refused(db, "UPDATE t SET b = 'yes'")[0] == 'column "b": "yes" is not a BOOLEAN'
+    db.sql("UPDATE t SET i = i / 5, d = '7.5', b = NULL WHERE k = 1")
+    assert sorted(db.sql("SELECT * FROM t")) == [
+        (1, 2, Decimal("7.50"), None),
+        (2, 20, Decimal("2.50"), False),
+    ]
+
+
+def test_expressions_of_values_are_evaluated_once_each_and_by_themselves(db):
+    db.sql("CREATE TABLE t (id INT, x STRING, at TIMESTAMP, xs ARRAY<INT>)")
+    db.sql("INSERT INTO t VALUES (1, uuid(), now(), array(1, 2)), (2, uuid(), now(), array())")
+    found = db.sql("SELECT count(DISTINCT x), count(DISTINCT at) FROM t").fetchall()
+    assert found == [(2, 1)]
+    db.sql("INSERT INTO t (id) VALUES ((SELECT max(id) FROM t) + 1), 4")
+    assert sorted(db.sql("SELECT id FROM t")) == [(1,), (2,), (3,), (4,)]
+    assert refused(db, "INSERT INTO t (id) VALUES (1), (nope)")[1] == "nope"
+    assert refused(db, "INSERT INTO t (id) VALUES (1), (explode(array(1, 2)))")[0].endswith(
+        "makes 2 rows"
+    )
+    assert refused(db, "INSERT INTO t (id, x) VALUES (1, 'a'), (2)") == (
+        "2 columns are to be filled, but row 2 has 1 value",
+        "2",
+    )
+
+
+def test_an_update_that_would_take_the_key_of_another_row_is_a_conflict(db):
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, x STRING)")
+    db.sql("CREATE TABLE d (k DECIMAL(9,2), at DATE, x INT, PRIMARY KEY (k, at))")
+    db.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    db.sql("INSERT INTO d VALUES (1.5, DATE '2026-01-01', 1), (2.5, DATE '2026-01-01', 2)")
+    for text, shown in (
+        ("UPDATE t SET id = 2 WHERE id = 1", 'table "t" has another row with id = 2'),
+        ("UPDATE t SET id = id + 1 WHERE id < 3", 'table "t" has another row with id = 3'),
+        ("UPDATE d SET k = '2.5' WHERE x = 1", "k = 2.50, at = 2026-01-01"),
+    ):
+        with pytest.raises(HeadraceError) as error:
+            db.sql(text)
+        assert error.value.code is Code.CONFLICT
+        assert shown in error.value.primary
+    db.sql("UPDATE t SET id = 4 - id WHERE id <> 2")
+    db.sql("UPDATE t SET id = id, x = 'B' WHERE id = 2")
+    assert sorted(db.sql("SELECT * FROM t")) == [(1, "c"), (2, "B"), (3, "a")]
+    assert sorted(db.sql("SELECT x FROM d")) == [(1,), (2,)]
