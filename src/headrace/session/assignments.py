@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from headrace.session.literals import NoLiteral, literal, literal_converter
-from headrace.sources.fitting import fitted, not_fitting
+from headrace.sources.fitted import not_fitting
+from headrace.sources.fitting import fitted
 from headrace.sources.values import Refused
 from headrace.sql.lexer import tokens
 from headrace.types import to_arrow

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.sources.fitting import Fitted, fitted, require_fitting
+from headrace.sources.fitted import Fitted, require_fitting
+from headrace.sources.fitting import fitted
 from headrace.sources.fitting_objects import fitted_objects
 
 if TYPE_CHECKING:

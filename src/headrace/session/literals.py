@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import pyarrow as pa
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -46,6 +46,7 @@ _BITS: Final = {"y": 8, "s": 16, "l": 64}
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _ZONES: Final = frozenset({"TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
+_EPOCH: Final = date(1970, 1, 1).toordinal()
 _MICROSECONDS_PER_DAY: Final = 86_400_000_000
 
 
@@ -132,10 +133,10 @@ def _typed(word: str, text: str) -> Literal:
     """Return the value of a literal with its type before it."""
     try:
         if word == "DATE" and _DAY.fullmatch(text):
-            return Day(int(pa.scalar(text).cast(pa.date32()).value), text)
+            return Day(date.fromisoformat(text).toordinal() - _EPOCH, text)
         if word in _ZONES and _TIME.fullmatch(text):
             return Moment(timestamp_micros(text, with_zone=False), text)
-    except pa.ArrowInvalid as error:
+    except ValueError as error:  # Arrow's is one, too
         raise NoLiteral from error
     raise NoLiteral
 

@@ -8,13 +8,8 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, Span
 from headrace.session.literals import NoLiteral, literal, literal_converter
-from headrace.sources.fitting import (
-    Fitted,
-    fitted,
-    not_fitting,
-    require_fitting,
-    scattered,
-)
+from headrace.sources.fitted import Fitted, not_fitting, require_fitting, scattered
+from headrace.sources.fitting import fitted
 from headrace.sources.values import Refused
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows

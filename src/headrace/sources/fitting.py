@@ -16,21 +16,17 @@ itself, exactly or not at all; :mod:`headrace.sources.values` has the same rule 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from headrace.errors import Code, HeadraceError
+from headrace.sources.fitted import Fitted
 from headrace.sources.values import Refused, out_of_range, refuse
 from headrace.types import to_arrow
-
-if TYPE_CHECKING:
-    from headrace.errors import Span
-    from headrace.types import Column
 
 Conversion: TypeAlias = Callable[[Any], Any]
 """From one Arrow array to another; raises ``pa.ArrowException`` if any value does not fit."""
@@ -39,13 +35,6 @@ _EVERY_INTEGER = 20
 """Digits of the widest integer, 2^64."""
 _WIDEST = 76
 """Digits of Arrow's widest decimal."""
-
-
-class Fitted(NamedTuple):
-    """Values of a column's type, NULL where one was refused; the reasons by position from 0."""
-
-    values: pa.Array | pa.ChunkedArray
-    refused: dict[int, Refused]
 
 
 def fitted(
@@ -71,57 +60,6 @@ def fitted(
 def is_of_kind(found: pa.DataType, data_type: t.DataType) -> bool:
     """Tell whether any value of an Arrow type could be one of the column's type."""
     return _conversion(found, data_type) is not None
-
-
-def scattered(
-    count: int, groups: Iterable[tuple[list[int], Fitted]], data_type: t.DataType
-) -> Fitted:
-    """Put fitted values at their positions in a column of ``count`` rows; the rest is NULL."""
-    wanted = to_arrow(data_type)
-    parts: list[Any] = []
-    indices = np.full(count, -1, np.int64)
-    refused: dict[int, Refused] = {}
-    start = 0
-    for places, found in groups:
-        indices[places] = np.arange(start, start + len(places))
-        refused |= {places[at]: reason for at, reason in found.refused.items()}
-        parts.append(found.values)
-        start += len(places)
-    if not parts:
-        return Fitted(pa.nulls(count, wanted), {})
-    taken = pa.array(indices, mask=indices < 0)
-    return Fitted(pa.concat_arrays(parts).take(taken), refused)
-
-
-def require_fitting(columns: Sequence[Column], found: Sequence[Fitted], span: Span | None) -> None:
-    """Refuse rows of which a value does not fit, naming the first by row, column and value.
-
-    Raises:
-        HeadraceError: ``invalid``; nothing is to be written then.
-    """
-    bad = [
-        (row, place, reason)
-        for place, column in enumerate(found)
-        for row, reason in column.refused.items()
-    ]
-    if bad:
-        row, place, reason = min(bad, key=lambda each: each[:2])
-        raise not_fitting(f'column "{columns[place].name}" in row {row + 1}', reason, span)
-
-
-def not_fitting(place: str, reason: Refused, span: Span | None) -> HeadraceError:
-    """Return the error for a value that was refused."""
-    return HeadraceError(
-        Code.INVALID,
-        f"{place}: {reason}",
-        detail="Nothing was written: a value is taken exactly, or not at all.",
-        hint="Convert the value, for instance with CAST or round(), or declare the column with"
-        " another type.",
-        span=span,
-    )
-
-
-# -- Arrow arrays --------------------------------------------------------------------------
 
 
 def _converted(conversion: Conversion, values: pa.Array) -> pa.Array | None:

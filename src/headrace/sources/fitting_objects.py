@@ -1,4 +1,4 @@
-"""Python objects brought to the type of a column, by the rule of :mod:`headrace.sources.fitting`."""
+"""Python objects as values of a column, by the rule of :mod:`headrace.sources.fitting`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.sources.fitting import Fitted, fitted, list_array, offsets_of, scattered
+from headrace.sources.fitted import Fitted, scattered
+from headrace.sources.fitting import fitted, list_array, offsets_of
 from headrace.sources.values import Refused, out_of_range, refuse
 from headrace.types import to_arrow
 
