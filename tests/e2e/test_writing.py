@@ -139,3 +139,47 @@ def test_an_update_that_would_take_the_key_of_another_row_is_a_conflict(db):
     db.sql("UPDATE t SET id = id, x = 'B' WHERE id = 2")
     assert sorted(db.sql("SELECT * FROM t")) == [(1, "c"), (2, "B"), (3, "a")]
     assert sorted(db.sql("SELECT x FROM d")) == [(1,), (2,)]
+
+
+def test_what_becomes_of_a_key_that_is_there_is_said_by_the_insert(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, n INT, x STRING)")
+    db.sql("INSERT INTO t VALUES (1, 10, 'a'), (2, 20, 'b')")
+    db.sql("INSERT INTO t VALUES (2, 21, 'B')")
+    said = db.sql(
+        "INSERT INTO t VALUES (2, 0, ''), (3, 30, 'c'), (3, 0, '') ON CONFLICT DO NOTHING"
+    )
+    assert said.message == "1 row inserted"
+    assert db.sql("INSERT OR IGNORE INTO t (k) VALUES (3)").message == "0 rows inserted"
+    db.sql("INSERT OR REPLACE INTO t (k, n) VALUES (1, 11)")
+    assert sorted(db.sql("SELECT * FROM t")) == [(1, 11, None), (2, 21, "B"), (3, 30, "c")]
+    said = db.sql(
+        "INSERT INTO t VALUES (1, 1, 'q'), (3, 3, 'r'), (4, 4, 's') "
+        "ON CONFLICT (k) DO UPDATE SET n = t.n + excluded.n, x = concat(excluded.x, '!') "
+        "WHERE excluded.n < 3"
+    )
+    assert said.message == "2 rows inserted"
+    db.sql("INSERT INTO t SELECT k, 0, 'z' FROM t WHERE k > 2 ON CONFLICT (k) DO UPDATE SET n = -1")
+    assert sorted(db.sql("SELECT * FROM t")) == [
+        (1, 12, "q!"),
+        (2, 21, "B"),
+        (3, -1, "c"),
+        (4, -1, "s"),
+    ]
+    with pytest.raises(HeadraceError, match=r"change a row of table .t. twice") as twice:
+        db.sql("INSERT INTO t (k) VALUES (1), (1) ON CONFLICT DO UPDATE SET n = 0")
+    assert twice.value.code is Code.CONFLICT
+    assert refused(db, "INSERT INTO t (k) VALUES (1) ON CONFLICT DO UPDATE SET n = n / 5") == (
+        'column "n": 2.4 does not fit INT',
+        "n / 5",
+    )
+    assert (
+        refused(db, "INSERT INTO t (k) VALUES (1) ON CONFLICT DO UPDATE SET n = nope")[1] == "nope"
+    )
+    assert refused(db, "INSERT INTO t (k) VALUES (1) ON CONFLICT (n) DO NOTHING")[0].endswith(
+        "does not name the primary key"
+    )
+    db.sql("CREATE TABLE keyless (k INT)")
+    assert (
+        "no PRIMARY KEY" in refused(db, "INSERT INTO keyless VALUES (1) ON CONFLICT DO NOTHING")[0]
+    )
+    assert "no PRIMARY KEY" in refused(db, "INSERT OR REPLACE INTO keyless VALUES (1)")[0]

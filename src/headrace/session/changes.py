@@ -16,6 +16,7 @@ from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.ledger import LoadProgress, ProducerPosition
 from headrace.serving import Contents, key_values
 from headrace.session.assignments import split_assignments, updated
+from headrace.session.conflicts import Conflicts, found_in, place_of_text, require_key
 from headrace.session.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
 from headrace.session.query_rows import evaluate_query
 from headrace.session.results import Progress
@@ -48,8 +49,23 @@ class Changes:
         relation = self.target(statement.target)
         columns = chosen(relation, statement.columns, statement.span)
         span = statement.query.span
-        rows = evaluate_query(self.instance, span, columns)
-        return self.append(relation, completed(relation.schema, rows), span)
+        if statement.on_conflict is not None or statement.replace:
+            require_key(relation, statement)
+        if statement.on_conflict is None:
+            rows = evaluate_query(self.instance, span, columns)
+            return self.append(relation, completed(relation.schema, rows), span)
+        table = self._table(statement.target)
+        for assignment in statement.on_conflict.assignments:
+            chosen(table, (assignment.column,), assignment.span)
+        with _CaughtUp(self.instance):
+            rows = completed(table.schema, evaluate_query(self.instance, span, columns))
+            require_present(table, rows, span)
+            there = self._rows_with_keys(table, rows.select(list(table.primary_key)))
+            conflicts = Conflicts(self.instance, table, statement.on_conflict)
+            written = conflicts.resolved(rows, there)
+            require_present(table, written.updated, statement.on_conflict.span)
+            new = pa.concat_tables([written.inserted, written.updated])
+            return new.num_rows, self._append_changes(table, [_weighted(new, 1)])
 
     def append(
         self,
@@ -277,7 +293,7 @@ class Changes:
             return self.instance.queries.select(text, shares)
         except HeadraceError as error:
             raise HeadraceError(
-                error.code, error.primary, error.detail, error.hint, _found(error.span, span)
+                error.code, error.primary, error.detail, error.hint, found_in(error.span, span)
             ) from error
 
     def _append_changes(self, table: Table, changes: Iterable[pa.Table]) -> Offset:
@@ -328,7 +344,7 @@ def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tupl
                 Code.INVALID,
                 f'column "{name}" does not arrive with a row, so it cannot be written',
                 hint="Leave it out: it is computed, or tells where the row came from.",
-                span=_found_text(name, span),
+                span=place_of_text(name, span),
             )
     return tuple(by_name[name.lower()] for name in names)
 
@@ -342,7 +358,7 @@ def _require_column(relation: Stream | Table, name: str, span: Span) -> None:
         Code.INVALID,
         f'column "{name}" does not exist in {relation.kind} "{relation.name}"',
         hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(known)}.",
-        span=_found_text(name, span),
+        span=place_of_text(name, span),
     )
 
 
@@ -381,17 +397,3 @@ def _require_distinct(table: Table, rows: pa.Table, span: Span) -> None:
             f'the update would give two rows of table "{table.name}" the same primary key',
             span=span,
         )
-
-
-def _found(blamed: Span | None, statement: Span) -> Span:
-    """Return where in the statement stands what was blamed in a query made from it."""
-    if blamed is None:
-        return statement
-    return _found_text(blamed.text[blamed.start : blamed.end], statement)
-
-
-def _found_text(text: str, statement: Span) -> Span:
-    at = statement.text.lower().find(text.lower(), statement.start, statement.end)
-    if at < 0 or not text:
-        return statement
-    return Span(statement.text, at, at + len(text), statement.file, statement.line)

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, assert_never
 
 from headrace.catalog import Sink, Stream, Table, View, key_of
+from headrace.errors import Code, HeadraceError
 from headrace.serving import Follower
 from headrace.session.changes import Changes, chosen, completed
 from headrace.session.definitions import Definitions
@@ -248,7 +249,15 @@ class Session:
             return False
         with self.instance.engine.planning:
             found = self.instance.engine.planner.analyse(statement.query.span, once=True)
-            return bool(found.names)
+        if found.names and (statement.on_conflict is not None or statement.replace):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a conflict clause in an INSERT ... SELECT that runs continuously is not supported",
+                detail=f'Table "{target.name}" has a connector.',
+                hint="Leave it out: by primary key, a row replaces the one that is there.",
+                span=statement.span,
+            )
+        return bool(found.names)
 
     def _copy(self, statement: Copy) -> Result:
         try:
