@@ -25,7 +25,8 @@ from headrace.runtime.timetable import machine_clock
 from headrace.session import Functions, Instance, Progress, Result, Session, Subscription
 from headrace.settings import Settings
 from headrace.sources.log_reader import EmbeddedLog
-from headrace.sql import Query, parse_statement, split
+from headrace.sql import Query
+from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from headrace.session.given_rows import Rows
+    from headrace.sql.parameters import Parameters
     from headrace.types import Epoch
 
 
@@ -132,13 +134,18 @@ class Database:
     def sql(
         self,
         text: str,
+        parameters: Parameters | None = None,
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Result | Subscription:
-        """Run one statement, or several separated by semicolons; return the last one's result."""
+        """Run one statement, or several separated by semicolons; return the last one's result.
+
+        ``parameters`` are the values of ``?``, a sequence, or of ``:name``, a mapping. Queries,
+        INSERT, UPDATE, DELETE and SUBSCRIBE take them.
+        """
         result: Result | Subscription | None = None
-        for last in self.script(text, file=file, progress=progress):
+        for last in self.script(text, parameters, file=file, progress=progress):
             result = last
         if result is None:
             span = Span(text, 0, len(text), file)
@@ -148,15 +155,20 @@ class Database:
     def script(
         self,
         text: str,
+        parameters: Parameters | None = None,
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Iterator[Result | Subscription]:
         """Run statements one by one, yielding the result of each as it is there."""
-        statements = [parse_statement(source) for source in split(text, file)]
-        for statement in statements:
+        bound = bind(text, parameters, file)
+        for statement in bound.statements(file):
             self._require_open()
-            with self._using, self._cancellable(progress or _silent):
+            with (
+                self._using,
+                self._cancellable(progress or _silent),
+                bound.rewritten.mapping_errors(),
+            ):
                 result = self._session.run(statement)
             yield result
 
@@ -198,12 +210,15 @@ class Database:
         with self._using:
             return self._session.insert(name, rows, position)
 
-    def subscribe(self, query: str, *, after: Epoch | None = None) -> Subscription:
+    def subscribe(
+        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
+    ) -> Subscription:
         """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch."""
         self._require_open()
         text = query if " " in query.strip() else f"SELECT * FROM {query}"
-        with self._using:
-            statement = parse_statement(split(text)[0])
+        bound = bind(text, parameters)
+        with self._using, bound.rewritten.mapping_errors():
+            statement = bound.statements()[0]
             if not isinstance(statement, Query):
                 raise HeadraceError(Code.INVALID, "only a query can be followed")
             return self._session.subscribe(statement, after)

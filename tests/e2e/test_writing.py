@@ -183,3 +183,30 @@ def test_what_becomes_of_a_key_that_is_there_is_said_by_the_insert(db):
         "no PRIMARY KEY" in refused(db, "INSERT INTO keyless VALUES (1) ON CONFLICT DO NOTHING")[0]
     )
     assert "no PRIMARY KEY" in refused(db, "INSERT OR REPLACE INTO keyless VALUES (1)")[0]
+
+
+def test_parameters_are_values_of_their_types_in_every_statement_that_takes_them(db):
+    nasty = "it's \\ ?:x -- '; DROP TABLE t"
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, s STRING, d DECIMAL(9,2), at TIMESTAMP, b BINARY)")
+    db.sql("INSERT INTO t VALUES (?, ?, ?, ?, ?)", (1, nasty, Decimal("-9.99"), at, b"\0'"))
+    db.sql("INSERT INTO t (k, s) VALUES (:k, :s)", {"k": -2, "s": "b"})
+    assert db.sql("SELECT * FROM t WHERE k = ?", [1]).fetchall() == [
+        (1, nasty, Decimal("-9.99"), at, b"\0'")
+    ]
+    assert db.sql(
+        "SELECT k FROM t WHERE s = :s AND at >= :at", {"s": nasty, "at": at}
+    ).fetchall() == [(1,)]
+    db.sql("UPDATE t SET s = ?, d = ? WHERE k = ?", ["c", 1.5, -2])
+    assert db.sql("SELECT s, d FROM t WHERE k = -2").fetchall() == [("c", Decimal("1.50"))]
+    with db.subscribe("SELECT s FROM t WHERE k < ?", [0]) as changes:
+        assert [change.row for change in changes.poll()] == [{"s": "c"}]
+    db.sql("DELETE FROM t WHERE s = ?", [nasty])
+    assert db.sql("SELECT k FROM t").fetchall() == [(-2,)]
+    with pytest.raises(HeadraceError) as error:
+        db.sql("SELECT nope, ? FROM t", [1])
+    assert error.value.span.text == "SELECT nope, ? FROM t"
+    assert error.value.span.start == 7
+    with pytest.raises(HeadraceError, match=r"1\.7 does not fit INT") as error:
+        db.sql("INSERT INTO t (k) VALUES (?)", [1.7])
+    assert error.value.span.text == "INSERT INTO t (k) VALUES (?)"

@@ -46,6 +46,8 @@ _BITS: Final = {"y": 8, "s": 16, "l": 64}
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _ZONES: Final = frozenset({"TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
+_BRACKETED: Final = 4
+"""Tokens of a negative number in brackets."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _MICROSECONDS_PER_DAY: Final = 86_400_000_000
 
@@ -87,6 +89,8 @@ def literal(found: Sequence[Token]) -> Literal:
             return _number(("-" if first.text == "-" else "") + second.text)
         if second.kind is Kind.STRING:
             return _typed(first.word, string_value(second))
+    if first.text == "(" and 2 < count <= _BRACKETED and found[-1].text == ")":  # noqa: PLR2004
+        return literal(found[1:-1])
     raise NoLiteral
 
 
