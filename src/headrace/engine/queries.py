@@ -181,12 +181,10 @@ class Queries:
         leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
         return self._frame(session, ContentsTask(leaf, names), relation.schema.spark)
 
-    def computed(
-        self, rows: pa.Table, expressions: list[str], given: str = "*", name_of_rows: str = ""
-    ) -> pa.Table:
+    def computed(self, rows: pa.Table, expressions: list[str], source: str = "__rows") -> pa.Table:
         """Return the values of expressions, each with its alias, for rows in their order.
 
-        The expressions read the columns of ``SELECT given FROM rows``, under ``name_of_rows``.
+        They read ``source``, which is made of ``__rows`` and keeps its column ``__place``.
 
         Raises:
             HeadraceError: ``invalid`` where one fails on a row.
@@ -195,10 +193,8 @@ class Queries:
         placed = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
         try:
             self._snapshots.createDataFrame(placed).createOrReplaceTempView(name)
-            source = f"(SELECT {place}, {given} FROM {name}) AS {name_of_rows}"
-            text = self._plain(
-                f"SELECT {', '.join([place, *expressions])} FROM {source if name_of_rows else name}"
-            )
+            read = f"SELECT {', '.join([place, *expressions])} FROM "
+            text = self._plain(read + source.replace("__rows", name))
             found = collect_arrow(self._snapshots.sql(text))
             self._snapshots.catalog.dropTempView(name)
             return found.sort_by(place)

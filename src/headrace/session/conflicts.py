@@ -142,9 +142,9 @@ class Conflicts:
                 [*old.select(table.schema.names).columns, *excluded.columns],
                 names=[f"{side}{i}" for side in "oe" for i in range(len(columns))],
             )
-            return instance.queries.computed(
-                pairs, expressions, given(lambda side, i, _c: f"`{side}{i}`"), alias
-            )
+            columns_given = given(lambda side, i, _c: f"`{side}{i}`")
+            source = f"(SELECT __place, {columns_given} FROM __rows) AS {alias}"
+            return instance.queries.computed(pairs, expressions, source)
         except HeadraceError as error:
             raise HeadraceError(
                 error.code, error.primary, error.detail, error.hint, found_in(error.span, span)
