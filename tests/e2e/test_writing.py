@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 
 import pandas as pd
@@ -210,3 +211,43 @@ def test_parameters_are_values_of_their_types_in_every_statement_that_takes_them
     with pytest.raises(HeadraceError, match=r"1\.7 does not fit INT") as error:
         db.sql("INSERT INTO t (k) VALUES (?)", [1.7])
     assert error.value.span.text == "INSERT INTO t (k) VALUES (?)"
+
+
+def test_a_default_stands_for_what_an_insert_leaves_out(db, tmp_path):
+    db.sql(
+        "CREATE TABLE t (k INT PRIMARY KEY, n INT DEFAULT 7 NOT NULL, s STRING DEFAULT 'a, b' "
+        "COMMENT 'x', id STRING DEFAULT uuid(), d DECIMAL(9,2) DEFAULT (1 + 0.5))"
+    )
+    db.sql("INSERT INTO t (k) VALUES (1), (2)")
+    db.sql("INSERT INTO t VALUES (3, DEFAULT, NULL, DEFAULT, DEFAULT), (4, 1, 'q', 'q', DEFAULT)")
+    db.sql("INSERT INTO t (k, s) SELECT 5, 'e'")
+    db.insert("t", [{"k": 6}])
+    file = tmp_path / "t.csv"
+    file.write_text("k\n8\n")
+    db.sql(f"COPY t (k) FROM '{file}'")
+    half = Decimal("1.50")
+    assert sorted(db.sql("SELECT k, n, s, d FROM t")) == [
+        (1, 7, "a, b", half),
+        (2, 7, "a, b", half),
+        (3, 7, None, half),
+        (4, 1, "q", half),
+        (5, 7, "e", half),
+        (6, 7, "a, b", half),
+        (8, 7, "a, b", half),
+    ]
+    assert db.sql("SELECT count(DISTINCT id) FROM t").fetchall() == [(7,)]
+    db.sql("UPDATE t SET n = DEFAULT, d = DEFAULT, s = DEFAULT WHERE k = 4")
+    assert db.sql("SELECT n, s, d FROM t WHERE k = 4").fetchall() == [(7, "a, b", half)]
+    notes = {row[0]: row[2] for row in db.sql("DESCRIBE t")}
+    assert (notes["n"], notes["id"]) == ("default: 7", "default: uuid()")
+    assert "DEFAULT 'a, b'" in db.sql("SHOW CREATE t").fetchall()[0][1]
+    with pytest.raises(HeadraceError, match="left out in row 1 only"):
+        db.insert("t", [{"k": 9}, {"k": 10, "n": 1}])
+    for text, reason in (
+        ("x INT DEFAULT 1.7", "1.7 does not fit INT"),
+        ("x INT DEFAULT upper('a')", "is not an INT"),
+        ("x INT DEFAULT (SELECT max(k) FROM t)", "reads relations is not supported"),
+        ("x INT DEFAULT k", "does not exist"),
+    ):
+        with pytest.raises(HeadraceError, match=re.escape(reason)):
+            db.sql(f"CREATE TABLE u (k INT, {text})")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from headrace.errors import Span
+from headrace.session.defaults import is_default
 from headrace.session.literals import NoLiteral, literal, literal_converter
 from headrace.sources.fitted import not_fitting
 from headrace.sources.fitting import fitted
@@ -14,9 +16,8 @@ from headrace.sql.lexer import tokens
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from headrace.errors import Span
     from headrace.types import Column, Schema
 
 Assigned: TypeAlias = "tuple[Column, Span]"
@@ -24,7 +25,7 @@ Assigned: TypeAlias = "tuple[Column, Span]"
 
 
 def split_assignments(
-    assigned: Sequence[Assigned],
+    assigned: Sequence[Assigned], defaults: Mapping[str, str]
 ) -> tuple[dict[str, pa.Scalar], list[Assigned]]:
     """Return the values of assignments that are literals, by column, and all other assignments.
 
@@ -34,8 +35,12 @@ def split_assignments(
     constants: dict[str, Any] = {}
     computed: list[Assigned] = []
     for column, span in assigned:
+        found = list(tokens(span.text, span.start, span.end, span.file))
+        if is_default(found):
+            text = defaults.get(column.name, "NULL")
+            found, span = list(tokens(text)), Span(text, 0, len(text))  # noqa: PLW2901
         try:
-            value = literal(list(tokens(span.text, span.start, span.end, span.file)))
+            value = literal(found)
         except NoLiteral:
             computed.append((column, span))
             continue

@@ -18,6 +18,7 @@ from headrace.serving import Contents, key_values
 from headrace.session.assignments import split_assignments, updated
 from headrace.session.conflicts import Conflicts, found_in, place_of_text, require_key
 from headrace.session.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
+from headrace.session.defaults import completed
 from headrace.session.query_rows import evaluate_query
 from headrace.session.results import Progress
 from headrace.sources.blocks import Progress as FileProgress
@@ -48,17 +49,18 @@ class Changes:
         """Append the rows of a query; by primary key, a row replaces the one that is there."""
         relation = self.target(statement.target)
         columns = chosen(relation, statement.columns, statement.span)
-        span = statement.query.span
+        span, defaults = statement.query.span, dict(relation.declaration.defaults)
         if statement.on_conflict is not None or statement.replace:
             require_key(relation, statement)
         if statement.on_conflict is None:
-            rows = evaluate_query(self.instance, span, columns)
-            return self.append(relation, completed(relation.schema, rows), span)
+            rows = evaluate_query(self.instance, span, columns, defaults)
+            return self.append(relation, completed(self.instance.queries, relation, rows), span)
         table = self._table(statement.target)
         for assignment in statement.on_conflict.assignments:
             chosen(table, (assignment.column,), assignment.span)
         with _CaughtUp(self.instance):
-            rows = completed(table.schema, evaluate_query(self.instance, span, columns))
+            rows = evaluate_query(self.instance, span, columns, defaults)
+            rows = completed(self.instance.queries, table, rows)
             require_present(table, rows, span)
             there = self._rows_with_keys(table, rows.select(list(table.primary_key)))
             conflicts = Conflicts(self.instance, table, statement.on_conflict)
@@ -90,7 +92,7 @@ class Changes:
             chosen(table, (assignment.column,), assignment.span)
         columns = {column.name.lower(): column for column in table.schema.columns}
         assigned = [(columns[a.column.lower()], a.expression.span) for a in statement.assignments]
-        constants, computed = split_assignments(assigned)
+        constants, computed = split_assignments(assigned, dict(table.declaration.defaults))
         text = ", ".join(
             [quote(name) for name in names]
             + [f"({span.source}) AS `__new{i}`" for i, (_, span) in enumerate(computed)]
@@ -147,7 +149,7 @@ class Changes:
             done, rejected, end = 0, 0, Offset(0)
             chunks = read_file(path, Schema(columns), options, resumed)
             for chunk in chunks:
-                rows = completed(relation.schema, chunk.table)
+                rows = completed(self.instance.queries, relation, chunk.table)
                 if isinstance(relation, Table):
                     rows = _weighted(rows, 1)
                 done += rows.num_rows
@@ -360,17 +362,6 @@ def _require_column(relation: Stream | Table, name: str, span: Span) -> None:
         hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(known)}.",
         span=place_of_text(name, span),
     )
-
-
-def completed(schema: Schema, rows: pa.Table) -> pa.Table:
-    """Return the rows with the columns of the schema, in its order; those not given are NULL."""
-    arrays = [
-        rows[field.name].cast(field.type)
-        if field.name in rows.schema.names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema.arrow
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 
 def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:

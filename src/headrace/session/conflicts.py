@@ -104,7 +104,8 @@ class Conflicts:
         table, clause = self.table, self.clause
         columns = {column.name.lower(): column for column in table.schema.columns}
         constants, computed = split_assignments(
-            [(columns[a.column.lower()], a.expression.span) for a in clause.assignments]
+            [(columns[a.column.lower()], a.expression.span) for a in clause.assignments],
+            dict(table.declaration.defaults),
         )
         expressions = [f"({span.source}) AS `__new{i}`" for i, (_, span) in enumerate(computed)]
         if clause.where is not None:

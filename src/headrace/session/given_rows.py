@@ -23,17 +23,21 @@ Given: TypeAlias = dict[str, Any]
 
 
 def given_rows(
-    rows: Rows, arriving: Sequence[Column], chosen: Callable[[tuple[str, ...]], Sequence[Column]]
+    rows: Rows,
+    arriving: Sequence[Column],
+    chosen: Callable[[tuple[str, ...]], Sequence[Column]],
+    defaults: Sequence[str] = (),
 ) -> pa.Table:
     """Return rows as a table of the columns that they give, whose values are exactly those given.
 
-    ``arriving`` are the columns that tuples give in order, and ``chosen`` finds columns by name.
+    ``arriving`` are the columns that tuples give in order, ``chosen`` finds columns by name, and
+    ``defaults`` are those that have another value than NULL where a row leaves them out.
 
     Raises:
         HeadraceError: ``invalid`` for the first value that its column cannot hold, and for columns
             that do not exist or are given twice.
     """
-    given = _columns(rows, arriving)
+    given = _columns(rows, arriving, defaults)
     _require_once(given)
     columns = chosen(tuple(given)) if given else ()
     found = [
@@ -51,7 +55,7 @@ def _table(columns: Sequence[Column], found: Sequence[Fitted]) -> pa.Table:
     return pa.Table.from_arrays([each.values for each in found], names=names)
 
 
-def _columns(rows: Rows, arriving: Sequence[Column]) -> Given:
+def _columns(rows: Rows, arriving: Sequence[Column], defaults: Sequence[str]) -> Given:
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return _arrow(rows)
     if hasattr(rows, "to_records") and hasattr(rows, "columns"):
@@ -60,7 +64,7 @@ def _columns(rows: Rows, arriving: Sequence[Column]) -> Given:
         return _arrow(pa.table(rows))
     if hasattr(rows, "toArrow"):
         return _arrow(rows.toArrow())
-    return _objects(list(rows), arriving)
+    return _objects(list(rows), arriving, defaults)
 
 
 def _arrow(rows: pa.Table | pa.RecordBatch) -> Given:
@@ -92,7 +96,7 @@ def _named(names: list[str], values: list[Any]) -> Given:
     return dict(zip(names, values, strict=True))
 
 
-def _objects(rows: list[Any], arriving: Sequence[Column]) -> Given:
+def _objects(rows: list[Any], arriving: Sequence[Column], defaults: Sequence[str]) -> Given:
     names = {column.name.lower(): column.name for column in arriving}
     given: dict[str, list[Any]] = {}
     for number, row in enumerate(rows):
@@ -101,8 +105,13 @@ def _objects(rows: list[Any], arriving: Sequence[Column]) -> Given:
             values = given.setdefault(known, [])
             if len(values) > number:
                 raise _given_twice(name)
-            values += [None] * (number - len(values))
+            if len(values) < number:
+                _require_no_default(known, len(values), defaults)
+                values += [None] * (number - len(values))
             values.append(value)
+    for name, values in given.items():
+        if len(values) < len(rows):
+            _require_no_default(name, len(values), defaults)
     return {name: values + [None] * (len(rows) - len(values)) for name, values in given.items()}
 
 
@@ -123,6 +132,16 @@ def _row(row: Any, number: int, arriving: Sequence[Column]) -> list[tuple[str, A
             detail=f"Columns: {names}.",
         )
     return [(column.name, value) for column, value in zip(arriving, row, strict=True)]
+
+
+def _require_no_default(name: str, row: int, defaults: Sequence[str]) -> None:
+    """Refuse a row that leaves out what others give, and that is not NULL then."""
+    if name in defaults:
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{name}", which has a DEFAULT, is left out in row {row + 1} only',
+            hint="Give it in all rows, or in none.",
+        )
 
 
 def _require_once(given: Given) -> None:

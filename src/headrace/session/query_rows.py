@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, Span
+from headrace.session.defaults import is_default
 from headrace.session.literals import NoLiteral, literal, literal_converter
 from headrace.sources.fitted import Fitted, not_fitting, require_fitting, scattered
 from headrace.sources.fitting import fitted
 from headrace.sources.values import Refused
+from headrace.sql.lexer import tokens
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from headrace.session.instance import Instance
     from headrace.sql.lexer import Token
     from headrace.types import Column
 
 
-def evaluate_query(instance: Instance, query: Span, columns: tuple[Column, ...]) -> pa.Table:
+def evaluate_query(
+    instance: Instance, query: Span, columns: tuple[Column, ...], defaults: Mapping[str, str]
+) -> pa.Table:
     """Return a query's rows as the columns', each value exactly, or an error.
 
     It may read the clock and chance: what is written is what they were then. Literals of ``VALUES``
@@ -41,9 +45,10 @@ def evaluate_query(instance: Instance, query: Span, columns: tuple[Column, ...])
     expressions: list[_Expression] = []
     literals: list[tuple[list[int], Fitted]] = []
     for at, column in enumerate(columns):
-        places, read = _literals(query, rows, at, column, expressions)
+        default = defaults.get(column.name, "NULL")
+        places, read = _literals(query, rows, at, column, default, expressions)
         literals.append((places, read))
-    evaluated = _evaluated(instance, query, [each.tokens for each in expressions])
+    evaluated = _evaluated(instance, query, expressions)
     for at, column in enumerate(columns):
         places, read = literals[at]
         if len(places) == len(rows):
@@ -66,26 +71,34 @@ def evaluate_query(instance: Instance, query: Span, columns: tuple[Column, ...])
 class _Expression:
     """A value of ``VALUES`` that Spark evaluates."""
 
-    __slots__ = ("column", "row", "tokens")
+    __slots__ = ("column", "row", "text", "tokens")
 
-    def __init__(self, row: int, column: int, tokens: list[Token]) -> None:
+    def __init__(self, row: int, column: int, tokens: list[Token], text: str | None = None) -> None:
         self.row = row
         self.column = column
         self.tokens = tokens
+        self.text = text
+        """What stands for the tokens, if not their own text."""
 
 
 def _literals(
-    query: Span, rows: list[ValueRow], at: int, column: Column, rest: list[_Expression]
+    query: Span,
+    rows: list[ValueRow],
+    at: int,
+    column: Column,
+    default: str,
+    rest: list[_Expression],
 ) -> tuple[list[int], Fitted]:
     """Return the values of a column that are literals, with their rows; add others to ``rest``."""
     convert = literal_converter(column)
     values: list[Any] = []
     places: list[int] = []
     for number, row in enumerate(rows):
+        text = default if is_default(row[at]) else None
         try:
-            value = literal(row[at])
+            value = literal(row[at] if text is None else list(tokens(text)))
         except NoLiteral:
-            rest.append(_Expression(number, at, row[at]))
+            rest.append(_Expression(number, at, row[at], text))
             continue
         if value is not None:
             try:
@@ -99,15 +112,16 @@ def _literals(
 
 
 def _evaluated(
-    instance: Instance, query: Span, expressions: Sequence[Sequence[Token]]
+    instance: Instance, query: Span, expressions: Sequence[_Expression]
 ) -> list[pa.Array]:
     """Return the value of each expression, in an array of its own type."""
     if not expressions:
         return []
     rewriting = Rewriting(query)
     parts: list[str | tuple[int, int]] = []
-    for number, found in enumerate(expressions):
-        parts += [", (" if number else "SELECT (", (found[0].start, found[-1].end)]
+    for number, each in enumerate(expressions):
+        place = (each.tokens[0].start, each.tokens[-1].end)
+        parts += [", (" if number else "SELECT (", place if each.text is None else each.text]
         parts.append(f") AS `c{number}`")
     rewriting.replace(query, parts)
     rows = _selected(instance, query, rewriting.done(), len(expressions))

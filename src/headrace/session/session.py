@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, assert_never
 from headrace.catalog import Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError
 from headrace.serving import Follower
-from headrace.session.changes import Changes, chosen, completed
+from headrace.session.changes import Changes, chosen
+from headrace.session.defaults import completed
 from headrace.session.definitions import Definitions
 from headrace.session.given_rows import Rows, given_rows
 from headrace.session.listings import Listings
@@ -151,9 +152,13 @@ class Session:
         target = self._changes.target_of(relation)
         span = whole_span(name)
         given = given_rows(
-            rows, chosen(target, (), span), lambda names: chosen(target, names, span)
+            rows,
+            chosen(target, (), span),
+            lambda names: chosen(target, names, span),
+            [name for name, _ in target.declaration.defaults],
         )
-        taken, end = self._changes.append(target, completed(target.schema, given), None, producer)
+        whole = completed(self.instance.queries, target, given)
+        taken, end = self._changes.append(target, whole, None, producer)
         self._wrote(relation.id, end)
         return taken
 

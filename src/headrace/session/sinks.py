@@ -14,7 +14,8 @@ from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.ledger import ProducerPosition
 from headrace.runtime.deliveries import Delivery
 from headrace.serving import Contents
-from headrace.session.changes import chosen, completed, require_present
+from headrace.session.changes import chosen, require_present
+from headrace.session.defaults import completed
 from headrace.session.generated_columns import require_known_rows
 from headrace.session.reading import simple_select, whole_span
 from headrace.session.sink_columns import with_types_of
@@ -54,7 +55,7 @@ class TableWriter:
             raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
         weights = changes[WEIGHT]
         given = changes.drop_columns([WEIGHT]).rename_columns(list(self.sink.columns))
-        rows = completed(relation.schema, given)
+        rows = completed(self.instance.queries, relation, given)
         require_present(relation, rows, None)
         if isinstance(relation, Stream):
             if (pc.min(weights).as_py() or 1) < 0:
