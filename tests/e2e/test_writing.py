@@ -110,6 +110,12 @@ def test_expressions_of_values_are_evaluated_once_each_and_by_themselves(db):
     db.sql("INSERT INTO t VALUES (1, uuid(), now(), array(1, 2)), (2, uuid(), now(), array())")
     found = db.sql("SELECT count(DISTINCT x), count(DISTINCT at) FROM t").fetchall()
     assert found == [(2, 1)]
+    many = ", ".join(f"({i}, rand() || '', now())" for i in range(100, 103))
+    many += "".join(f", ({i}, 'x', now())" for i in range(103, 1000))
+    db.sql(f"INSERT INTO t (id, x, at) VALUES {many}")
+    found = db.sql("SELECT count(DISTINCT x), count(DISTINCT at) FROM t WHERE id >= 100")
+    assert found.fetchall() == [(4, 1)]
+    db.sql("DELETE FROM t WHERE id >= 100")
     db.sql("INSERT INTO t (id) VALUES ((SELECT max(id) FROM t) + 1), 4")
     assert sorted(db.sql("SELECT id FROM t")) == [(1,), (2,), (3,), (4,)]
     assert refused(db, "INSERT INTO t (id) VALUES (1), (nope)")[1] == "nope"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,10 +13,15 @@ from headrace.session.literals import NoLiteral, literal, literal_converter
 from headrace.sources.fitted import Fitted, not_fitting, require_fitting, scattered
 from headrace.sources.fitting import fitted
 from headrace.sources.values import Refused
-from headrace.sql.lexer import tokens
+from headrace.sql.lexer import Kind, tokens
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows
 from headrace.types import to_arrow
+
+_REPEATABLE = frozenset(
+    ["NOW", "CURRENT_TIMESTAMP", "CURRENT_DATE", "ARRAY", "MAP", "STRUCT", "NAMED_STRUCT", "CAST"]
+)
+"""Functions that leave nothing to chance: what repeats with them is evaluated once."""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,12 +125,23 @@ def _evaluated(
         return []
     rewriting = Rewriting(query)
     parts: list[str | tuple[int, int]] = []
-    for number, each in enumerate(expressions):
+    columns: list[int] = []
+    known: dict[str, int] = {}
+    count = 0
+    for each in expressions:
         place = (each.tokens[0].start, each.tokens[-1].end)
-        parts += [", (" if number else "SELECT (", place if each.text is None else each.text]
-        parts.append(f") AS `c{number}`")
+        text = query.text[slice(*place)] if each.text is None else each.text
+        if text in known:
+            columns.append(known[text])
+            continue
+        if each.text is None and is_repeatable(each.tokens):
+            known[text] = count
+        parts += [", (" if count else "SELECT (", place if each.text is None else each.text]
+        parts.append(f") AS `c{count}`")
+        columns.append(count)
+        count += 1
     rewriting.replace(query, parts)
-    rows = _selected(instance, query, rewriting.done(), len(expressions))
+    rows = _selected(instance, query, rewriting.done(), count)
     if rows.num_rows != 1:
         raise HeadraceError(
             Code.INVALID,
@@ -132,7 +149,16 @@ def _evaluated(
             hint="Use INSERT ... SELECT where one row becomes several.",
             span=query,
         )
-    return [values.combine_chunks() for values in rows.columns]
+    values = [column.combine_chunks() for column in rows.columns]
+    return [values[column] for column in columns]
+
+
+def is_repeatable(found: Sequence[Token]) -> bool:
+    """Tell whether an expression plainly has one value within a statement, however often."""
+    return all(
+        following.text != "(" or token.kind is Kind.SYMBOL or token.word in _REPEATABLE
+        for token, following in pairwise(found)
+    )
 
 
 def _query_rows(instance: Instance, query: Span, columns: tuple[Column, ...]) -> pa.Table:
