@@ -214,6 +214,8 @@ def test_parameters_are_values_of_their_types_in_every_statement_that_takes_them
         db.sql("SELECT nope, ? FROM t", [1])
     assert error.value.span.text == "SELECT nope, ? FROM t"
     assert error.value.span.start == 7
+    for text in ("SELECT k FROM t WHERE k = ?", "DELETE FROM t WHERE k = :k"):
+        assert refused(db, text) == ("a parameter has no value", text.split()[-1])
     with pytest.raises(HeadraceError, match=r"1\.7 does not fit INT") as error:
         db.sql("INSERT INTO t (k) VALUES (?)", [1.7])
     assert error.value.span.text == "INSERT INTO t (k) VALUES (?)"

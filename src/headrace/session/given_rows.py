@@ -121,7 +121,7 @@ def _row(row: Any, number: int, arriving: Sequence[Column]) -> list[tuple[str, A
     if isinstance(row, str | bytes) or not isinstance(row, Sequence):
         raise HeadraceError(
             Code.INVALID,
-            f"row {number + 1} is a {type(row).__name__}",
+            f"row {number + 1} is of type {type(row).__name__}",
             hint="Give each row as a dict by column, or as a tuple of all columns in order.",
         )
     if len(row) != len(arriving):

@@ -137,9 +137,15 @@ def out_of_range(value: object, data_type: t.DataType) -> Refused:
 
 def _shown(value: object) -> str:
     text = (
-        json.dumps(value, ensure_ascii=False, default=str) if not _is_number(value) else f"{value}"
+        json.dumps(value, ensure_ascii=False, default=_plain)
+        if not _is_number(value)
+        else f"{value}"
     )
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _plain(value: object) -> object:
+    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def _is_number(value: object) -> bool:
