@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headrace.catalog import Catalog
@@ -27,15 +25,17 @@ from headrace.runtime.timetable import machine_clock
 from headrace.session import Functions, Instance, Progress, Result, Session, Subscription
 from headrace.settings import Settings
 from headrace.sources.log_reader import EmbeddedLog
-from headrace.sql import Query, parse_statement, split
+from headrace.sql import Query
+from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from pyspark.sql.types import DataType
 
+    from headrace.session.given_rows import Rows
+    from headrace.sql.parameters import Parameters
     from headrace.types import Epoch
-
-Rows: TypeAlias = Any
-"""An Arrow table or batch, a pandas frame, or a sequence of dicts or tuples."""
 
 
 def connect(
@@ -134,13 +134,18 @@ class Database:
     def sql(
         self,
         text: str,
+        parameters: Parameters | None = None,
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Result | Subscription:
-        """Run one statement, or several separated by semicolons; return the last one's result."""
+        """Run one statement, or several separated by semicolons; return the last one's result.
+
+        ``parameters`` are the values of ``?``, a sequence, or of ``:name``, a mapping. Queries,
+        INSERT, UPDATE, DELETE and SUBSCRIBE take them.
+        """
         result: Result | Subscription | None = None
-        for last in self.script(text, file=file, progress=progress):
+        for last in self.script(text, parameters, file=file, progress=progress):
             result = last
         if result is None:
             span = Span(text, 0, len(text), file)
@@ -150,15 +155,20 @@ class Database:
     def script(
         self,
         text: str,
+        parameters: Parameters | None = None,
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Iterator[Result | Subscription]:
         """Run statements one by one, yielding the result of each as it is there."""
-        statements = [parse_statement(source) for source in split(text, file)]
-        for statement in statements:
+        bound = bind(text, parameters, file)
+        for statement in bound.statements(file):
             self._require_open()
-            with self._using, self._cancellable(progress or _silent):
+            with (
+                self._using,
+                self._cancellable(progress or _silent),
+                bound.rewritten.mapping_errors(),
+            ):
                 result = self._session.run(statement)
             yield result
 
@@ -198,15 +208,17 @@ class Database:
         if producer is not None and sequence is not None:
             position = ProducerPosition(producer, sequence)
         with self._using:
-            schema = self.instance.catalog.resolve(name).schema
-            return self._session.insert(name, _table(rows, schema), position)
+            return self._session.insert(name, rows, position)
 
-    def subscribe(self, query: str, *, after: Epoch | None = None) -> Subscription:
+    def subscribe(
+        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
+    ) -> Subscription:
         """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch."""
         self._require_open()
         text = query if " " in query.strip() else f"SELECT * FROM {query}"
-        with self._using:
-            statement = parse_statement(split(text)[0])
+        bound = bind(text, parameters)
+        with self._using, bound.rewritten.mapping_errors():
+            statement = bound.statements()[0]
             if not isinstance(statement, Query):
                 raise HeadraceError(Code.INVALID, "only a query can be followed")
             return self._session.subscribe(statement, after)
@@ -328,31 +340,3 @@ class Database:
 
 def _silent(_progress: Progress) -> None:
     """Report to nobody."""
-
-
-def _table(rows: Rows, schema: Any) -> pa.Table:
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if hasattr(rows, "to_records") and hasattr(rows, "columns"):
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    dicts = [
-        row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True))
-        for row in rows
-    ]
-    given = {name.lower() for row in dicts for name in row}
-    fields = [f for f in schema.arrow if f.name.lower() in given]
-    unknown = given - {f.name.lower() for f in fields}
-    if unknown:
-        raise HeadraceError(
-            Code.INVALID,
-            f'column "{min(unknown)}" does not exist',
-            hint=f"There are: {', '.join(schema.names)}.",
-        )
-    folded = [{name.lower(): value for name, value in row.items()} for row in dicts]
-    try:
-        arrays = [pa.array([row.get(f.name.lower()) for row in folded], f.type) for f in fields]
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise HeadraceError(Code.INVALID, f"a row does not fit: {error}") from error
-    return pa.Table.from_arrays(arrays, names=[f.name for f in fields])

@@ -100,6 +100,15 @@ def test_json_fields_are_matched_by_name_and_others_ignored(tmp_path: Path) -> N
     assert rejects == []
 
 
+def test_a_number_with_a_fraction_of_zero_is_an_integer_in_every_format(tmp_path: Path) -> None:
+    json = written(tmp_path, "a.json", '{"a": 1.0}\n{"a": 1e3}\n{"a": -2.50e1}\n')
+    csv = written(tmp_path, "a.csv", "a\n1.0\n1e3\n-2.50e1\n")
+    pq.write_table(pa.table({"a": [1.0, 1e3, -2.50e1]}), tmp_path / "a.parquet")
+    for path in (json, csv, tmp_path / "a.parquet"):
+        rows, rejects = load(path, schema(a="int"))
+        assert ([row["a"] for row in rows], rejects) == ([1, 1000, -25], [])
+
+
 def test_json_decimals_are_exact_as_numbers_and_as_strings(tmp_path: Path) -> None:
     texts = ["249.98", '"249.98"', "0.10", "1e2", "99999999.99", "-0.01", "7", "1.500"]
     path = written(tmp_path, "a.json", "".join(f'{{"a":{text}}}\n' for text in texts))
@@ -111,7 +120,8 @@ def test_json_decimals_are_exact_as_numbers_and_as_strings(tmp_path: Path) -> No
 
 BAD_JSON = [
     ("int", '"abc"', '"abc" is not an INT'),
-    ("int", "1.0", "1.0 is not an INT"),
+    ("int", "1.7", "1.7 does not fit INT"),
+    ("bigint", "1e999999999", "1E+999999999 does not fit BIGINT"),
     ("int", "2147483648", "2147483648 does not fit INT"),
     ("tinyint", "-129", "-129 does not fit TINYINT"),
     ("bigint", "9223372036854775808", "9223372036854775808 does not fit BIGINT"),
@@ -299,6 +309,8 @@ def test_a_quote_that_is_never_closed_costs_its_line_only(tmp_path: Path) -> Non
     [
         ("int", "abc", '"abc" is not an INT'),
         ("int", "2147483648", '"2147483648" does not fit INT'),
+        ("int", "1.7", '"1.7" does not fit INT'),
+        ("int", "1e9999999999999999999", '"1e9999999999999999999" does not fit INT'),
         ("bigint", "9223372036854775808", '"9223372036854775808" does not fit BIGINT'),
         ("int", '""', '"" is not an INT'),
         ("dec", "1.005", '"1.005" does not fit DECIMAL(10,2)'),

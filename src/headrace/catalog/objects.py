@@ -25,6 +25,8 @@ class Declaration:
     """Columns that tell where a row came from, each with what it tells."""
     message_key: tuple[str, ...] = ()
     """The columns of a stream that are in the key of a record of its topic."""
+    defaults: tuple[tuple[str, str], ...] = ()
+    """Columns with the expression of their DEFAULT."""
 
     @property
     def generated(self) -> frozenset[str]:
@@ -51,6 +53,7 @@ class Declaration:
             "computed": [list(pair) for pair in self.computed],
             "metadata": [list(pair) for pair in self.metadata],
             "message_key": list(self.message_key),
+            "defaults": [list(pair) for pair in self.defaults],
         }
 
     @classmethod
@@ -64,6 +67,7 @@ class Declaration:
             tuple((name, text) for name, text in value.get("computed", ())),
             tuple((name, told) for name, told in value.get("metadata", ())),
             tuple(value.get("message_key", ())),
+            tuple((name, text) for name, text in value.get("defaults", ())),
         )
 
 

@@ -37,6 +37,9 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
         listed = ", ".join(found)
         hint = f'Did you mean "{close}"?' if close else f"There are: {listed}." if listed else None
         return HeadraceError(code, f'column "{name}" does not exist', hint=hint, span=span)
+    if condition == "UNBOUND_SQL_PARAMETER":
+        hint = "Give values from Python: db.sql(text, [value]) for ?, {name: value} for :name."
+        return HeadraceError(code, "a parameter has no value", hint=hint, span=span)
     primary, *rest = re.split(r"\.\s+", message, maxsplit=1)
     detail = rest[0] if rest else ""
     primary = _OUTER.sub(r"\1", _OWN.sub("effective_", primary.rstrip("."))).replace("`", '"')

@@ -181,8 +181,10 @@ class Queries:
         leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
         return self._frame(session, ContentsTask(leaf, names), relation.schema.spark)
 
-    def computed(self, rows: pa.Table, expressions: list[str]) -> pa.Table:
+    def computed(self, rows: pa.Table, expressions: list[str], source: str = "__rows") -> pa.Table:
         """Return the values of expressions, each with its alias, for rows in their order.
+
+        They read ``source``, which is made of ``__rows`` and keeps its column ``__place``.
 
         Raises:
             HeadraceError: ``invalid`` where one fails on a row.
@@ -191,7 +193,8 @@ class Queries:
         placed = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
         try:
             self._snapshots.createDataFrame(placed).createOrReplaceTempView(name)
-            text = self._plain(f"SELECT {', '.join([place, *expressions])} FROM {name}")
+            read = f"SELECT {', '.join([place, *expressions])} FROM "
+            text = self._plain(read + source.replace("__rows", name))
             found = collect_arrow(self._snapshots.sql(text))
             self._snapshots.catalog.dropTempView(name)
             return found.sort_by(place)

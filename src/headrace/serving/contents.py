@@ -50,6 +50,26 @@ class Contents:
         _, rows = self._spine(epoch).lookup(hashes, values)
         return repeated(rows)
 
+    def with_keys(self, keys: pa.Table, epoch: Epoch) -> pa.Table:
+        """Return the rows that have one of the keys, whose columns are those of the layout's key.
+
+        Without a scan where :meth:`can_look_up`.
+        """
+        if not keys.num_rows:
+            return self.layout.columns.empty_table()
+        wanted = key_values(keys, self.layout.key)
+        if self.can_look_up():
+            types = self._key_types()
+            asked = keys.select(list(self.layout.key))
+            hashes = np.array([spark_hash(key, types) for key in wanted], np.int64)
+            arrays = [column.combine_chunks() for column in asked.columns]
+            _, rows = self._spine(epoch).lookup(hashes, arrays)
+            return repeated(rows)
+        known = set(wanted)
+        rows = self.whole(epoch)
+        found = [key in known for key in key_values(rows, self.layout.key)]
+        return rows.filter(pa.array(found, pa.bool_()))
+
     def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
         """Yield the consolidated change of each epoch in ``(after, upto]`` that has one."""
         by_epoch: dict[Epoch, list[ZSet]] = {}
@@ -65,6 +85,17 @@ class Contents:
 
     def _key_types(self) -> list[pa.DataType]:
         return [self.layout.columns.field(name).type for name in self.layout.key]
+
+
+def key_values(rows: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
+    """Return the keys of rows, as values that are equal where the keys are."""
+    columns = [
+        [repr(value) for value in rows[name].to_pylist()]
+        if pa.types.is_nested(rows[name].type)
+        else rows[name].to_pylist()
+        for name in key
+    ]
+    return list(zip(*columns, strict=True))
 
 
 def repeated(rows: ZSet) -> pa.Table:

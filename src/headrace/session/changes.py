@@ -14,15 +14,17 @@ from headrace.catalog import Relation, Sink, Stream, Table
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.ledger import LoadProgress, ProducerPosition
-from headrace.serving import Contents
+from headrace.serving import Contents, key_values
+from headrace.session.assignments import split_assignments, updated
+from headrace.session.conflicts import Conflicts, found_in, place_of_text, require_key
 from headrace.session.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
-from headrace.session.literals import plain_values
+from headrace.session.defaults import completed
 from headrace.session.query_rows import evaluate_query
 from headrace.session.results import Progress
 from headrace.sources.blocks import Progress as FileProgress
 from headrace.sources.envelopes import read_envelopes
 from headrace.sources.files import FileOptions, identity, read_file
-from headrace.sql import Assignment, Copy, Delete, Insert, Name, Truncate, Update, quote
+from headrace.sql import Copy, Delete, Insert, Name, Truncate, Update, quote
 from headrace.types import Column, Offset, Schema
 from headrace.zset import WEIGHT
 
@@ -47,11 +49,25 @@ class Changes:
         """Append the rows of a query; by primary key, a row replaces the one that is there."""
         relation = self.target(statement.target)
         columns = chosen(relation, statement.columns, statement.span)
-        span = statement.query.span
-        rows = plain_values(statement.query.text, columns)
-        if rows is None:
-            rows = evaluate_query(self.instance, span, columns)
-        return self.append(relation, completed(relation.schema, rows), span)
+        span, defaults = statement.query.span, dict(relation.declaration.defaults)
+        if statement.on_conflict is not None or statement.replace:
+            require_key(relation, statement)
+        if statement.on_conflict is None:
+            rows = evaluate_query(self.instance, span, columns, defaults)
+            return self.append(relation, completed(self.instance.queries, relation, rows), span)
+        table = self._table(statement.target)
+        for assignment in statement.on_conflict.assignments:
+            chosen(table, (assignment.column,), assignment.span)
+        with _CaughtUp(self.instance):
+            rows = evaluate_query(self.instance, span, columns, defaults)
+            rows = completed(self.instance.queries, table, rows)
+            require_present(table, rows, span)
+            there = self._rows_with_keys(table, rows.select(list(table.primary_key)))
+            conflicts = Conflicts(self.instance, table, statement.on_conflict)
+            written = conflicts.resolved(rows, there)
+            require_present(table, written.updated, statement.on_conflict.span)
+            new = pa.concat_tables([written.inserted, written.updated])
+            return new.num_rows, self._append_changes(table, [_weighted(new, 1)])
 
     def append(
         self,
@@ -74,13 +90,19 @@ class Changes:
         names = table.schema.names
         for assignment in statement.assignments:
             chosen(table, (assignment.column,), assignment.span)
-        text = self._update_text(table, statement.assignments)
+        columns = {column.name.lower(): column for column in table.schema.columns}
+        assigned = [(columns[a.column.lower()], a.expression.span) for a in statement.assignments]
+        constants, computed = split_assignments(assigned, dict(table.declaration.defaults))
+        text = ", ".join(
+            [quote(name) for name in names]
+            + [f"({span.source}) AS `__new{i}`" for i, (_, span) in enumerate(computed)]
+        )
         with _CaughtUp(self.instance):
             names_of = [statement.target.span, *(a.span for a in statement.assignments)]
             found = self._matching(table, text, statement.where, statement.span, names_of)
             old = found.select(range(len(names)))
-            new = found.select(range(len(names), 2 * len(names))).rename_columns(list(names))
-            new = new.cast(table.schema.arrow)
+            values = found.columns[len(names) :]
+            new = updated(table.schema, old, constants, computed, values)
             require_present(table, new, statement.span)
             if not table.primary_key:
                 changes = [_weighted(old, -1), _weighted(new, 1)]
@@ -90,6 +112,7 @@ class Changes:
                 )
                 if moved:
                     _require_distinct(table, new, statement.span)
+                    self._require_free(table, old, new, statement.span)
                 changes = [*([_weighted(old, -1)] if moved else []), _weighted(new, 1)]
             return old.num_rows, self._append_changes(table, changes)
 
@@ -126,7 +149,7 @@ class Changes:
             done, rejected, end = 0, 0, Offset(0)
             chunks = read_file(path, Schema(columns), options, resumed)
             for chunk in chunks:
-                rows = completed(relation.schema, chunk.table)
+                rows = completed(self.instance.queries, relation, chunk.table)
                 if isinstance(relation, Table):
                     rows = _weighted(rows, 1)
                 done += rows.num_rows
@@ -230,16 +253,28 @@ class Changes:
 
     # -- evaluation ------------------------------------------------------------------------
 
-    def _update_text(self, table: Table, assignments: tuple[Assignment, ...]) -> str:
-        given = {a.column.lower(): a.expression.text for a in assignments}
-        old = [quote(name) for name in table.schema.names]
-        new = [
-            f"CAST(({given[c.name.lower()]}) AS {c.type.simpleString()}) AS `__new{i}`"
-            if c.name.lower() in given
-            else f"{quote(c.name)} AS `__new{i}`"
-            for i, c in enumerate(table.schema.columns)
-        ]
-        return ", ".join([*old, *new])
+    def _require_free(self, table: Table, old: pa.Table, new: pa.Table, span: Span) -> None:
+        """Refuse to give a row the key of one that stays."""
+        key = list(table.primary_key)
+        moving = set(key_values(old, key))
+        moved = [place for place, found in enumerate(key_values(new, key)) if found not in moving]
+        there = self._rows_with_keys(table, new.select(key).take(pa.array(moved, pa.int64())))
+        if not there.num_rows:
+            return
+        shown = ", ".join(f"{name} = {there[name][0]}" for name in key)
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'table "{table.name}" has another row with {shown}',
+            detail="The update would replace it. Nothing was changed.",
+            hint="Choose a key that is free, or DELETE the other row first.",
+            span=span,
+        )
+
+    def _rows_with_keys(self, table: Table, keys: pa.Table) -> pa.Table:
+        """Return the rows of a table, as of the last epoch, that have one of these keys."""
+        id_, instance = rows_of(table.id), self.instance
+        contents = Contents(instance.ledger, instance.directory, id_, instance.layouts[id_])
+        return contents.with_keys(keys, instance.ledger.last_epoch())
 
     def _matching(
         self, table: Table, columns: str, where: Any, span: Span, names: Iterable[Span]
@@ -260,7 +295,7 @@ class Changes:
             return self.instance.queries.select(text, shares)
         except HeadraceError as error:
             raise HeadraceError(
-                error.code, error.primary, error.detail, error.hint, _found(error.span, span)
+                error.code, error.primary, error.detail, error.hint, found_in(error.span, span)
             ) from error
 
     def _append_changes(self, table: Table, changes: Iterable[pa.Table]) -> Offset:
@@ -311,7 +346,7 @@ def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tupl
                 Code.INVALID,
                 f'column "{name}" does not arrive with a row, so it cannot be written',
                 hint="Leave it out: it is computed, or tells where the row came from.",
-                span=_found_text(name, span),
+                span=place_of_text(name, span),
             )
     return tuple(by_name[name.lower()] for name in names)
 
@@ -325,19 +360,8 @@ def _require_column(relation: Stream | Table, name: str, span: Span) -> None:
         Code.INVALID,
         f'column "{name}" does not exist in {relation.kind} "{relation.name}"',
         hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(known)}.",
-        span=_found_text(name, span),
+        span=place_of_text(name, span),
     )
-
-
-def completed(schema: Schema, rows: pa.Table) -> pa.Table:
-    """Return the rows with the columns of the schema, in its order; those not given are NULL."""
-    arrays = [
-        rows[field.name].cast(field.type)
-        if field.name in rows.schema.names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema.arrow
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 
 def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
@@ -364,17 +388,3 @@ def _require_distinct(table: Table, rows: pa.Table, span: Span) -> None:
             f'the update would give two rows of table "{table.name}" the same primary key',
             span=span,
         )
-
-
-def _found(blamed: Span | None, statement: Span) -> Span:
-    """Return where in the statement stands what was blamed in a query made from it."""
-    if blamed is None:
-        return statement
-    return _found_text(blamed.text[blamed.start : blamed.end], statement)
-
-
-def _found_text(text: str, statement: Span) -> Span:
-    at = statement.text.lower().find(text.lower(), statement.start, statement.end)
-    if at < 0 or not text:
-        return statement
-    return Span(statement.text, at, at + len(text), statement.file, statement.line)

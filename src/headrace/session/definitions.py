@@ -12,6 +12,7 @@ from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Tab
 from headrace.circuit.explain import digest
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.session.debezium import is_debezium
+from headrace.session.defaults import require_default
 from headrace.session.drops import WORDS, Drops
 from headrace.session.functions import Functions
 from headrace.session.generated_columns import computed_column, require_known_rows
@@ -276,7 +277,10 @@ class Definitions:
                 require_key(type_)
         except HeadraceError as error:
             raise error.at(span) from error
-        return Column(definition.name, type_, not (definition.not_null or keyed))
+        column = Column(definition.name, type_, not (definition.not_null or keyed))
+        if definition.default is not None:
+            require_default(engine, column, definition.default.span)
+        return column
 
 
 def _refuse_time(type_: DataType) -> None:
@@ -349,4 +353,5 @@ def _declaration(statement: CreateStream | CreateTable) -> Declaration:
         tuple((c.name, c.computed.text) for c in statement.columns if c.computed is not None),
         tuple((c.name, c.metadata) for c in statement.columns if c.metadata is not None),
         statement.message_key if isinstance(statement, CreateStream) else (),
+        tuple((c.name, c.default.text) for c in statement.columns if c.default is not None),
     )

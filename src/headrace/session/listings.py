@@ -135,6 +135,7 @@ class Listings:
             notes |= {name: f"computed: {text}" for name, text in said.computed}
             notes |= {name: f"metadata: {told}" for name, told in said.metadata}
             notes |= dict.fromkeys(said.message_key, "message key")
+            notes |= {name: f"default: {text}" for name, text in said.defaults}
         rows: list[tuple[str, str, str]] = []
         for column in relation.schema.columns:
             note = "" if column.nullable else "not null"

@@ -1,90 +1,201 @@
-"""Reading the plainest ``VALUES``, the ones that need no evaluation, without asking Spark.
-
-Only rows of NULL, booleans, integers, decimals and strings, each for a column of just that kind,
-are read here; anything else is left to Spark, so no cast is decided in this module.
-"""
+"""Literals of SQL, read without Spark and brought to the type of the column that they go to."""
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import pyarrow as pa
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
     DataType,
+    DateType,
     DecimalType,
     IntegerType,
     LongType,
     ShortType,
     StringType,
+    TimestampNTZType,
+    TimestampType,
 )
 
 from headrace.errors import HeadraceError
-from headrace.sql.lexer import Kind, Token, string_value, tokens
-from headrace.types import Column, to_arrow
+from headrace.sources.values import (
+    Converter,
+    from_number,
+    from_text,
+    out_of_range,
+    refuse,
+    timestamp_micros,
+)
+from headrace.sql.lexer import Kind, Token, string_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.types import Column
 
 _INTEGERS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _WORDS = {"null": None, "true": True, "false": False}
+_SUFFIXED: Final = re.compile(
+    r"(?P<digits>[0-9.]+(?:e[+-]?[0-9]+)?)(?P<suffix>bd|[lsydf])?", re.IGNORECASE
+)
+_BITS: Final = {"y": 8, "s": 16, "l": 64}
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
+_ZONES: Final = frozenset({"TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
+_BRACKETED: Final = 4
+"""Tokens of a negative number in brackets."""
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_MICROSECONDS_PER_DAY: Final = 86_400_000_000
 
 
-def plain_values(text: str, columns: tuple[Column, ...]) -> pa.Table | None:
-    """Return the rows of a ``VALUES`` clause, or None where Spark has to read it."""
+class Day(NamedTuple):
+    """The value of ``DATE '...'``: days since 1970."""
+
+    days: int
+    text: str
+
+
+class Moment(NamedTuple):
+    """The value of ``TIMESTAMP '...'``: microseconds since 1970, in UTC."""
+
+    micros: int
+    text: str
+
+
+Literal: TypeAlias = bool | int | float | Decimal | str | Day | Moment | None
+
+
+class NoLiteral(ValueError):  # noqa: N818 (nothing failed: Spark evaluates it)
+    """Tokens that are no literal read here."""
+
+
+def literal(found: Sequence[Token]) -> Literal:
+    """Return the value of a literal. A number keeps all digits that are written, unless binary.
+
+    Raises:
+        NoLiteral: for anything else.
+    """
+    count = len(found)
+    first = found[0]
+    if count == 1:
+        return _single(first)
+    if count == 2:  # noqa: PLR2004
+        second = found[1]
+        if first.text in {"-", "+"} and second.kind is Kind.NUMBER:
+            return _number(("-" if first.text == "-" else "") + second.text)
+        if second.kind is Kind.STRING:
+            return _typed(first.word, string_value(second))
+    if first.text == "(" and 2 < count <= _BRACKETED and found[-1].text == ")":  # noqa: PLR2004
+        return literal(found[1:-1])
+    raise NoLiteral
+
+
+def _single(token: Token) -> Literal:
+    match token.kind:
+        case Kind.NUMBER:
+            return _number(token.text)
+        case Kind.STRING | Kind.DQUOTED:
+            return string_value(token)
+        case Kind.WORD:
+            word = token.text.lower()
+            if word in _WORDS:
+                return _WORDS[word]
+    raise NoLiteral
+
+
+def _number(text: str) -> int | float | Decimal:
     try:
-        found = list(tokens(text))
-    except HeadraceError:
-        return None
-    rows = _rows(found, columns)
-    if rows is None:
-        return None
-    arrays = [
-        pa.array([row[i] for row in rows], type=to_arrow(column.type))
-        for i, column in enumerate(columns)
-    ]
-    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+        return int(text)
+    except ValueError:
+        pass
+    sign, plain = (-1, text[1:]) if text[0] == "-" else (1, text)
+    found = _SUFFIXED.fullmatch(plain)
+    if found is None:
+        raise NoLiteral
+    digits, suffix = found["digits"], (found["suffix"] or "").lower()
+    if suffix == "d":
+        return sign * float(digits)
+    if suffix == "f":
+        raise NoLiteral
+    try:
+        number = sign * Decimal(digits) if suffix != "" else Decimal(text)
+    except InvalidOperation as error:
+        raise NoLiteral from error
+    if suffix not in _BITS:
+        return number
+    bound = 1 << (_BITS[suffix] - 1)
+    if number != int(number) or not -bound <= number < bound:
+        raise NoLiteral  # Spark says what is wrong with it
+    return int(number)
 
 
-def _rows(found: list[Token], columns: tuple[Column, ...]) -> list[list[Any]] | None:
-    words = [token.text.lower() for token in found]
-    if not words or words[0] != "values":
-        return None
-    rows: list[list[Any]] = []
-    at = 1
-    while True:
-        row, at = _row(found, at, columns)
-        if row is None:
-            return None
-        rows.append(row)
-        if at == len(found):
-            return rows
-        if found[at].text != ",":
-            return None
-        at += 1
+def _typed(word: str, text: str) -> Literal:
+    """Return the value of a literal with its type before it."""
+    try:
+        if word == "DATE" and _DAY.fullmatch(text):
+            return Day(date.fromisoformat(text).toordinal() - _EPOCH, text)
+        if word in _ZONES and _TIME.fullmatch(text):
+            return Moment(timestamp_micros(text, with_zone=False), text)
+    except ValueError as error:  # Arrow's is one, too
+        raise NoLiteral from error
+    raise NoLiteral
 
 
-def _row(found: list[Token], at: int, columns: tuple[Column, ...]) -> tuple[list[Any] | None, int]:
-    row: list[Any] = []
-    for i, column in enumerate(columns):
-        if at >= len(found) or found[at].text != ("," if i else "("):
-            return None, at
-        at += 1
-        negative = at < len(found) and found[at].text == "-"
-        at += negative
-        if at >= len(found):
-            return None, at
-        plain, value = plain_value(found[at], column.type, negative=negative)
-        if not plain:
-            return None, at
-        row.append(value)
-        at += 1
-    if at >= len(found) or found[at].text != ")":
-        return None, at
-    return row, at + 1
+def literal_converter(column: Column) -> Converter:
+    """Return what makes a literal, other than NULL, the column's value; it raises ``Refused``.
+
+    A string literal may stand for a value of any scalar type, as in PostgreSQL: its text is read as
+    a field of CSV is. All others keep their type.
+    """
+    type_ = column.type
+    number = from_number(type_)
+
+    def convert(value: Any) -> Any:
+        match value:
+            case bool():
+                if not isinstance(type_, BooleanType):
+                    raise refuse(value, type_)
+                return value
+            case int() | float() | Decimal():
+                return number(value)
+            case str():
+                return value if isinstance(type_, StringType) else _read(value, column)
+        return _day_or_time(value, type_)
+
+    return convert
+
+
+def _read(text: str, column: Column) -> Any:
+    try:
+        convert = from_text(column)
+    except HeadraceError as error:
+        raise refuse(text, column.type) from error
+    return convert(text)
+
+
+def _day_or_time(value: Day | Moment, type_: DataType) -> int:
+    match type_:
+        case DateType():
+            if isinstance(value, Day):
+                return value.days
+            days, rest = divmod(value.micros, _MICROSECONDS_PER_DAY)
+            if rest:
+                raise out_of_range(value.text, type_)
+            return days
+        case TimestampType() | TimestampNTZType():
+            return value.micros if isinstance(value, Moment) else value.days * _MICROSECONDS_PER_DAY
+    raise refuse(value.text, type_)
 
 
 def plain_value(token: Token, type_: DataType, *, negative: bool) -> tuple[bool, Any]:
-    """Return whether the token is plain for the type, and its value."""
+    """Return whether comparing a column with the token is comparing it with a value, and which.
+
+    Only where no cast could make another value of either side: what else, Spark compares.
+    """
     word = token.text.lower()
     if word == "null" and not negative:
         return True, None

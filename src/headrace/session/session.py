@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, assert_never
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, assert_never
 
 from headrace.catalog import Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError
 from headrace.serving import Follower
 from headrace.session.changes import Changes, chosen
+from headrace.session.defaults import completed
 from headrace.session.definitions import Definitions
+from headrace.session.given_rows import Rows, given_rows
 from headrace.session.listings import Listings
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE, Properties
 from headrace.session.reading import Reading, simple_select, whole_span
@@ -146,12 +146,19 @@ class Session:
             if isinstance(relation, Sink):
                 self._sinks.begin(relation)
 
-    def insert(self, name: str, rows: pa.Table, producer: ProducerPosition | None = None) -> int:
+    def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return how many."""
         relation = self.instance.catalog.resolve(name)
         target = self._changes.target_of(relation)
-        chosen(target, tuple(rows.schema.names), whole_span(name))
-        taken, end = self._changes.append(target, _fitted(target.schema, rows), None, producer)
+        span = whole_span(name)
+        given = given_rows(
+            rows,
+            chosen(target, (), span),
+            lambda names: chosen(target, names, span),
+            [name for name, _ in target.declaration.defaults],
+        )
+        whole = completed(self.instance.queries, target, given)
+        taken, end = self._changes.append(target, whole, None, producer)
         self._wrote(relation.id, end)
         return taken
 
@@ -247,7 +254,15 @@ class Session:
             return False
         with self.instance.engine.planning:
             found = self.instance.engine.planner.analyse(statement.query.span, once=True)
-            return bool(found.names)
+        if found.names and (statement.on_conflict is not None or statement.replace):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a conflict clause in an INSERT ... SELECT that runs continuously is not supported",
+                detail=f'Table "{target.name}" has a connector.',
+                hint="Leave it out: by primary key, a row replaces the one that is there.",
+                span=statement.span,
+            )
+        return bool(found.names)
 
     def _copy(self, statement: Copy) -> Result:
         try:
@@ -305,28 +320,3 @@ class Session:
     @property
     def _listings(self) -> Listings:
         return Listings(self.instance, self._reading, self._definitions)
-
-
-def _fitted(schema: Any, rows: pa.Table) -> pa.Table:
-    """Return the rows with the schema's columns, by name regardless of case."""
-    given = {name.lower(): name for name in rows.schema.names}
-    unknown = set(given) - {name.lower() for name in schema.names}
-    if unknown:
-        raise HeadraceError(
-            Code.INVALID,
-            f'column "{given[min(unknown)]}" does not exist',
-            hint=f"There are: {', '.join(schema.names)}.",
-        )
-    arrays = []
-    for wanted in schema.arrow:
-        name = given.get(wanted.name.lower())
-        if name is None:
-            arrays.append(pa.nulls(rows.num_rows, wanted.type))
-            continue
-        try:
-            arrays.append(rows[name].cast(wanted.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise HeadraceError(
-                Code.INVALID, f'column "{wanted.name}" does not fit: {error}'
-            ) from error
-    return pa.Table.from_arrays(arrays, schema=schema.arrow)

@@ -14,9 +14,11 @@ from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.ledger import ProducerPosition
 from headrace.runtime.deliveries import Delivery
 from headrace.serving import Contents
-from headrace.session.changes import chosen, completed, require_present
+from headrace.session.changes import chosen, require_present
+from headrace.session.defaults import completed
 from headrace.session.generated_columns import require_known_rows
 from headrace.session.reading import simple_select, whole_span
+from headrace.session.sink_columns import with_types_of
 from headrace.sinks import Blackhole, FileFormat, FileSink, Printed
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
 from headrace.sql.lexer import tokens
@@ -53,7 +55,7 @@ class TableWriter:
             raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
         weights = changes[WEIGHT]
         given = changes.drop_columns([WEIGHT]).rename_columns(list(self.sink.columns))
-        rows = completed(relation.schema, given)
+        rows = completed(self.instance.queries, relation, given)
         require_present(relation, rows, None)
         if isinstance(relation, Stream):
             if (pc.min(weights).as_py() or 1) < 0:
@@ -232,7 +234,7 @@ class Sinks:
                 span=query.span,
             )
         if _types(given) != _types(wanted):
-            query = _cast(query, given, wanted)
+            query = with_types_of(query, given, wanted)
         return self.definitions.create_hidden(query, wanted.names), True
 
     def _require_unique(
@@ -368,20 +370,6 @@ def _wrong(primary: str, hint: str, option: Option) -> HeadraceError:
 
 def _types(schema: Schema) -> list[str]:
     return [column.type.simpleString() for column in schema.columns]
-
-
-def _cast(query: Query, given: Schema, wanted: Schema) -> Query:
-    """Return the query with its columns cast to the types wanted, where they differ."""
-    pairs = zip(given.columns, wanted.columns, strict=True)
-    casts = ", ".join(
-        f"`c{i}` AS {quote(to.name)}"
-        if column.type == to.type
-        else f"CAST(`c{i}` AS {to.type.simpleString()}) AS {quote(to.name)}"
-        for i, (column, to) in enumerate(pairs)
-    )
-    aliases = ", ".join(f"`c{i}`" for i in range(len(given.columns)))
-    text = f"SELECT {casts} FROM ({query.text}\n) AS `__given`({aliases})"
-    return Query(text, whole_span(text))
 
 
 def _repeated(weights: pa.ChunkedArray) -> pa.Array:

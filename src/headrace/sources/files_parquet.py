@@ -1,7 +1,7 @@
-"""Parquet files: columns by name regardless of case, kinds of types as they are.
+"""Parquet files: columns by name regardless of case, each value exactly or not at all.
 
-A column widens or narrows within its kind (integers, decimals, floats, text, times); a value that
-its type cannot hold exactly is refused. A column of another kind is an error of the whole file.
+A value that its column cannot hold is refused by the rule of :mod:`headrace.sources.fitting`. A
+column of another kind, of which no value could be taken, is an error of the whole file.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.sources.blocks import Block, Decoded, Progress
+from headrace.sources.fitting import fitted, is_of_kind
 from headrace.sources.values import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from headrace.types import Column, Schema
+    from headrace.types import Schema
 
 _BATCH_ROWS = 131_072
 
@@ -69,8 +69,8 @@ def _matched(path: Path, found: pa.Schema, schema: Schema) -> list[str | None]:
     """Return the name in the file of each column; None where it is missing."""
     by_name = {name.casefold(): name for name in found.names}
     columns = [by_name.get(column.name.casefold()) for column in schema.columns]
-    for column, name, field in zip(schema.columns, columns, schema.arrow, strict=True):
-        if name is not None and not _is_of_kind(found.field(name).type, field.type, column.type):
+    for column, name in zip(schema.columns, columns, strict=True):
+        if name is not None and not is_of_kind(found.field(name).type, column.type):
             raise HeadraceError(
                 Code.INVALID,
                 f'column "{column.name}" is {type_name(column.type)}, '
@@ -96,8 +96,8 @@ def _decoded(
         if name is None:
             values = pa.nulls(table.num_rows, field.type)
         else:
-            values, refused = _cast(table.column(name).combine_chunks(), field.type, column)
-            bad = {**refused, **bad}
+            values, refused = fitted(table.column(name), column.type)
+            bad = {**{row: (column.name, str(why)) for row, why in refused.items()}, **bad}
         if not column.nullable and values.null_count:
             nulls = pc.indices_nonzero(pc.is_null(values)).to_pylist()
             bad = {**dict.fromkeys(nulls, (column.name, "NULL in a NOT NULL column")), **bad}
@@ -111,63 +111,3 @@ def _decoded(
         keep = pa.array([row not in bad for row in range(table.num_rows)])
         rows = rows.filter(keep)
     return Decoded([rows] if rows.num_rows else [], rejects)
-
-
-def _cast(
-    values: pa.Array, target: pa.DataType, column: Column
-) -> tuple[pa.Array, dict[int, tuple[str, str]]]:
-    """Cast within a kind; where a value does not fit, NULL stands, and its row is named."""
-    whole = _cast_or_none(values, target)
-    if whole is not None:
-        return whole, {}
-    bad: dict[int, tuple[str, str]] = {}
-    parts: list[Any] = []
-    stack = [(0, len(values))]
-    while stack:
-        start, end = stack.pop()
-        part = _cast_or_none(values.slice(start, end - start), target)
-        if part is not None:
-            parts.append(part)
-        elif end - start == 1:
-            parts.append(pa.nulls(1, target))
-            bad[start] = (column.name, f"{values[start]} does not fit {type_name(column.type)}")
-        else:
-            middle = (start + end) // 2
-            stack += [(middle, end), (start, middle)]
-    return pa.concat_arrays(parts), bad
-
-
-def _cast_or_none(values: pa.Array, target: pa.DataType) -> pa.Array | None:
-    try:
-        if pa.types.is_timestamp(values.type) and pa.types.is_timestamp(target):
-            # Digits below a microsecond are cut, as Spark cuts them; no zone means UTC.
-            fine = values.type.unit == "ns"
-            unit = pc.floor_temporal(values, unit="microsecond") if fine else values
-            return pc.cast(unit, target)
-        return pc.cast(values, target)
-    except pa.ArrowException:
-        return None
-
-
-def _is_of_kind(found: pa.DataType, target: pa.DataType, declared: t.DataType) -> bool:
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    kinds = pa.types
-    match declared:
-        case t.TimestampNTZType():
-            return bool(kinds.is_timestamp(found) and found.tz is None)
-        case t.TimestampType():
-            return bool(kinds.is_timestamp(found))
-        case t.DecimalType():
-            return bool(kinds.is_decimal(found) or kinds.is_integer(found))
-        case t.FloatType() | t.DoubleType():
-            return bool(kinds.is_floating(found) or kinds.is_integer(found))
-        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
-            return bool(kinds.is_integer(found))
-        case t.StringType():
-            return bool(kinds.is_string(found) or kinds.is_large_string(found))
-        case t.BinaryType():
-            return bool(kinds.is_binary(found) or kinds.is_large_binary(found))
-        case t.ArrayType() | t.MapType() | t.StructType():
-            return bool(found.id == target.id or kinds.is_large_list(found))
-    return bool(found == target)

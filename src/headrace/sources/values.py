@@ -2,8 +2,9 @@
 
 This is the meaning of a value; the vectorised paths must agree with it wherever they answer, and
 leave to it what they refuse. Nothing is rounded and nothing wraps: a value that its type cannot
-hold exactly is refused, but for binary floating point, and for digits below a microsecond, which
-are cut as Spark cuts them.
+hold exactly is refused, and ``1.0`` is exactly an integer. There are two exceptions: FLOAT and
+DOUBLE take the nearest number that they have, and digits below a microsecond are cut, as Spark cuts
+them. :mod:`headrace.sources.fitting` has the same rule for values that have a type of their own.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _BELOW_MICROSECOND: Final = re.compile(r"(\.\d{6})\d+", re.ASCII)
 _EXACT: Final = Context(prec=200)
 _INFINITE: Final = frozenset({"inf", "infinity"})
 _SHOWN: Final = 60
+_LONGEST: Final = 40
+"""More digits than any integer type has."""
 _MINUS_ZERO: Final = -0.0
 """What the JSON integer ``-0`` becomes: it has a sign in a DOUBLE, and none elsewhere."""
 
@@ -87,6 +90,24 @@ def from_text(column: Column) -> Converter:
         raise _unsupported(column, "CSV") from error
 
 
+def from_number(data_type: t.DataType) -> Converter:
+    """Return the converter of numbers: integers, decimals, and binary ones by their digits."""
+    match data_type:
+        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
+            return lambda value: _integer_json(value, data_type)
+        case t.FloatType() | t.DoubleType():
+            return lambda value: _floating(value, data_type)
+        case t.DecimalType():
+            return lambda value: _decimal(
+                Decimal(repr(value)) if isinstance(value, float) else value, data_type
+            )
+
+    def refused(value: Any) -> Any:
+        raise refuse(value, data_type)
+
+    return refused
+
+
 def timestamp_micros(text: str, *, with_zone: bool) -> int:
     """Return an ISO-8601 time as microseconds since 1970; without a zone it is UTC.
 
@@ -116,9 +137,15 @@ def out_of_range(value: object, data_type: t.DataType) -> Refused:
 
 def _shown(value: object) -> str:
     text = (
-        json.dumps(value, ensure_ascii=False, default=str) if not _is_number(value) else f"{value}"
+        json.dumps(value, ensure_ascii=False, default=_plain)
+        if not _is_number(value)
+        else f"{value}"
     )
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _plain(value: object) -> object:
+    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def _is_number(value: object) -> bool:
@@ -204,8 +231,19 @@ def _typed(kind: type, data_type: t.DataType, convert: Converter) -> Converter:
 def _integer_json(value: Any, data_type: t.DataType) -> int:
     number = 0 if value is _MINUS_ZERO else value
     if type(number) is not int:
-        raise refuse(value, data_type)
+        number = _whole_number(number, data_type)
     return _integer(number, data_type, value)
+
+
+def _whole_number(value: Any, data_type: t.DataType, shown: object = None) -> int:
+    """Return a number with a fraction or an exponent as the integer that it exactly is."""
+    if not _is_number(value):
+        raise refuse(value, data_type)
+    number = Decimal(value)
+    whole = number.is_finite() and (number == 0 or number.adjusted() < _LONGEST)
+    if not whole or number != int(number):
+        raise out_of_range(value if shown is None else shown, data_type)
+    return int(number)
 
 
 def _integer(value: int, data_type: t.DataType, shown: object) -> int:
@@ -274,9 +312,19 @@ def _moment(value: str, data_type: t.DataType) -> int:
 
 
 def _integer_text(text: str, data_type: t.DataType) -> int:
-    if _WHOLE.fullmatch(text.strip()) is None:
+    plain = text.strip()
+    if _WHOLE.fullmatch(plain) is not None:
+        return _integer(int(plain), data_type, text)
+    if _NUMBER.fullmatch(plain) is None:
         raise refuse(text, data_type)
-    return _integer(int(text), data_type, text)
+    return _integer(_whole_number(_number(plain), data_type, text), data_type, text)
+
+
+def _number(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # an exponent beyond all numbers
+        return Decimal("NaN")
 
 
 def _floating_text(text: str, data_type: t.DataType) -> float:

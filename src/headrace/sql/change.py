@@ -9,22 +9,42 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import QUERY_WORDS, take_expression, take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_options
-from headrace.sql.refusals import UPSERT
-from headrace.sql.statements import Assignment, Copy, Delete, Insert, Truncate, Update
+from headrace.sql.statements import (
+    Assignment,
+    Copy,
+    Delete,
+    Insert,
+    OnConflict,
+    Truncate,
+    Update,
+)
 
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
 _VALUES_CLAUSES: dict[tuple[str, str], tuple[str, str]] = {
-    ("ON", "CONFLICT"): ("ON CONFLICT", UPSERT),
-    ("ON", "DUPLICATE"): ("ON DUPLICATE KEY", UPSERT),
+    ("ON", "DUPLICATE"): ("ON DUPLICATE KEY", "Use ON CONFLICT DO UPDATE SET ... instead."),
 }
+
+_BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+_ON = frozenset({"ON", "On", "oN", "on"})
 
 
 def take_insert(cursor: Cursor) -> Insert:
-    """Take ``INSERT INTO name [(columns)] query``, where the query may be ``VALUES ...``."""
+    """Take ``INSERT [OR REPLACE | OR IGNORE] INTO name [(columns)] query [ON CONFLICT ...]``.
+
+    The query may be ``VALUES ...``.
+    """
     first = cursor.token
-    cursor.expect("INSERT", "INTO")
+    cursor.expect("INSERT")
+    choice = cursor.token
+    replace = ignore = False
+    if cursor.accept("OR"):
+        replace, ignore = cursor.accept("REPLACE"), cursor.accept("IGNORE")
+        if not (replace or ignore):
+            raise cursor.expected("REPLACE", "IGNORE")
+    on_conflict = OnConflict(cursor.span(choice)) if ignore else None
+    cursor.expect("INTO")
     if cursor.at("TABLE") and cursor.peek(1).kind is not Kind.SYMBOL:
         cursor.advance()
     target = cursor.name("a stream's or table's name")
@@ -32,8 +52,47 @@ def take_insert(cursor: Cursor) -> Insert:
     _refuse_upsert(cursor)
     if cursor.token.word not in QUERY_WORDS and not cursor.at_symbol("("):
         raise cursor.expected(*(() if columns else ('"("',)), "VALUES", "SELECT")
-    query = take_query(cursor)
-    return Insert(target, query, cursor.span(first), columns)
+    at = _conflict_clause(cursor)
+    query = take_query(cursor, at)
+    if at is not None:
+        if replace or ignore:
+            raise cursor.expected("the end of the statement", hint="OR says already what is done.")
+        on_conflict = _take_on_conflict(cursor)
+    return Insert(target, query, cursor.span(first), columns, on_conflict, replace)
+
+
+def _conflict_clause(cursor: Cursor) -> int | None:
+    """Return where ``ON CONFLICT`` follows the query that begins at the next token."""
+    depth = 0
+    for index in range(cursor.index, len(cursor.tokens) - 1):
+        text = cursor.tokens[index].text
+        if text in _BRACKETS:
+            depth += _BRACKETS[text]
+        elif depth == 0 and text in _ON and cursor.tokens[index + 1].word == "CONFLICT":
+            following = cursor.tokens[index + 2]
+            if following.text == "(" or following.word in {"DO", "ON"}:
+                return index
+    return None
+
+
+def _take_on_conflict(cursor: Cursor) -> OnConflict:
+    """Take ``ON CONFLICT [(columns)] DO NOTHING | DO UPDATE SET ... [WHERE ...]``."""
+    first = cursor.token
+    cursor.expect("ON", "CONFLICT")
+    if cursor.at("ON", "CONSTRAINT"):
+        raise cursor.expected('"("', "DO", hint="Name the columns of the PRIMARY KEY instead.")
+    columns = cursor.identifiers("a column's name") if cursor.at_symbol("(") else ()
+    cursor.expect("DO")
+    if cursor.accept("NOTHING"):
+        cursor.expect_end()
+        return OnConflict(cursor.span(first), columns)
+    if not cursor.accept("UPDATE"):
+        raise cursor.expected("NOTHING", "UPDATE")
+    cursor.expect("SET")
+    assignments = _take_assignments(cursor)
+    where = take_expression(cursor) if cursor.accept("WHERE") else None
+    cursor.expect_end()
+    return OnConflict(cursor.span(first), columns, assignments, where)
 
 
 def take_update(cursor: Cursor) -> Update:
@@ -42,6 +101,13 @@ def take_update(cursor: Cursor) -> Update:
     cursor.expect("UPDATE")
     target = cursor.name("a table's name")
     cursor.expect("SET")
+    assignments = _take_assignments(cursor)
+    where = take_expression(cursor) if cursor.accept("WHERE") else None
+    return Update(target, assignments, cursor.span(first), where)
+
+
+def _take_assignments(cursor: Cursor) -> tuple[Assignment, ...]:
+    """Take ``column = expression, ...``, up to WHERE or the end."""
     assignments: dict[str, Assignment] = {}
     while True:
         column, token = cursor.identifier("a column's name")
@@ -50,9 +116,7 @@ def take_update(cursor: Cursor) -> Update:
         expression = take_expression(cursor, ",", "WHERE")
         assignments[column.lower()] = Assignment(column, expression, cursor.span(token))
         if not cursor.accept_symbol(","):
-            break
-    where = take_expression(cursor) if cursor.accept("WHERE") else None
-    return Update(target, tuple(assignments.values()), cursor.span(first), where)
+            return tuple(assignments.values())
 
 
 def take_delete(cursor: Cursor) -> Delete:
@@ -114,7 +178,7 @@ def _at_columns(cursor: Cursor) -> bool:
 
 
 def _refuse_upsert(cursor: Cursor) -> None:
-    """Raise at ``ON CONFLICT`` and the like after ``VALUES``: it would be lost in the query."""
+    """Raise at ``RETURNING`` and the like after ``VALUES``: it would be lost in the query."""
     if not cursor.at("VALUES"):
         return
     rest = cursor.tokens[cursor.index :]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 METADATA: tuple[str, ...] = ("topic", "partition", "offset", "timestamp", "headers")
 """What METADATA columns can tell."""
 _UNSUPPORTED: dict[str, str] = {
-    "DEFAULT": "Give the value in each INSERT, or use coalesce in a view.",
     "CHECK": "Filter in a view; events that do not fit the columns' types are kept as rejects.",
     "REFERENCES": "Join the two relations in a view.",
     "FOREIGN": "Join the two relations in a view.",
@@ -31,6 +30,8 @@ _UNSUPPORTED: dict[str, str] = {
     "IDENTITY": "Give each row its own key.",
 }
 """Clauses of a column or table that are refused, each with what to use instead."""
+_AFTER_DEFAULT = ("NOT", "PRIMARY", "KEY", "COMMENT", "GENERATED", "METADATA", *_UNSUPPORTED)
+"""What may follow the expression of a DEFAULT."""
 
 
 @dataclass(slots=True)
@@ -152,7 +153,7 @@ class Columns:
             self.definitions[name.lower()] = self._computed(name, first)
             return
         kind = take_type(cursor)
-        not_null, comment, computed, metadata = False, None, None, None
+        not_null, comment, computed, metadata, default = False, None, None, None, None
         while not (cursor.at_end() or cursor.token.text in {",", ")"}):
             word = cursor.token
             if cursor.accept("NOT", "NULL"):
@@ -167,6 +168,8 @@ class Columns:
                 self._set_message_key(name, word)
             elif cursor.accept("COMMENT"):
                 comment = cursor.string("a comment between quotes")
+            elif default is None and cursor.accept("DEFAULT"):
+                default = take_expression(cursor, ",", ")", *_AFTER_DEFAULT)
             elif computed is None and cursor.accept("METADATA"):
                 metadata = self._metadata(name, word)
             elif metadata is None and computed is None and cursor.at_any("GENERATED", "AS"):
@@ -175,8 +178,14 @@ class Columns:
                 self._refuse_clause()
                 raise cursor.expected(*self._after_type(), '","', '")"')
         self.definitions[name.lower()] = ColumnDefinition(
-            name, kind, cursor.span(first), not_null, comment, computed, metadata
+            name, kind, cursor.span(first), not_null, comment, computed, metadata, default
         )
+        if default is not None and (computed is not None or metadata is not None):
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}" has a DEFAULT, but does not arrive with a row',
+                span=default.span,
+            )
 
     def _generated(self) -> Fragment:
         """Take ``[GENERATED ALWAYS] AS (expression) [STORED | VIRTUAL]``, both of them stored."""

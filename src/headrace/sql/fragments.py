@@ -45,8 +45,8 @@ def at_query(cursor: Cursor) -> bool:
     return cursor.token.word in QUERY_WORDS or cursor.at_symbol("(")
 
 
-def take_query(cursor: Cursor) -> Query:
-    """Take all that is left of the statement as a query.
+def take_query(cursor: Cursor, end: int | None = None) -> Query:
+    """Take what is left of the statement as a query, or what is before the token at ``end``.
 
     Raises:
         HeadraceError: ``invalid`` where no query begins here, where a bracket has no partner, or
@@ -55,7 +55,8 @@ def take_query(cursor: Cursor) -> Query:
     if not at_query(cursor):
         raise cursor.expected("a query")
     first, start = cursor.token, cursor.index
-    body = cursor.tokens[start:-1]
+    stop = len(cursor.tokens) - 1 if end is None else end
+    body = cursor.tokens[start:stop]
     _check_brackets(cursor, body)
     refuse_in_query(cursor, body)
     emit_changes, as_of = False, None
@@ -70,7 +71,7 @@ def take_query(cursor: Cursor) -> Query:
     if not body:  # pragma: no cover - a query word comes first, so something is left
         raise cursor.expected("a query")
     _refuse_emit(cursor, body[:-2] if final else body)
-    cursor.index = len(cursor.tokens) - 1
+    cursor.index = stop
     follows = emit_changes or final
     return Query(cursor.text(first, body[-1]), cursor.span(first, body[-1]), follows, as_of)
 

@@ -78,6 +78,7 @@ class ColumnDefinition:
     comment: str | None = None
     computed: Fragment | None = None
     metadata: str | None = None
+    default: Fragment | None = None
 
 
 @dataclass(frozen=True, slots=True)

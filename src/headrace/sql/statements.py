@@ -140,22 +140,37 @@ class DropFunction:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
-    """``INSERT INTO``; ``columns`` is empty where all are meant, ``query`` may be ``VALUES``."""
-
-    target: Name
-    query: Query
-    span: Span
-    columns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Assignment:
     """One ``column = expression`` of ``UPDATE``."""
 
     column: str
     expression: Fragment
     span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class OnConflict:
+    """``ON CONFLICT``, for rows whose key is in the table: without assignments, ``DO NOTHING``."""
+
+    span: Span
+    columns: tuple[str, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
+    where: Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """``INSERT INTO``; ``columns`` is empty where all are meant, ``query`` may be ``VALUES``.
+
+    ``replace`` says that it was written ``INSERT OR REPLACE``.
+    """
+
+    target: Name
+    query: Query
+    span: Span
+    columns: tuple[str, ...] = ()
+    on_conflict: OnConflict | None = None
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,61 +1,90 @@
-"""``VALUES`` whose rows are left to chance: as SELECTs, since Spark takes only constants there."""
+"""``VALUES`` read as rows of values, each a stretch of tokens, so that none depends on another."""
 
 from __future__ import annotations
 
-import re
+from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.errors import Span
+from headrace.errors import HeadraceError, Span
 from headrace.sql.lexer import Token, tokens
-from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 
-_CHANCE = re.compile(
-    r"\b(?:uuid|rand|randn|random|randstr|uniform|shuffle|gen_random_uuid|generate_uuid|uuid_string)"
-    r"\s*\(",
-    re.IGNORECASE,
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_OPENING = frozenset("([{")
+_CLOSING = frozenset(")]}")
+
+
+ValueRow: TypeAlias = list[list[Token]]
+"""One row of ``VALUES``: the tokens of each of its values."""
+
+_CLAUSES = frozenset(
+    ["AS", "ORDER", "LIMIT", "OFFSET", "UNION", "EXCEPT", "MINUS", "INTERSECT", "SORT", "CLUSTER"]
 )
+"""What makes more than a list of rows of it."""
 
 
-def rows_apart(query: Span) -> Rewritten:
-    """Return ``SELECT a, b UNION ALL SELECT c, d`` for ``VALUES (a, b), (c, d)`` with such rows.
-
-    Any other query is returned as it is.
-    """
-    found = list(tokens(query.text, query.start, query.end, query.file))
-    if len(found) < 2 or found[0].word != "VALUES" or not _CHANCE.search(query.source):  # noqa: PLR2004
-        return unchanged(query)
-    rewriting = Rewriting(query)
-    rows = _rows(found[1:])
-    for number, row in enumerate(rows):
-        first, last = row[0], row[-1]
-        start = found[0].start if number == 0 else rows[number - 1][-1].end
-        inside = row[1:-1] if _is_bracketed(row) else row
-        if not inside:
-            return unchanged(query)
-        select = " UNION ALL SELECT " if number else "SELECT "
-        stretch = (inside[0].start, inside[-1].end)
-        whole = Span(query.text, min(start, first.start), last.end, query.file, query.line)
-        rewriting.replace(whole, [select, stretch])
-    return rewriting.done()
-
-
-def _rows(found: list[Token]) -> list[list[Token]]:
-    """Return the tokens between the commas outside of all brackets."""
-    rows: list[list[Token]] = [[]]
-    depth = 0
-    for token in found:
-        depth += (token.text in {"(", "[", "{"}) - (token.text in {")", "]", "}"})
-        if token.text == "," and depth == 0:
-            rows.append([])
+def value_rows(query: Span) -> list[ValueRow] | None:
+    """Return the rows of ``VALUES (a, b), (c, d)``; None where the query is anything else."""
+    try:
+        found = list(tokens(query.text, query.start, query.end, query.file))
+    except HeadraceError:
+        return None
+    if not found or found[0].word != "VALUES":
+        return None
+    rows: list[ValueRow] = []
+    at = 1
+    while at < len(found):
+        if found[at].text == "(":
+            row, at = _bracketed(found, at + 1)
         else:
-            rows[-1].append(token)
-    return [row for row in rows if row]
+            row, at = _bare(found, at)
+        if row is None or not all(row):
+            return None
+        rows.append(row)
+        if at == len(found):
+            return rows
+        if found[at].text != ",":
+            return None
+        at += 1
+    return None
 
 
-def _is_bracketed(row: list[Token]) -> bool:
-    """Say whether a row stands in brackets of its own, as ``(1) + (2)`` does not."""
+def place_of(query: Span, found: Sequence[Token]) -> Span:
+    """Return the place of some tokens of a query."""
+    return Span(query.text, found[0].start, found[-1].end, query.file, query.line)
+
+
+def _bracketed(found: list[Token], at: int) -> tuple[ValueRow | None, int]:
+    """Return the values up to the bracket that closes, and the place after it."""
+    row: ValueRow = [[]]
     depth = 0
-    for at, token in enumerate(row):
-        depth += (token.text == "(") - (token.text == ")")
+    for place in range(at, len(found)):
+        token = found[place]
+        text = token.text
         if depth == 0:
-            return at == len(row) - 1 and token.text == ")"
-    return False
+            if text == ",":
+                row.append([])
+                continue
+            if text == ")":
+                return row, place + 1
+        if text in _OPENING:
+            depth += 1
+        elif text in _CLOSING:
+            depth -= 1
+        row[-1].append(token)
+    return None, len(found)
+
+
+def _bare(found: list[Token], at: int) -> tuple[ValueRow | None, int]:
+    """Return the one value of a row without brackets, up to a comma, and its end."""
+    depth = 0
+    end = at
+    while end < len(found):
+        token = found[end]
+        if depth == 0 and token.text == ",":
+            break
+        if depth == 0 and token.word in _CLAUSES:
+            return None, end
+        depth += (token.text in _OPENING) - (token.text in _CLOSING)
+        end += 1
+    return [found[at:end]], end
