@@ -73,7 +73,9 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "COPY": Synopsis(
         "load a file of CSV, JSON lines or Parquet; rows that do not fit are kept aside",
-        "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]",
+        "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]\n"
+        "  format = csv | json | parquet, header = true | false, delimiter, quote, null;\n"
+        "  restart = true: read from the beginning a file whose COPY stopped partway",
         "COPY orders FROM 'orders.csv';",
     ),
     "SELECT": Synopsis(
