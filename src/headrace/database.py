@@ -214,7 +214,7 @@ class Database:
     def flush(self) -> Epoch:
         """Wait until everything that was written is readable; return the epoch."""
         self._require_open()
-        return self.instance.settle_all()
+        return self._session.flush()
 
     def register(
         self,

@@ -126,6 +126,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "VERIFY [name]",
         "VERIFY totals;",
     ),
+    "REPAIR": Synopsis(
+        "rebuild tables and views whose files are damaged, and views that have stopped",
+        "REPAIR [name]",
+        "REPAIR totals;",
+    ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "REFRESH": Synopsis(
         "wait until all that has arrived is readable, sinks included",
