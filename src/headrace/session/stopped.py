@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from headrace.catalyst.python import waits
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty
-from headrace.runtime.epoch import STOPPED, STOPPED_AFTER
+from headrace.runtime.epoch import STOPPED, STOPPED_AFTER, WAITING
 from headrace.types import Epoch, RelationId
 
 if TYPE_CHECKING:
@@ -29,6 +31,35 @@ def stopped_after(instance: Instance, view: Relation) -> Epoch:
     above = instance.catalog.dependants
     causes = [id_ for id_ in marked if id_ == view.id or view.id in {v.id for v in above(id_)}]
     return min((Epoch(stored.get(str(id_), _NEVER)) for id_ in causes), default=_NEVER)
+
+
+def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) -> None:
+    """Raise, unless a view that has stopped still ran in an epoch; None is the last one."""
+    last_right = stopped_after(instance, relation)
+    if epoch is not None and epoch <= last_right:
+        return
+    dirty, catalog = instance.ledger.dirty(), instance.catalog
+    waiting = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
+    if waiting:
+        raise waits(relation.name, waiting[0])
+    causes = {entry.view: entry.detail for entry in dirty}
+    over = {id_: {v.id for v in catalog.dependants(id_)} for id_ in causes}
+    why, failed = "its query failed on its data", relation
+    if relation.id not in causes:
+        failed = catalog.by_id[next(id_ for id_ in causes if relation.id in over[id_])]
+        why = f'it is over view "{failed.name}", whose query failed on its data'
+    again = (
+        f'DROP VIEW "{failed.name}" CASCADE, and create it and what is over it again'
+        if over[failed.id]
+        else "CREATE OR REPLACE the view"
+    )
+    before = f" It can be read AS OF EPOCH {last_right}." if last_right >= 0 else ""
+    raise HeadraceError(
+        Code.UNAVAILABLE,
+        f'view "{relation.name}" stopped, since {why}',
+        detail=causes[failed.id].removeprefix("error[invalid]: "),
+        hint=f"Correct the data, then REPAIR {failed.name}; or correct the query: {again}.{before}",
+    )
 
 
 def mark_stopped(instance: Instance, view: View, after: Epoch, why: str) -> None:
