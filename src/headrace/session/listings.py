@@ -344,7 +344,7 @@ class Listings:
             found.append(("versions", f"of each ({by}), from {relation.effective_from} on"))
         if isinstance(relation, View | Table):
             runs = ledger.spine(rows_of(relation.id))
-            found.append(("rows stored", f"{sum(run.rows for run in runs):,}"))
+            found.append(("changes stored", f"{sum(run.rows for run in runs):,}"))
             found.append(("bytes stored", f"{sum(run.bytes for run in runs):,}"))
             found.append(("runs", str(len(runs))))
             found.append(("readable since epoch", str(ledger.since(rows_of(relation.id)))))

@@ -112,7 +112,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         if cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED} and cursor.peek(1).word != "LIKE":
             cursor.accept("SCHEMA") or cursor.accept("DATABASE")
         schema = cursor.name("a schema's name")
-    if listing is Listing.REJECTS and cursor.accept("FOR"):
+    if listing is Listing.REJECTS and (cursor.accept("FOR") or cursor.accept("FROM")):
         relation = cursor.name("a stream's or table's name")
     like = None
     if listing in NAMED_LISTINGS and cursor.accept("LIKE"):
