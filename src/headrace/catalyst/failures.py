@@ -49,7 +49,7 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
 
 
 def _misspelt(read: str) -> str | None:
-    """Return a hint where one of the last words, up to where parsing failed, is nearly a clause's."""
+    """Return a hint where one of the last words before parsing failed is nearly a clause's."""
     for word in re.findall(r"\w+", read)[-2:]:
         close = get_close_matches(word.upper(), _CLAUSES, 1, 0.75)
         if close and word.upper() not in _CLAUSES:
