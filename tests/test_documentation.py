@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from coverage_table import PAGE, page
 from headrace.cli.commands import COMMANDS
 from headrace.cli.statement_help import STATEMENTS as HELP_OF_STATEMENTS
-from headrace.settings import Settings
+from headrace.settings import setting_names
 from headrace.sql import parse_statement, split
 from headrace.sql.keywords import STATEMENTS
 
@@ -31,7 +30,7 @@ def test_the_examples_of_the_readme_run(tmp_path, spark, monkeypatch, capsys):
     assert "68.5" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
+@pytest.mark.parametrize("name", setting_names())
 def test_every_setting_is_documented(name):
     assert f"| `{name}` |" in (ROOT / "README.md").read_text()
 

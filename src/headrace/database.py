@@ -13,10 +13,10 @@ from headrace.catalog import Catalog
 from headrace.engine.cancelling import StatementJobs
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
-from headrace.engine.session import start_spark
+from headrace.engine.session import start_spark, warn_of_running
 from headrace.errors import Code, HeadraceError, Span
 from headrace.functions import Function, Kind, function
-from headrace.ledger import DirectoryLock, Ledger, ProducerPosition
+from headrace.ledger import DirectoryLock, Ledger, ProducerPosition, prepare_directory
 from headrace.runtime.cancelling import Cancellation, StatementLock
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.epoch import EpochLoop
@@ -57,7 +57,7 @@ def connect(
     Raises:
         HeadraceError: ``conflict`` if another process has it open, or a function differs from the
             one that views are over; ``corrupt`` if its files are damaged; ``invalid`` for settings
-            that do not exist.
+            that do not exist or cannot take effect, and for a path that cannot be a data directory.
     """
     return Database(Path(path), Settings.of(settings), spark, clock=clock, functions=functions)
 
@@ -81,14 +81,14 @@ class Database:
         self.settings = settings
         self._open = False
         self._cancellation = Cancellation()
-        for folder in (directory, *(directory / n for n in ("log", "runs", "attempts"))):
-            folder.mkdir(parents=True, exist_ok=True)
+        prepare_directory(directory)
         self._lock = DirectoryLock(directory)
         try:
             self._ledger = Ledger.open(directory / "ledger.db", fault=fault)
             self._ledger.acquire()
             partitions = self._partitions()
             self._own_spark = spark is None and SparkSession.getActiveSession() is None
+            warn_of_running(spark, settings.spark, settings.chosen)
             self._spark = spark or start_spark(settings.spark)
             self._jobs = StatementJobs(self._spark)
             engine = Engine(self._spark, partitions, EmbeddedLog())
@@ -122,11 +122,22 @@ class Database:
         self._session.begin_sinks()
 
     def _partitions(self) -> int:
-        """Return the number of slices; stored runs keep to the one they were written with."""
+        """Return the number of slices; stored runs keep to the one they were written with.
+
+        Raises:
+            HeadraceError: ``invalid`` where another number was chosen.
+        """
         stored = self._ledger.get("partitions")
         if stored is None:
             self._ledger.set("partitions", self.settings.partitions)
             return self.settings.partitions
+        if "partitions" in self.settings.chosen and self.settings.partitions != stored:
+            raise HeadraceError(
+                Code.INVALID,
+                f'setting "partitions" cannot be {self.settings.partitions}',
+                detail=f'Data directory "{self.directory}" was made with {stored}, which stays.',
+                hint=f"Leave it out, or give {stored}.",
+            )
         return int(stored)
 
     # -- statements ------------------------------------------------------------------------
@@ -226,7 +237,7 @@ class Database:
     def flush(self) -> Epoch:
         """Wait until everything that was written is readable; return the epoch."""
         self._require_open()
-        return self.instance.settle_all()
+        return self._session.flush()
 
     def register(
         self,
@@ -330,6 +341,16 @@ class Database:
     def _require_open(self) -> None:
         if not self._open:
             raise HeadraceError(Code.UNAVAILABLE, "the database is closed")
+
+    def __repr__(self) -> str:
+        """Show where it is, and how far."""
+        if not self._open:
+            return f"<headrace.Database {str(self.directory)!r}, closed>"
+        named = len(self.relations())
+        relations = "1 relation" if named == 1 else f"{named} relations"
+        return (
+            f"<headrace.Database {str(self.directory)!r}, {relations}, epoch {self.last_epoch()}>"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import unicodedata
 from dataclasses import dataclass, field
@@ -158,6 +159,17 @@ class HeadraceError(Exception):
         if self.hint is not None:
             parts.append(f"hint: {self.hint}")
         return "\n".join(parts)
+
+
+def not_written(what: str, error: OSError) -> HeadraceError:
+    """Return the error that something could not be written, with the system's reason."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f"{what} could not be written",
+        detail=f"{error.strerror or error}.",
+        hint="Free some space, then try again." if full else "Try again once the cause is gone.",
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

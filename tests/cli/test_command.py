@@ -371,7 +371,7 @@ def test_a_script_runs_from_end_to_end_and_the_next_command_goes_on(real: Comman
     assert real.out == (
         "created stream readings\n"
         "3 rows inserted\n"
-        "created view totals over 3 rows\n"
+        "created materialized view totals from 3 changes\n"
         " sensor | n | total\n"
         "--------+---+-------\n"
         " a      | 2 |  3.30\n"

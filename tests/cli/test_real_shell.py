@@ -42,7 +42,7 @@ def what_it_suggests_works(shell: Terminal, _: Path) -> None:
     shell.enter(create)
     shell.see("created table orders (")
     shell.enter(view)
-    shell.see("created view totals over 0 rows (")
+    shell.see("created materialized view totals from 0 changes (")
     shell.enter(insert)
     shell.see("2 rows inserted", "name |   sum", "2 rows (epoch ", ", up to date, ", " s)")
     for row in (" ann  | 30.00", " bob  | 12.50"):

@@ -41,22 +41,121 @@ def stored(tmp_path, spark):
     return tmp_path / "d"
 
 
+def runs_of(db, arrangement):
+    return [run.name for run in db.instance.ledger.spine(arrangement)]
+
+
+def verdicts(db):
+    return {name: verdict for name, _, _, verdict in db.sql("VERIFY")}
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_run_is_reported_and_not_read(stored, spark, kind):
-    for run in (stored / "runs").iterdir():
-        damage(run, kind)
+def test_a_damaged_run_of_a_table_is_named_and_rebuilt_from_its_log(stored, spark, kind):
     with headrace.connect(stored, spark=spark, continuous=False) as db:
+        db.sql("UPDATE items SET name = 'other' WHERE id < 5; DELETE FROM items WHERE id = 7")
+        db.flush()
+        before = sorted(db.sql("SELECT * FROM items").fetchall())
+        (file, *_) = runs_of(db, "1/rows")
+        damage(stored / "runs" / file, kind)
+        forget_runs()
         with pytest.raises(HeadraceError) as found:
-            db.sql("SELECT * FROM names")
+            db.sql("SELECT * FROM items")
         assert found.value.code is Code.CORRUPT
-        assert "run-" in str(found.value)
-        assert found.value.hint
+        assert f'run file "{file}" of table "items"' in found.value.primary
+        assert found.value.hint == "REPAIR items rebuilds what the file held."
         db.insert("items", [(1, "new")])
-        with pytest.raises(HeadraceError) as failed:
+        with pytest.raises(HeadraceError, match='of table "items"') as failed:
             db.flush()
         assert failed.value.code is Code.CORRUPT
-        db.sql("SHOW TABLES")
+        told = verdicts(db)
+        assert told.keys() == {"items", "names"}
+        assert all(file in verdict and "REPAIR items" in verdict for verdict in told.values())
+        ((name, wrong, done),) = db.sql("REPAIR items").fetchall()
+        assert name == "items"
+        assert file in wrong
+        assert done.startswith("rebuilt from 56 changes of its log in epoch")
+        kept = stored / "quarantine" / file
+        assert kept.exists() == (kind != "missing")
+        assert (f"quarantine/{file}" in done) == kept.exists()
+        changed = [(i, "new" if i == 1 else name) for i, name in before]
+        assert sorted(db.sql("SELECT * FROM items").fetchall()) == changed
+        assert verdicts(db) == {"names": "equal to batch"}
+        assert db.sql("REPAIR").message == "nothing is damaged, and no view has stopped"
+
+
+def test_damaged_runs_of_views_are_rebuilt_from_what_they_are_over(stored, spark):
+    with headrace.connect(stored, spark=spark, continuous=False) as db:
+        db.sql(
+            "CREATE MATERIALIZED VIEW most AS SELECT max(n) AS n FROM names;"
+            "CREATE MATERIALIZED VIEW soon AS SELECT id FROM items WHERE"
+            " timestamp_seconds(id * 86400L * 1000) < now()"
+        )
+        before = sorted(db.sql("SELECT * FROM names").fetchall())
+        lost = [r.id for r in db.instance.ledger.arrangements() if r.owner != 1]
+        assert len(lost) > 3
+        for arrangement in lost:
+            for file in runs_of(db, arrangement):
+                damage(stored / "runs" / file, "changed")
+        forget_runs()
+        assert {verdict.partition(":")[0] for verdict in verdicts(db).values()} == {"damaged"}
+        done = db.sql("REPAIR").fetchall()
+        assert {name for name, *_ in done} == {"names", "most", "soon"}
+        assert all(text.startswith("rebuilt from what it is over") for *_, text in done)
+        assert sorted(db.sql("SELECT * FROM names").fetchall()) == before
+        db.sql("INSERT INTO items VALUES (50, 'name 1'); DELETE FROM items WHERE id = 0")
+        assert set(verdicts(db).values()) == {"equal to batch"}
+    with headrace.connect(stored, spark=spark, continuous=False) as db:
+        assert set(verdicts(db).values()) == {"equal to batch"}
+
+
+def test_a_table_whose_log_is_damaged_too_is_not_rebuilt_and_nothing_is_set_aside(stored, spark):
+    with headrace.connect(stored, spark=spark, continuous=False) as db:
+        for folder in ("log", "runs"):
+            for path in (stored / folder).iterdir():
+                damage(path, "truncated")
+        forget_runs()
+        done = db.sql("REPAIR").fetchall()
+        assert [name for name, *_ in done] == ["items", "names"]
+        assert all(text.startswith("not rebuilt") for *_, text in done)
+        assert "segment" in done[0][2]
+        assert not (stored / "quarantine").exists()
         db.sql("DROP MATERIALIZED VIEW names")
+
+
+def test_a_view_that_stopped_is_read_as_of_before_and_repaired_with_those_over_it(db):
+    db.sql("""
+        CREATE TABLE t (k INT PRIMARY KEY, v STRING);
+        CREATE MATERIALIZED VIEW a AS SELECT k, CAST(v AS INT) AS n FROM t;
+        CREATE MATERIALIZED VIEW b AS SELECT sum(n) AS s FROM a;
+        INSERT INTO t VALUES (1, '10')
+    """)
+    right = db.flush()
+    db.sql("INSERT INTO t VALUES (2, 'x')")
+    gap = db.flush()
+    for view in ("a", "b"):
+        with pytest.raises(HeadraceError, match="stopped") as stopped:
+            db.sql(f"SELECT * FROM {view}")
+        assert "REPAIR a" in stopped.value.hint
+        assert f"AS OF EPOCH {right}" in stopped.value.hint
+        with pytest.raises(HeadraceError, match="stopped"):
+            db.sql(f"SELECT * FROM {view} AS OF EPOCH {gap}")
+    assert db.sql(f"SELECT * FROM a AS OF EPOCH {right}").fetchall() == [(1, 10)]
+    assert db.sql(f"SELECT s + 1 FROM b AS OF EPOCH {right}").fetchall() == [(11,)]
+    tried = db.sql("REPAIR a").fetchall()
+    assert [(name, done.partition(":")[0]) for name, _, done in tried] == [
+        ("a", "still stopped"),
+        ("b", "still stopped"),
+    ]
+    assert db.sql(f"SELECT * FROM b AS OF EPOCH {right}").fetchall() == [(10,)]
+    db.sql("UPDATE t SET v = '5' WHERE k = 2")
+    assert all("running" in done for *_, done in db.sql("REPAIR a"))
+    assert db.sql("SELECT s FROM b").fetchall() == [(15,)]
+    assert db.sql(f"SELECT s FROM b AS OF EPOCH {right}").fetchall() == [(10,)]
+    with pytest.raises(HeadraceError, match=f"no rows of epoch {gap}"):
+        db.sql(f"SELECT s FROM b AS OF EPOCH {gap}")
+    db.sql("INSERT INTO t VALUES (3, '1')")
+    assert db.sql("SELECT s FROM b").fetchall() == [(16,)]
+    assert set(verdicts(db).values()) == {"equal to batch"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -58,7 +58,7 @@ def test_statements_of_ksqldb(db):
     ]
     assert rows(db, "DESCRIBE pages EXTENDED")[0][0] == "# bytes stored"
     assert db.sql("EXPLAIN pages").fetchall()[0] == ("-- Circuit",)
-    assert db.sql("DROP TABLE pages DELETE TOPIC").message == "dropped view pages"
+    assert db.sql("DROP TABLE pages DELETE TOPIC").message == "dropped materialized view pages"
     assert {kind for _, kind, *_ in db.sql("SHOW TABLES")} == {"stream", "table"}
 
 

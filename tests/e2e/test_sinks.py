@@ -11,6 +11,7 @@ import headrace
 from asked import refused, rows
 from headrace import Code
 from headrace.database import Database
+from headrace.errors import HeadraceError
 from headrace.settings import Settings
 
 pytestmark = pytest.mark.spark
@@ -287,3 +288,40 @@ def test_a_sink_goes_on_in_the_background(tmp_path, spark):
             FLUSH
         """)
         assert rows(db, "SELECT * FROM o") == [(2,), (3,)]
+
+
+def test_files_hold_the_json_of_the_shell_and_csv_only_what_it_can_hold(db):
+    db.sql("""
+        CREATE TABLE t (k INT, f DOUBLE, b BINARY, m MAP<STRING, INT>, a ARRAY<DOUBLE>);
+        INSERT INTO t SELECT 1, double('NaN'), X'01FF', map('x', 2), array(double('-Infinity'));
+        CREATE SINK s FROM t WITH (connector = 'file', path = 'one')
+    """)
+    with pytest.raises(HeadraceError, match='column "m" of type map') as caught:
+        db.sql("CREATE SINK c FROM t WITH (connector = 'file', path = 'two', format = csv)")
+    assert caught.value.code is Code.UNSUPPORTED
+    assert [row[0] for row in db.sql("SHOW SINKS")] == ["s"]
+    db.flush()
+    *_, file = sorted((db.directory / "sinks" / "one").glob("*.jsonl"))
+    assert json.loads(file.read_text(), parse_constant=pytest.fail)["row"] == {
+        "k": 1,
+        "f": "NaN",
+        "b": "Af8=",
+        "m": {"x": 2},
+        "a": ["-Infinity"],
+    }
+
+
+def test_messages_say_what_was_made_and_dropped_and_no_timeout_is_taken_without_effect(db):
+    db.sql("CREATE TABLE t (k INT); INSERT INTO t VALUES (1); UPDATE t SET k = 2")
+    assert db.sql("CREATE TABLE m AS SELECT k FROM t").message == (
+        "created materialized view m from 3 changes; it is kept as its inputs change, and takes no"
+        " INSERT"
+    )
+    assert db.sql("DROP VIEW m").message == "dropped materialized view m"
+    assert db.sql("SHOW REJECTS FROM t").fetchall() == []
+    with pytest.raises(HeadraceError, match="is not supported") as caught:
+        db.sql("SET statement_timeout = '5s'")
+    assert caught.value.code is Code.UNSUPPORTED
+    with pytest.raises(HeadraceError, match="syntax error") as caught:
+        db.sql("SELECT * FORM t")
+    assert caught.value.hint == 'Did you mean FROM instead of "FORM"?'

@@ -36,8 +36,8 @@ WORKER = (
                 f"{CALL}org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0"
                 " (executor driver): java.util.regex.PatternSyntaxException: Illegal escape\n\\Q\n\tat A"
             ),
-            Code.INTERNAL,
-            "Spark failed to evaluate a query: java.util.regex.PatternSyntaxException: Illegal escape",
+            Code.INVALID,
+            "a regular expression failed on a value: Illegal escape: \\Q",
         ),
         (
             (
@@ -45,8 +45,8 @@ WORKER = (
                 " (executor driver): java.lang.RuntimeException: Error loading 'a/b'\n"
                 "\tat org.apache.spark.sql.catalyst.expressions.xml.UDFXPathUtil.eval(U.java:95)"
             ),
-            Code.INTERNAL,
-            "Spark failed to evaluate a query: java.lang.RuntimeException: Error loading 'a/b'",
+            Code.INVALID,
+            "xpath failed on a value: Error loading 'a/b'",
         ),
         (
             (
@@ -134,12 +134,33 @@ WORKER = (
         (
             WORKER.format("OSError: [Errno 28] No space left on device"),
             Code.UNAVAILABLE,
-            "a Spark job failed: An exception was thrown from the Python worker:",
+            "no space is left on a disk",
+        ),
+        (
+            f"{CALL}java.io.IOException: No space left on device\n\tat java.io.File.write(F.java:1)",
+            Code.UNAVAILABLE,
+            "no space is left on a disk",
+        ),
+        (
+            WORKER.format("OSError: [Errno 5] Input/output error"),
+            Code.UNAVAILABLE,
+            "a Spark job failed: OSError: [Errno 5] Input/output error",
         ),
         (
             WORKER.format("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed"),
             Code.UNAVAILABLE,
-            "a Spark job failed: An exception was thrown from the Python worker:",
+            "a Spark job failed: pyarrow.lib.ArrowMemoryError: malloc of size 64 failed",
+        ),
+        (
+            (
+                f"{CALL}org.apache.spark.SparkException: Exception thrown in awaitResult: \n\tat A.b\n"
+                "Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1"
+                " in stage 7.0 failed 1 times, most recent failure: Lost task 1.0 in stage 7.0 (TID 10)"
+                " (10.0.0.1 executor driver): java.util.IllegalFormatConversionException: d !="
+                " org.apache.spark.unsafe.types.UTF8String\n\tat java.util.Formatter.format(F.java:1)"
+            ),
+            Code.INVALID,
+            "format_string failed on a value: d != STRING",
         ),
         (
             f'{CALL}Job aborted: HeadraceError: error[invalid]: "v" is too long\nhint: Cut it.\n\n',

@@ -343,6 +343,8 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("SET Max.Lag = 10", {"is": "SetOption", "key": "max.lag", "value": "10"}),
     ("SET k TO off", {"is": "SetOption", "key": "k", "value": "off"}),
     ("SET role = 'x'", {"is": "SetOption", "key": "role", "value": "x"}),
+    ("REPAIR", {"is": "Repair"}),
+    ("REPAIR TABLE a.t", {"is": "Repair", "name": "a.t"}),
     ("VERIFY", {"is": "Verify"}),
     ("VERIFY a.v", {"is": "Verify", "name": "a.v"}),
     ("SUBSCRIBE v", {"is": "Subscribe", "target": "v"}),

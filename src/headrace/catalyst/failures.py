@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Code, HeadraceError, Span, nearest
@@ -44,9 +45,22 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
     detail = rest[0] if rest else ""
     primary = _OUTER.sub(r"\1", _OWN.sub("effective_", primary.rstrip("."))).replace("`", '"')
     primary = primary[:1].lower() + primary[1:] if primary[1:2].islower() else primary
-    return HeadraceError(
-        code, primary, detail=(detail.strip() or None), hint=_HINTS.get(condition), span=span
-    )
+    hint = _HINTS.get(condition)
+    if condition == "PARSE_SYNTAX_ERROR":
+        hint = _misspelt(query.text[query.start : span.end])
+    return HeadraceError(code, primary, detail=(detail.strip() or None), hint=hint, span=span)
+
+
+def _misspelt(read: str) -> str | None:
+    """Return a hint where one of the last words before parsing failed is nearly a clause's."""
+    for word in re.findall(r"\w+", read)[-2:]:
+        close = get_close_matches(word.upper(), _CLAUSES, 1, 0.75)
+        if close and word.upper() not in _CLAUSES:
+            return f'Did you mean {close[0]} instead of "{word}"?'
+    return None
+
+
+_CLAUSES = ("FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "SELECT", "JOIN")
 
 
 _HINTS = {

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_STOPPED = "stopped"
+_UNREAD = ("stopped", "damaged")
 """The verdict on a view that no epoch maintains any more: it is not known to be right."""
 _DONE, _FAILED, _USAGE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
 
@@ -329,4 +329,4 @@ def verify(
         table = next(answer.to_arrow() for answer in answers if isinstance(answer, Result))
         printer.rows(table)
     bad = zip(table["differences"].to_pylist(), table["verdict"].to_pylist(), strict=True)
-    return _FAILED if any(count or verdict == _STOPPED for count, verdict in bad) else _DONE
+    return _FAILED if any(count or verdict.startswith(_UNREAD) for count, verdict in bad) else _DONE

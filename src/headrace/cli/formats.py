@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.tables import Cells, Columns, Look
-from headrace.cli.values import cell_text, csv_text, is_number, json_text
+from headrace.cli.values import cell_text, is_number
 from headrace.errors import Code, HeadraceError
+from headrace.serving.values import csv_text, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

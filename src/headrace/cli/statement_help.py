@@ -73,7 +73,9 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "COPY": Synopsis(
         "load a file of CSV, JSON lines or Parquet; rows that do not fit are kept aside",
-        "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]",
+        "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]\n"
+        "  format = csv | json | parquet, header = true | false, delimiter, quote, null;\n"
+        "  restart = true: read from the beginning a file whose COPY stopped partway",
         "COPY orders FROM 'orders.csv';",
     ),
     "SELECT": Synopsis(
@@ -123,6 +125,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "compare views with their queries, run anew over all history",
         "VERIFY [name]",
         "VERIFY totals;",
+    ),
+    "REPAIR": Synopsis(
+        "rebuild tables and views whose files are damaged, and views that have stopped",
+        "REPAIR [name]",
+        "REPAIR totals;",
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "REFRESH": Synopsis(

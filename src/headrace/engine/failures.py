@@ -63,16 +63,30 @@ there already), too large, raised by the query.
 """
 
 _STATE = re.compile(r"SQLSTATE: (?P<state>\w{5})")
-_RAISED_BY_SPARK = re.compile(
+_RAISED_ON_VALUE = re.compile(
     r"(?:java\.(?:lang|math|text|time|util)|scala)\.(?:\w+\.)*"
-    r"(?:MatchError|\w*(?:Argument|Arithmetic|Bounds|Cast|DateTime|Format|NegativeArraySize"
-    r"|NoSuchElement|NullPointer|Syntax|UnsupportedOperation)\w*Exception)\b[^\n]*"
+    r"\w*(?:Argument|Arithmetic|Bounds|DateTime|Format|NegativeArraySize|Syntax)\w*Exception\b"
 )
-"""What an expression of Spark raises again and again, unlike what befalls the machine."""
+"""What an expression of Spark raises on a value that it cannot take, and so again and again."""
+
+_RAISED_BY_DEFECT = re.compile(
+    r"(?:java\.(?:lang|math|text|time|util)|scala)\.(?:\w+\.)*"
+    r"(?:MatchError|\w*(?:Cast|NoSuchElement|NullPointer|UnsupportedOperation)\w*Exception)\b[^\n]*"
+)
+"""What Spark raises by a defect of its own, again and again, unlike what befalls the machine."""
 
 _IN_EXPRESSION = "org.apache.spark.sql.catalyst.expressions."
-_ANY_CLASS = re.compile(r"(?:\w+\.)+\w*Exception\b(?!.*\.\w*Exception\b).*")
-"""The last class that is named: the same, where the first place of the trace is an expression."""
+_CLASS = re.compile(r"(?:[a-z]\w*\.)+(?:\w+\$)?\w*(?:Exception|Error)\b(?:: )?")
+_JAVA_TYPE = re.compile(r"org\.apache\.spark\.unsafe\.types\.UTF8String|java\.(?:\w+\.)+(?=[A-Z])")
+_TASK = re.compile(r"^.*?\bLost task \S+ (?:in stage .*?)?\((?:\S+ )?executor \w+\): ", re.DOTALL)
+_FUNCTIONS = (
+    (re.compile(r"regex\.PatternSyntaxException"), "a regular expression"),
+    (re.compile(r"java\.util\.\w*Format\w*Exception"), "format_string"),
+    (re.compile("Illegal sequence boundaries"), "sequence"),
+    (re.compile("key array and value array of MapData"), "map_from_arrays"),
+    (re.compile("Invalid XPath|expressions[.]xml[.]|Error loading expression"), "xpath"),
+)
+"""By what Spark says: the function that cannot take a value."""
 
 _BY_SPARK = ("INTERNAL_ERROR", "FAILED_EXECUTE_UDF")
 _CAUGHT = (
@@ -82,11 +96,17 @@ _CAUGHT = (
     errors.IllegalArgumentException,
     errors.NumberFormatException,
     errors.SparkRuntimeException,
-    errors.UnsupportedOperationException,
 )
 """The same as PySpark has them, which does not repeat the name of the class."""
 
-_CALL = re.compile(r"^An error occurred while calling \S+\n: ")
+_CALL = re.compile(
+    r"^An error occurred while calling \S+\n: "
+    r"(?:org\.apache\.spark\.SparkException: Exception thrown in awaitResult: .*?\nCaused by: )?",
+    re.DOTALL,
+)
+"""What stands before the cause: the call from Python, and a thread that was waited for."""
+
+_NO_SPACE = ("No space left on device", "Disk quota exceeded")
 _SETTING = re.compile(r"\s*If necessary set .*", re.DOTALL)
 
 
@@ -113,20 +133,48 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     # Only now: the message of a condition may quote a value, such as the state of an order.
     if any(word in text for word in _CANCELLED):
         return HeadraceError(Code.UNAVAILABLE, "the step was cancelled")
-    defect = _defect(text)
-    if defect is not None:
-        return HeadraceError(Code.INTERNAL, f"an operator failed: {defect}")
+    if any(words in text for words in _NO_SPACE):
+        return HeadraceError(
+            Code.UNAVAILABLE,
+            "no space is left on a disk",
+            detail="Spark could not write what a query needs.",
+            hint="Free some space where the data and the temporary files are, then try again.",
+        )
+    raised = _raised_in_python(text)
+    if raised is not None and _is_defect(raised):
+        return HeadraceError(Code.INTERNAL, f"an operator failed: {raised}")
     whole = _CALL.sub("", text)
     shown = said if found is not None else whole.split("\n", maxsplit=1)[0]
     head, _, place = whole.partition("\n\tat ")
-    raised = _RAISED_BY_SPARK.search(head)
-    if raised is None and place.startswith(_IN_EXPRESSION):
-        raised = _ANY_CLASS.search(head)
-    by_spark = isinstance(error, _CAUGHT) or (found is not None and found["condition"] in _BY_SPARK)
-    if raised is not None or by_spark:
-        cause = raised[0] if raised is not None else shown
+    head = _TASK.sub("", head)
+    in_expression = place.startswith(_IN_EXPRESSION) and "OutOfMemory" not in head
+    plain = isinstance(error, _CAUGHT) and found is None
+    if plain or in_expression or _RAISED_ON_VALUE.search(head):
+        return _failed_on_value(said or head, whole)
+    defect = _RAISED_BY_DEFECT.search(head)
+    by_spark = isinstance(error, (*_CAUGHT, errors.UnsupportedOperationException)) or (
+        found is not None and found["condition"] in _BY_SPARK
+    )
+    if defect is not None or by_spark:
+        cause = defect[0] if defect is not None else shown
         return HeadraceError(Code.INTERNAL, f"Spark failed to evaluate a query: {cause[:500]}")
-    return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {shown[:500]}")
+    return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {(raised or shown)[:500]}")
+
+
+def _failed_on_value(said: str, whole: str) -> HeadraceError:
+    """Return the error of a function that cannot take a value, without names of classes."""
+    function = next((name for sign, name in _FUNCTIONS if sign.search(whole)), "an expression")
+    lines = [line.strip() for line in _CLASS.sub(": ", said).strip(": \n").split("\n")]
+    told = _JAVA_TYPE.sub(_sql_type, ": ".join(line for line in lines if line)).rstrip(".")
+    return HeadraceError(
+        Code.INVALID,
+        f"{function} failed on a value: {told[:500]}",
+        hint="Correct the value, or leave such rows out with WHERE or CASE.",
+    )
+
+
+def _sql_type(java: re.Match[str]) -> str:
+    return "STRING" if java[0].endswith("UTF8String") else ""
 
 
 def _is_of_data(condition: str, text: str) -> bool:
@@ -137,12 +185,15 @@ def _is_of_data(condition: str, text: str) -> bool:
     )
 
 
-def _defect(text: str) -> str | None:
-    """Return what an operator has raised, in one line, if that is a defect of its own."""
+def _raised_in_python(text: str) -> str | None:
+    """Return in one line what a Python worker has raised; None where it was not one."""
     found = _PYTHON.search(text)
     raised = list(_RAISED.finditer(found["trace"])) if found is not None else []
-    if not raised:
-        return None
-    module, _, name = raised[-1]["kind"].rpartition(".")
+    return raised[-1][0] if raised else None
+
+
+def _is_defect(raised: str) -> bool:
+    """Say whether an operator has raised it, again and again, and not the machine."""
+    module, _, name = raised.partition(":")[0].rpartition(".")
     kind = getattr(pa if module.startswith("pyarrow") else builtins, name, None)
-    return raised[-1][0] if isinstance(kind, type) and issubclass(kind, _DEFECTS) else None
+    return isinstance(kind, type) and issubclass(kind, _DEFECTS)

@@ -7,12 +7,14 @@ import shlex
 import sys
 import tempfile
 import threading
+import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+
+_SHIFTS = {"k": 10, "m": 20, "g": 30, "t": 40}
+_SPARED = 0.2
+"""What part of its heap a JVM may leave out when it says how much it has."""
 
 _FLAGS = ("-XX:+UseParallelGC", "-Xss4m")
 
@@ -60,6 +66,28 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
         archive.discard()  # it is what was wrong
     _start_workers(spark)
     return spark
+
+
+def warn_of_running(
+    spark: SparkSession | None, settings: SparkSettings, chosen: frozenset[str]
+) -> None:
+    """Warn of chosen settings that differ from what Spark, or its JVM, was started with before."""
+    spark = spark or SparkSession.getActiveSession()
+    ignored = []
+    if spark is not None and "master" in chosen and spark.sparkContext.master != settings.master:
+        ignored.append(("master", settings.master, spark.sparkContext.master))
+    gateway = SparkContext._gateway  # noqa: SLF001  (Spark tells of its JVM only here)
+    if gateway is not None and "driver_memory" in chosen:
+        has = int(gateway.jvm.java.lang.Runtime.getRuntime().maxMemory())
+        wanted = int(settings.driver_memory.strip().lower().rstrip("b")[:-1])
+        wanted <<= _SHIFTS[settings.driver_memory.strip().lower().rstrip("b")[-1]]
+        if abs(has - wanted) > wanted * _SPARED:
+            ignored.append(("driver_memory", settings.driver_memory, f"{has >> 20}m"))
+    for name, given, there in ignored:
+        warnings.warn(
+            f"{name}={given!r} has no effect: Spark runs in this process already, with {there}",
+            stacklevel=4,
+        )
 
 
 def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ...]) -> SparkSession:

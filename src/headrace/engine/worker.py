@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from pyspark import TaskContext
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, not_written
 from headrace.runtime.step import LogShare, Report, RowsShare, Step
 from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
 from headrace.zset import HASH, WEIGHT
@@ -306,15 +306,21 @@ class Chain:
 def _report(step: Step, report: Report) -> None:
     """Leave a report beside the manifest; a second one for the same work is a defect."""
     name = f"{report.operator.replace('/', '-')}-{report.partition}.json"
+    path = step.folder / name
     try:
-        handle = os.open(step.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError as error:
         raise HeadraceError(
             Code.INTERNAL,
             f"{report.operator} ran twice in partition {report.partition} of one attempt",
         ) from error
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(report.to_json(), file)
+    except OSError as error:
+        raise not_written(f'report "{path}"', error) from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(report.to_json(), file)
+    except OSError as error:
+        raise not_written(f'report "{path}"', error) from error
 
 
 def reports_of(step: Step) -> list[Report]:

@@ -1,5 +1,6 @@
 """The transactional record of epochs: what each one read, wrote and published."""
 
+from headrace.ledger.directory import prepare_directory
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.lock import DirectoryLock
 from headrace.ledger.records import (
@@ -52,4 +53,5 @@ __all__ = [
     "RunKind",
     "Segment",
     "SegmentFile",
+    "prepare_directory",
 ]

@@ -226,6 +226,11 @@ class Ledger:
         with self._store.reading() as connection:
             return log.load_of(connection, relation, source)
 
+    def unfinished_loads(self, relation: RelationId) -> tuple[LoadProgress, ...]:
+        """Return the loads into a relation that have begun and not ended, by source."""
+        with self._store.reading() as connection:
+            return log.unfinished_loads(connection, relation)
+
     def producer_at(self, relation: RelationId, producer: str) -> int | None:
         """Return the last number that a producer gave an append; None if there was none."""
         with self._store.reading() as connection:

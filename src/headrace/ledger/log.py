@@ -120,6 +120,17 @@ def load_of(connection: sa.Connection, relation: RelationId, source: str) -> Loa
     return None if found is None else LoadProgress(source, found.progress, found.finished)
 
 
+def unfinished_loads(connection: sa.Connection, relation: RelationId) -> tuple[LoadProgress, ...]:
+    """Return the loads into a relation that have begun and not ended, by source."""
+    loads = schema.loads.c
+    query = (
+        sa.select(loads.source, loads.progress)
+        .where(loads.relation == relation, ~loads.finished)
+        .order_by(loads.source)
+    )
+    return tuple(LoadProgress(row.source, row.progress) for row in connection.execute(query))
+
+
 def rejects(
     connection: sa.Connection, relation: RelationId, limit: int
 ) -> tuple[RejectRecord, ...]:

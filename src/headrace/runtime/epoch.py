@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 STOPPED = "stopped"
 """The cause of a dirty entry of a view whose query fails on its data."""
 
+STOPPED_AFTER = "stopped after"
+"""A setting of the ledger, by view that stopped: the last epoch in which it ran."""
+
 WAITING = "waiting"
 """The cause of a dirty entry of a view that lacks a function, or is over one that does."""
 
@@ -304,6 +307,8 @@ class EpochLoop:
                 continue
             error = self._trial(view, poll)
             if error is not None:
+                known = self.ledger.get(STOPPED_AFTER) or {}
+                self.ledger.set(STOPPED_AFTER, {**known, str(view.id): poll.previous})
                 self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
                 found = True
         if not found:

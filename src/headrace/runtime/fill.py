@@ -26,6 +26,7 @@ from headrace.ledger import (
     RunKind,
 )
 from headrace.runtime.attempt import new_run
+from headrace.runtime.compaction import compacted
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
 from headrace.runtime.shares import NOTHING, run_file, snapshot
 from headrace.runtime.step import Arranged, Clock, LogShare, RowsShare, Share, Step
@@ -34,9 +35,6 @@ from headrace.spine import (
     LOWEST,
     RunFile,
     difference,
-    due,
-    merge,
-    partition_of,
     ranges,
     sync_directory,
 )
@@ -78,7 +76,7 @@ class Fill:
 
     def run(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
         """Fill the view and commit it, in place of ``dropped``; the loop's lock is held."""
-        filled = self.filled()
+        filled = self.filled(self.loop.quiet_clock())
         created = NewObject(
             self.view.id,
             self.view.name,
@@ -106,7 +104,7 @@ class Fill:
         The view is one that no epoch maintains. Its rows change by the difference, as in any
         epoch, so those who follow it get that; what its operators kept is given up.
         """
-        filled, ledger = self.filled(), self.loop.ledger
+        filled, ledger = self.filled(self.loop.quiet_clock()), self.loop.ledger
         rows = rows_of(self.view.id)
         stored = ledger.spines(list(filled.layouts))
         gone = tuple(
@@ -130,6 +128,34 @@ class Fill:
         ledger.advance_since({id_: epoch for id_ in filled.layouts if id_ != rows})
         return epoch
 
+    def rebuilt(self) -> Epoch:
+        """Fill the view anew in place of what is stored of it, damaged or not; both locks are held.
+
+        The view is as of the last epoch, so its rows stay what they were, and nothing that is over
+        it changes. Epochs before this one cannot be read any more.
+        """
+        ledger = self.loop.ledger
+        filled = self.filled(ledger.clock())
+        stored = ledger.spines(list(filled.layouts))
+        gone = tuple(
+            Merge(id_, tuple(run.name for run in runs), None)
+            for id_, runs in stored.items()
+            if runs
+        )
+        epoch = ledger.commit(
+            EpochCommit(
+                filled.previous,
+                uuid4().hex,
+                filled.reads,
+                filled.runs,
+                merges=gone,
+                counters={"repaired": self.view.name, "changes": 0},
+                clock=self._clock,
+            )
+        )
+        ledger.advance_since(dict.fromkeys(filled.layouts, epoch))
+        return epoch
+
     def _difference(self, filled: Filled, before: list[RunFile]) -> tuple[NewRun, ...]:
         """Write what the view's stored rows change by, a run for each partition."""
         rows, directory = rows_of(self.view.id), self.loop.directory / "runs"
@@ -143,11 +169,13 @@ class Fill:
         sync_directory(directory)
         return tuple(new_run(rows, file, RunKind.DELTA) for file in found if file is not None)
 
-    def filled(self) -> Filled:
+    def filled(self, clock: int) -> Filled:
         """Write what the view holds as of the last epoch, and of streams nobody else reads.
 
-        Where that fails or is cancelled, no file that it wrote stays.
+        ``clock`` is what ``now()`` is: other views stay as they are, so no row of theirs may be due
+        by then. Where filling fails or is cancelled, no file that it wrote stays.
         """
+        self._clock = clock
         files: dict[ArrangementId, list[RunFile]] = defaultdict(list)
         try:
             return self._filled(files)
@@ -158,8 +186,6 @@ class Fill:
 
     def _filled(self, files: dict[ArrangementId, list[RunFile]]) -> Filled:
         loop, previous = self.loop, self.loop.ledger.last_epoch()
-        # The other views stay as they are, so no row of theirs may be due.
-        self._clock = loop.quiet_clock()
         inputs = [loop.catalog.by_id[id_] for id_ in sorted(self.view.depends_on)]
         ends = self._fixed_point(inputs)
         named = snapshot(loop.ledger, inputs, self.layouts, previous, ends)
@@ -298,22 +324,11 @@ class Fill:
             for id_, file in report.runs.items():
                 files[id_].append(file)
         for id_, layout in self._own(needs).items():
-            files[id_] = self._compacted(step, layout, files[id_])
+            files[id_] = compacted(step.runs_directory, layout, files[id_], self.loop.partitions)
 
     def _own(self, needs: StepPlan) -> dict[ArrangementId, Layout]:
         """Return what the view keeps itself."""
         return {id_: a for id_, a in needs.arrangements.items() if id_ not in needs.shared}
-
-    def _compacted(self, step: Step, layout: Layout, files: list[RunFile]) -> list[RunFile]:
-        kept = {file.name: file for file in files}
-        for group in due_by_partition(files, self.loop.partitions):
-            merged = merge(step.runs_directory, layout, group)
-            for file in group:
-                del kept[file.name]
-            remove_runs(step.runs_directory, group)
-            if merged is not None:
-                kept[merged.name] = merged
-        return list(kept.values())
 
 
 @dataclass(slots=True)
@@ -344,20 +359,6 @@ class _Contents:
             for id_, share in self.shares.items()
             if isinstance(share, RowsShare)
         }
-
-
-def due_by_partition(files: list[RunFile], partitions: int) -> list[tuple[RunFile, ...]]:
-    """Return the groups of runs to merge; a merged run stays within one partition's range."""
-    import numpy as np  # noqa: PLC0415
-
-    if not files:
-        return []
-    owners = partition_of(np.array([file.low for file in files], np.int64), partitions)
-    return [
-        group
-        for partition in range(partitions)
-        for group in due([f for f, p in zip(files, owners, strict=True) if p == partition])
-    ]
 
 
 def _within(share: LogShare) -> LogShare:

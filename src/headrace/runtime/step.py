@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.errors import not_written
 from headrace.ledger import Segment, SegmentFile
 from headrace.ledger.records import OffsetRange
 from headrace.spine import RunFile
@@ -123,9 +124,16 @@ class Step:
         return sum(share.rows for share in self.shares.values())
 
     def write(self) -> None:
-        """Write the manifest. It need not survive a crash: the attempt does not."""
-        self.folder.mkdir(parents=True)
-        self.manifest.write_text(json.dumps(self.to_json()), encoding="utf-8")
+        """Write the manifest. It need not survive a crash: the attempt does not.
+
+        Raises:
+            HeadraceError: UNAVAILABLE if the disk is full or fails.
+        """
+        try:
+            self.folder.mkdir(parents=True)
+            self.manifest.write_text(json.dumps(self.to_json()), encoding="utf-8")
+        except OSError as error:
+            raise not_written(f'manifest "{self.manifest}"', error) from error
 
     @classmethod
     def read(cls, manifest: Path) -> Step:

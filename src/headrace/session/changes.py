@@ -13,22 +13,23 @@ import pyarrow as pa
 from headrace.catalog import Relation, Sink, Stream, Table
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span, nearest
-from headrace.ledger import LoadProgress, ProducerPosition
+from headrace.ledger import ProducerPosition
 from headrace.serving import Contents, key_values
 from headrace.session.assignments import split_assignments, updated
 from headrace.session.conflicts import Conflicts, found_in, place_of_text, require_key
 from headrace.session.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
 from headrace.session.defaults import completed
+from headrace.session.loading import Load
 from headrace.session.query_rows import evaluate_query
 from headrace.session.results import Progress
-from headrace.sources.blocks import Progress as FileProgress
 from headrace.sources.envelopes import read_envelopes
-from headrace.sources.files import FileOptions, identity, read_file
+from headrace.sources.files import FileOptions, read_file
 from headrace.sql import Copy, Delete, Insert, Name, Truncate, Update, quote
 from headrace.types import Column, Offset, Schema
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
+    from headrace.ledger import ProducerPosition
     from headrace.session.instance import Instance
 
 Report = Callable[[Progress], None]
@@ -141,63 +142,45 @@ class Changes:
             with _CaughtUp(self.instance):
                 return self._copy_envelopes(statement, relation, path)
         pairs = [(option.key, option.value) for option in statement.options]
+        load = None
         try:
             options = FileOptions.of(path, pairs)
             columns = chosen(relation, statement.columns, statement.span)
-            source, resumed = self._load(relation, path)
-            note = f", resumed at byte {resumed.position:,}" if resumed else ""
-            done, rejected, end = 0, 0, Offset(0)
-            chunks = read_file(path, Schema(columns), options, resumed)
-            for chunk in chunks:
+            load = Load.begin(self.instance, relation, path, restart=options.restart)
+            for chunk in read_file(path, Schema(columns), options, load.resumed):
                 rows = completed(self.instance.queries, relation, chunk.table)
                 if isinstance(relation, Table):
                     rows = _weighted(rows, 1)
-                done += rows.num_rows
-                rejected += len(chunk.rejects)
-                load = LoadProgress(source, chunk.progress.to_json())
-                with self.instance.appending:
-                    end = self.instance.append(relation, rows, load=load, rejects=chunk.rejects)
-                self.progress(
-                    Progress(
-                        f"copying {path.name}",
-                        chunk.bytes_done,
-                        chunk.bytes_total,
-                        "bytes",
-                        rejected,
-                    )
-                )
-            finished = LoadProgress(source, {}, finished=True)
-            with self.instance.appending:
-                end = self.instance.append(relation, rows_of_none(relation), load=finished)
+                load.append(rows, chunk.progress, chunk.rejects)
+                self._report(load, chunk.bytes_done, chunk.bytes_total)
+            end = load.finish()
         except HeadraceError as error:
-            raise error.at(statement.path_span) from error
-        return done, rejected, end, note
+            told = error if load is None else load.stopped(error)
+            raise told.at(statement.path_span) from error
+        return load.copied, load.rejected, end, load.note
 
     def _copy_envelopes(
         self, statement: Copy, table: Table, path: Path
     ) -> tuple[int, int, Offset, str]:
         """Append what the envelopes of a file do to a table's rows."""
-        refuse_choices(statement)
-        done, rejected = 0, 0
+        restart = refuse_choices(statement)
+        done, load = 0, None
         try:
-            source, resumed = self._load(table, path)
+            load = Load.begin(self.instance, table, path, restart=restart)
             envelopes = DebeziumChanges(table, str(path), self._rows_to_take_back(table))
-            for part in read_envelopes(path, image_schema(table), resumed):
+            for part in read_envelopes(path, image_schema(table), load.resumed):
                 rows, refused = envelopes.changes(part.found)
+                load.append(rows, part.progress, (*part.rejects, *refused))
                 done += len(part.found) - len(refused)
-                rejected += len(refused) + len(part.rejects)
-                load = LoadProgress(source, part.progress.to_json())
-                self.instance.append(table, rows, load=load, rejects=(*part.rejects, *refused))
-                self.progress(
-                    Progress(
-                        f"copying {path.name}", part.bytes_done, part.bytes_total, "bytes", rejected
-                    )
-                )
-            finished = LoadProgress(source, {}, finished=True)
-            end = self.instance.append(table, rows_of_none(table), load=finished)
+                self._report(load, part.bytes_done, part.bytes_total)
+            end = load.finish()
         except HeadraceError as error:
-            raise error.at(statement.path_span) from error
-        return done, rejected, end, f", resumed at byte {resumed.position:,}" if resumed else ""
+            told = error if load is None else load.stopped(error)
+            raise told.at(statement.path_span) from error
+        return done, load.rejected, end, load.note
+
+    def _report(self, load: Load, done: int, total: int) -> None:
+        self.progress(Progress(f"copying {load.path.name}", done, total, "bytes", load.rejected))
 
     def _rows_to_take_back(self, table: Table) -> pa.Table | None:
         """Return the rows of a table without a key: one of them must equal what is taken back."""
@@ -236,20 +219,6 @@ class Changes:
                 span=name.span,
             )
         return relation
-
-    def _load(self, relation: Stream | Table, path: Path) -> tuple[str, FileProgress | None]:
-        """Return the name of the next load of the file, and where an unfinished one stopped."""
-        if not path.is_file():
-            return str(path), None  # the reader says what is wrong with it
-        base, times = identity(path), 1
-        while True:
-            source = f"{base}|{times}"
-            load = self.instance.ledger.load_of(relation.id, source)
-            if load is None:
-                return source, None
-            if not load.finished:
-                return source, FileProgress.of_json(load.progress)
-            times += 1
 
     # -- evaluation ------------------------------------------------------------------------
 
@@ -322,11 +291,6 @@ class _CaughtUp:
     def __exit__(self, *_: object) -> None:
         self.instance.appending.release()
         self.instance.loop.lock.release()
-
-
-def rows_of_none(relation: Stream | Table) -> pa.Table:
-    """Return no rows."""
-    return relation.schema.arrow.empty_table()
 
 
 def _weighted(rows: pa.Table, weight: int) -> pa.Table:

@@ -44,9 +44,16 @@ def image_schema(table: Table) -> Schema:
     )
 
 
-def refuse_choices(statement: Copy) -> None:
-    """Raise where a COPY of envelopes says how to read its file: there is one way."""
+def refuse_choices(statement: Copy) -> bool:
+    """Raise where a COPY of envelopes says how to read its file: there is one way.
+
+    Returns whether the file is to be read from its beginning where an earlier COPY has stopped.
+    """
+    restart = False
     for option in statement.options:
+        if option.key.lower() == "restart" and option.value.lower() in {"true", "false"}:
+            restart = option.value.lower() == "true"
+            continue
         if (option.key.lower(), option.value.lower()) in {("format", "json"), ("format", FORMAT)}:
             continue
         raise HeadraceError(
@@ -62,6 +69,7 @@ def refuse_choices(statement: Copy) -> None:
             hint="Leave the list out: envelopes have the table's columns.",
             span=statement.span,
         )
+    return restart
 
 
 @dataclass(slots=True)

@@ -120,9 +120,11 @@ class Definitions:
             statement.name.dotted, statement.query, columns, masked(statement.span.source)
         )
         total = self._fill(view, replaced)
-        rows = "row" if total == 1 else "rows"
+        changes = "change" if total == 1 else "changes"
         note = refresh_note(statement.options)
-        return f"created view {view.name} over {total:,} {rows}{note}"
+        if isinstance(statement, CreateTableAs):
+            note += "; it is kept as its inputs change, and takes no INSERT"
+        return f"created materialized view {view.name} from {total:,} {changes}{note}"
 
     def create_plain(self, statement: CreateView) -> str:
         """Name a query; nothing is kept of it."""

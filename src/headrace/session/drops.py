@@ -76,7 +76,7 @@ class Drops:
             )
         instance.drop([relation.id, *(view.id for view in above)])
         also = f" and {_listed(visible)} over it" if visible else ""
-        return f"dropped {relation.kind} {relation.name}{also}"
+        return f"dropped {WORDS[type(relation)].lower()} {relation.name}{also}"
 
 
 def _listed(relations: Iterable[Relation]) -> str:

@@ -17,20 +17,19 @@ from headrace.catalog import (
     View,
     relation_of_json,
 )
-from headrace.catalyst.python import waits
 from headrace.circuit import kept, rows_of, shared
 from headrace.circuit.explain import digest
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
 from headrace.runtime.deliveries import Deliveries, position
-from headrace.runtime.epoch import WAITING
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill import Progress as FillProgress
 from headrace.runtime.shares import log_share, snapshot
 from headrace.session.functions import Functions
 from headrace.session.generated_columns import with_generated_columns
 from headrace.session.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
+from headrace.session.stopped import refuse_stopped
 from headrace.session.system import is_system, system_relations, system_rows
 from headrace.sources.log import write_segment
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
@@ -341,11 +340,12 @@ class Instance:
         A stream that no view reads has no part in epochs: all of its log is returned.
 
         Raises:
-            HeadraceError: ``unavailable`` if one is a view that stopped: its contents are old.
+            HeadraceError: ``unavailable`` if one is a view that stopped before the epoch: its
+                contents are old.
         """
         relations = [self.catalog.by_id[id_] for id_ in sorted(set(ids)) if not is_system(id_)]
         for relation in relations:
-            self.require_running(relation)
+            self.require_running(relation, epoch)
         live, done = self.loop.maintained(), self.ledger.positions()
         ends = {
             id_: done.get(id_, Offset(0)) if id_ in live else end
@@ -374,25 +374,7 @@ class Instance:
         """Return a relation's log up to an offset."""
         return log_share(self.ledger, id_, Offset(0), end)
 
-    def require_running(self, relation: Relation) -> None:
-        """Refuse to read a view that stopped, saying why it did."""
-        if relation.id not in self.loop.stopped():
-            return
-        dirty = self.ledger.dirty()
-        waiting = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
-        if waiting:
-            raise waits(relation.name, waiting[0])
-        causes = {entry.view: entry.detail for entry in dirty}
-        over = {id_: {v.id for v in self.catalog.dependants(id_)} for id_ in causes}
-        why, failed = "its query failed on its data", relation
-        if relation.id not in causes:
-            failed = self.catalog.by_id[next(id_ for id_ in causes if relation.id in over[id_])]
-            why = f'it is over view "{failed.name}", whose query failed on its data'
-        again = f'DROP VIEW "{failed.name}" CASCADE, and create it and what is over it again'
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            f'view "{relation.name}" stopped, since {why}',
-            detail=causes[failed.id].removeprefix("error[invalid]: "),
-            hint="Correct the data or the query, then "
-            + (f"{again}." if over[failed.id] else "CREATE OR REPLACE the view."),
-        )
+    def require_running(self, relation: Relation, epoch: Epoch | None = None) -> None:
+        """Refuse to read a view that stopped before an epoch (the last one), saying why."""
+        if relation.id in self.loop.stopped():
+            refuse_stopped(self, relation, epoch)

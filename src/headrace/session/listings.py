@@ -17,6 +17,7 @@ from headrace.session.explaining import Explaining
 from headrace.session.functions import Functions, users
 from headrace.session.jobs import JOB_COLUMNS, jobs
 from headrace.session.naming import HIDDEN
+from headrace.session.repair import damage
 from headrace.session.results import Progress, Result
 from headrace.sql import (
     Describe,
@@ -29,7 +30,7 @@ from headrace.sql import (
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from headrace.session.definitions import Definitions
     from headrace.session.instance import Instance
@@ -171,16 +172,45 @@ class Listings:
                     span=name.span,
                 )
             views = [view for view in views if view.id == relation.id]
-        rows = []
+        rows: list[tuple[str, int, int, str]] = []
         with instance.loop.lock:
-            instance.settle()
+            damaged = self._damaged(views, all_=name is None)
+            rows += [
+                (instance.catalog.by_id[id_].name, 0, 0, text)
+                for id_, text in damaged.items()
+                if id_ not in {view.id for view in views}
+            ]
+            if not damaged:
+                instance.settle()
             for done, view in enumerate(views):
                 progress(Progress(f"verifying {view.name}", done, len(views), "rows"))
                 named = f"query of {fed[view.id]}" if view.name.startswith(HIDDEN) else view.name
-                rows.append((named, *self._verified(view)))
+                below = [relation.id for relation in self._stored_below(view)]
+                unread = next((damaged[id_] for id_ in below if id_ in damaged), None)
+                verdict = self._verified(view) if unread is None else (0, 0, unread)
+                rows.append((named, *verdict))
         return self.answer(("view", "rows", "differences", "verdict"), rows)
 
     # -- pieces ----------------------------------------------------------------------------
+
+    def _damaged(self, views: Iterable[View], *, all_: bool) -> dict[RelationId, str]:
+        """Return what readers of views, or of everything, cannot read, with what to do."""
+        catalog = self.instance.catalog
+        read = catalog if all_ else [r for view in views for r in self._stored_below(view)]
+        return {
+            id_: f"damaged: {each.reason}: REPAIR {catalog.by_id[id_].name}"
+            for id_, (each, *_) in damage(self.instance, read).items()
+        }
+
+    def _stored_below(self, view: View) -> list[Relation]:
+        """Return a view and all that it is over."""
+        catalog = self.instance.catalog
+        found, pending = [], [view.id]
+        while pending:
+            relation = catalog.by_id[pending.pop()]
+            found.append(relation)
+            pending += relation.depends_on if isinstance(relation, View) else ()
+        return found
 
     def _verified(self, view: View) -> tuple[int, int, str]:
         instance = self.instance
@@ -315,7 +345,7 @@ class Listings:
             found.append(("versions", f"of each ({by}), from {relation.effective_from} on"))
         if isinstance(relation, View | Table):
             runs = ledger.spine(rows_of(relation.id))
-            found.append(("rows stored", f"{sum(run.rows for run in runs):,}"))
+            found.append(("changes stored", f"{sum(run.rows for run in runs):,}"))
             found.append(("bytes stored", f"{sum(run.bytes for run in runs):,}"))
             found.append(("runs", str(len(runs))))
             found.append(("readable since epoch", str(ledger.since(rows_of(relation.id)))))

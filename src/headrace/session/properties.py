@@ -54,7 +54,6 @@ _FOREIGN = (
     "processing.guarantee",
     "sql-client.",
     "state.backend",
-    "statement_timeout",
     "table.exec.",
     "table.optimizer.",
 )
@@ -80,6 +79,7 @@ class Properties:
         key, value = statement.key.lower(), statement.value
         known = KNOWN.get(key)
         if known is None:
+            _refuse_timeout(key, statement.span)
             self._require_foreign(statement.key, statement.span)
             self.given[key] = value
             return f"{key} is kept, and has no effect here"
@@ -132,5 +132,17 @@ class Properties:
             Code.INVALID,
             f'property "{key}" does not exist',
             hint=f'Did you mean "{near}"?' if near else "SHOW PROPERTIES lists what there is.",
+            span=span,
+        )
+
+
+def _refuse_timeout(key: str, span: Span) -> None:
+    """Refuse a limit on time that would not be kept, where another system would keep it."""
+    if "timeout" in key.replace("-", "_").split(".")[-1]:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'property "{key}" is not supported',
+            detail="A statement runs until it ends or is cancelled.",
+            hint="Cancel it with Ctrl-C, or Database.cancel from another thread.",
             span=span,
         )

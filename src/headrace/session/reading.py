@@ -13,6 +13,7 @@ from headrace.serving import Contents
 from headrace.session.functions import Functions
 from headrace.session.literals import plain_value
 from headrace.session.results import Freshness, Result
+from headrace.session.stopped import old_between
 from headrace.session.system import is_system
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
 from headrace.sql.lexer import Kind, Token, identifier_value, tokens
@@ -93,7 +94,7 @@ class Reading:
         names = {name.lower(): name for name in relation.schema.names}
         if not all(column in names for column in (*simple.columns, *simple.equal)):
             return None
-        self.instance.require_running(relation)
+        self.instance.require_running(relation, epoch)
         self._require_known(relation, query, epoch)
         contents = self.contents(relation)
         if simple.equal:
@@ -117,6 +118,15 @@ class Reading:
                 f'epoch {epoch} of view "{relation.name}" is no longer kept',
                 detail=f"It was filled anew in epoch {oldest}, for a Python function.",
                 hint=f"Read it as of epoch {oldest} or later.",
+                span=query.as_of.span,
+            )
+        old = old_between(self.instance, relation, epoch)
+        if old is not None:
+            raise HeadraceError(
+                Code.INVALID,
+                f'view "{relation.name}" has no rows of epoch {epoch}',
+                detail=f"It stopped after epoch {old[0]}, and was filled anew in epoch {old[1]}.",
+                hint="Read it as of an epoch in which it ran.",
                 span=query.as_of.span,
             )
 

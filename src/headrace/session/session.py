@@ -16,6 +16,7 @@ from headrace.session.given_rows import Rows, given_rows
 from headrace.session.listings import Listings
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE, Properties
 from headrace.session.reading import Reading, simple_select, whole_span
+from headrace.session.repair import Repairs, with_owner
 from headrace.session.results import Progress, Result
 from headrace.session.sinks import Sinks
 from headrace.session.subscription import Subscription
@@ -41,6 +42,7 @@ from headrace.sql import (
     Print,
     Query,
     Refresh,
+    Repair,
     ResetOption,
     SetOption,
     Show,
@@ -98,6 +100,15 @@ class Session:
         Raises:
             HeadraceError: with the place in the statement wherever there is one.
         """
+        try:
+            return self._run(statement)
+        except HeadraceError as error:
+            told = with_owner(self.instance, error)
+            if told is error:
+                raise
+            raise told from error
+
+    def _run(self, statement: Statement) -> Result | Subscription:
         match statement:
             case (
                 CreateStream()
@@ -133,6 +144,8 @@ class Session:
                 return self._print(statement)
             case Show() | ShowCreate() | Describe() | Explain():
                 return self._listings.tell(statement)
+            case Repair():
+                return self._repair(statement)
             case Verify():
                 return self._listings.verify(statement.name, self.report)
             case SetOption() | ResetOption() | ShowOption():
@@ -166,6 +179,13 @@ class Session:
         """Follow a query; what is not a whole view is kept as one for as long as it is followed."""
         latest = self.properties[OFFSET_RESET] == "latest"
         return self._followed(query, after or (Begin.NOW if latest else Begin.CONTENTS))
+
+    def flush(self) -> Epoch:
+        """Make everything that was written readable; return the epoch."""
+        try:
+            return self.instance.settle_all()
+        except HeadraceError as error:
+            raise with_owner(self.instance, error) from error
 
     # -- pieces ----------------------------------------------------------------------------
 
@@ -236,6 +256,12 @@ class Session:
                 (count, end), verb = changes.truncate(statement), "deleted"
         self._wrote(self.instance.catalog.resolve(statement.target.dotted).id, end)
         return self._done(f"{count:,} {'row' if count == 1 else 'rows'} {verb}")
+
+    def _repair(self, statement: Repair) -> Result:
+        rows = Repairs(self.instance, self.report).repair(statement.name)
+        if not rows:
+            return self._done("nothing is damaged, and no view has stopped")
+        return self._listings.answer(("relation", "found", "done"), rows)
 
     def _refresh(self, statement: Refresh) -> Result:
         if statement.name is not None:

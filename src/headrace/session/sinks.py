@@ -19,7 +19,7 @@ from headrace.session.defaults import completed
 from headrace.session.generated_columns import require_known_rows
 from headrace.session.reading import simple_select, whole_span
 from headrace.session.sink_columns import with_types_of
-from headrace.sinks import Blackhole, FileFormat, FileSink, Printed
+from headrace.sinks import Blackhole, FileFormat, FileSink, Printed, require_format
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
 from headrace.sql.lexer import tokens
 from headrace.types import Epoch, RelationId, Schema
@@ -152,6 +152,9 @@ class Sinks:
             filled = Schema(chosen(target, columns, span))
         followed, made = self._followed(source, filled)
         try:
+            form = dict(options).get("format")
+            if form is not None:
+                _require_format(followed.schema, form, span)
             if target is not None and filled is not None:
                 self._require_unique(followed, target, filled, span)
                 self._require_no_circle(followed, target, span)
@@ -362,6 +365,13 @@ def checked_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
         raise _wrong(f"'{form.value}' is no format of a file sink", "Use json or csv.", form)
     chosen_form = "json" if form is None else form.value.lower()
     return (("connector", "file"), ("path", path.value), ("format", chosen_form))
+
+
+def _require_format(schema: Schema, form: str, span: Span) -> None:
+    try:
+        require_format(schema.arrow, FileFormat(form))
+    except HeadraceError as error:
+        raise error.at(span) from error
 
 
 def _wrong(primary: str, hint: str, option: Option) -> HeadraceError:

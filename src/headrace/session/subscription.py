@@ -38,6 +38,11 @@ class Subscription:
         self._left = limit
         self._open = True
 
+    def __repr__(self) -> str:
+        """Show what is followed, and how far."""
+        state = f"at epoch {self.epoch}" if self._open else "closed"
+        return f"<headrace.Subscription to ({', '.join(self.columns)}), {state}>"
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns of each change's row."""

@@ -1,6 +1,6 @@
 """Where changelogs go besides tables: one module per kind."""
 
-from headrace.sinks.files import FileFormat, FileSink
+from headrace.sinks.files import FileFormat, FileSink, require_format
 from headrace.sinks.plain import Blackhole, Printed
 
-__all__ = ["Blackhole", "FileFormat", "FileSink", "Printed"]
+__all__ = ["Blackhole", "FileFormat", "FileSink", "Printed", "require_format"]

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from headrace.errors import Code, HeadraceError
 from headrace.serving import with_operations
 from headrace.sinks.lines import json_lines
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pyarrow as pa
 
     from headrace.types import Epoch
 
@@ -30,6 +30,25 @@ class FileFormat(StrEnum):
 
     JSON = "json"
     CSV = "csv"
+
+
+def require_format(schema: pa.Schema, form: FileFormat) -> None:
+    """Refuse columns that files of a format cannot hold.
+
+    Raises:
+        HeadraceError: ``unsupported``, with the first such column.
+    """
+    if form is not FileFormat.CSV:
+        return
+    for column in schema:
+        try:
+            pa_csv.write_csv(pa.schema([column]).empty_table(), pa.BufferOutputStream())
+        except pa.ArrowException as error:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'column "{column.name}" of type {column.type} cannot be written as CSV',
+                hint="Use format = 'json'; or select to_json(column), or its elements.",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import date, datetime, time
 from typing import TYPE_CHECKING
 
 from headrace.serving import OPERATION, with_operations
+from headrace.serving.values import column_values, json_value
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 def json_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Iterator[str]:
     """Yield the changes of an epoch, rows each with a weight, as lines of JSON.
 
-    What goes and comes under one key is an update. Decimals are text, so that no digit is lost;
-    times are ISO 8601; binary is hexadecimal.
+    What goes and comes under one key is an update. Values are as :func:`json_value` has them: NaN
+    and the infinities are text, for JSON has no number for them.
     """
-    for row in with_operations(changes, key).to_pylist():
-        operation, weight = row.pop(OPERATION), row.pop(WEIGHT)
+    ordered = with_operations(changes, key)
+    columns = {
+        name: column_values(ordered[name])
+        for name in ordered.schema.names
+        if name not in (OPERATION, WEIGHT)
+    }
+    operations, weights = ordered[OPERATION].to_pylist(), ordered[WEIGHT].to_pylist()
+    for at, (operation, weight) in enumerate(zip(operations, weights, strict=True)):
+        row = {name: json_value(values[at]) for name, values in columns.items()}
         change = {"epoch": epoch, "op": operation, "weight": weight, "row": row}
-        yield json.dumps(change, default=_text, ensure_ascii=False)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.hex()
-    return value.isoformat() if isinstance(value, (datetime, date, time)) else str(value)
+        yield json.dumps(change, ensure_ascii=False, allow_nan=False)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import xxhash
 
 from headrace.errors import Code, HeadraceError
 
@@ -52,20 +53,33 @@ class Progress:
     """Everything before this point of a file has been delivered.
 
     ``position`` counts bytes of text, after decompression, or rows of a Parquet file; ``line``
-    counts the lines, or rows, before it.
+    counts the lines, or rows, before it. ``checksum`` is that of all text before ``position``, or
+    of a Parquet file's footer; empty where nothing has been read.
     """
 
     position: int = 0
     line: int = 0
+    checksum: str = ""
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int | str]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
-        return {"position": self.position, "line": self.line}
+        return {"position": self.position, "line": self.line, "checksum": self.checksum}
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Progress:
         """Return the progress that :meth:`to_json` wrote."""
-        return cls(int(value["position"]), int(value["line"]))
+        return cls(int(value["position"]), int(value["line"]), str(value.get("checksum", "")))
+
+    def require_same(self, path: Path, checksum: str) -> None:
+        """Refuse to go on in a file whose ``checksum`` up to this point is another one.
+
+        Raises:
+            HeadraceError: CONFLICT then.
+        """
+        if self.checksum not in ("", checksum):
+            raise HeadraceError(
+                Code.CONFLICT, f'file "{path}" has changed since its first part was copied'
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +133,14 @@ def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Ite
     ``cut(data, at_end)`` returns the end of the last whole record in ``data``, or 0.
 
     Raises:
-        HeadraceError: INVALID for a record longer than 64 MiB, or a damaged gzip file.
+        HeadraceError: INVALID for a record longer than 64 MiB, or a damaged gzip file; CONFLICT if
+            the text before ``start`` is not what was read there before.
     """
     with opened(path) as (text, stored):
-        text.seek(start.position)
+        read_before = xxhash.xxh3_64()
+        while piece := text.read(min(BLOCK_BYTES, start.position - text.tell())):
+            read_before.update(piece)
+        start.require_same(path, read_before.hexdigest())
         done, rest = start, b""
         while True:
             data = bytearray(len(rest) + BLOCK_BYTES)
@@ -144,7 +162,8 @@ def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Ite
                 continue
             line = done.line + 1
             newlines = count_of(data, lambda characters: characters == _NEWLINE)
-            done = Progress(done.position + end, done.line + newlines)
+            read_before.update(data)
+            done = Progress(done.position + end, done.line + newlines, read_before.hexdigest())
             yield Block(data, line, done, stored.tell() - (len(rest) if text is stored else 0))
 
 

@@ -26,12 +26,21 @@ if TYPE_CHECKING:
     from headrace.ledger import Reject
     from headrace.types import Schema
 
-__all__ = ["Chunk", "Dialect", "FileFormat", "FileOptions", "Progress", "identity", "read_file"]
+__all__ = [
+    "Chunk",
+    "Dialect",
+    "FileFormat",
+    "FileOptions",
+    "Progress",
+    "identity",
+    "place",
+    "read_file",
+]
 
 CHUNK_ROWS: Final = 262_144
 CHUNK_BYTES: Final = 64 << 20
 _HEADER_BYTES: Final = 1 << 20
-_KNOWN: Final = ("format", "header", "delimiter", "quote", "null")
+_KNOWN: Final = ("format", "header", "delimiter", "quote", "null", "restart")
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
@@ -56,11 +65,15 @@ _ENDINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How to read a file; ``header`` and ``dialect`` matter to CSV only."""
+    """How to read a file; ``header`` and ``dialect`` matter to CSV only.
+
+    With ``restart``, a file is read from its beginning where an earlier COPY of it has stopped.
+    """
 
     format: FileFormat
     header: bool = True
     dialect: Dialect = field(default_factory=Dialect)
+    restart: bool = False
 
     @classmethod
     def of(cls, path: Path, pairs: Iterable[tuple[str, str]] = ()) -> FileOptions:
@@ -84,6 +97,7 @@ class FileOptions:
             given[name] = value
         ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
         file_format = _format(path, ending.lower(), given.pop("format", None))
+        restart = _flag("restart", given.pop("restart", "false"))
         if given and file_format is not FileFormat.CSV:
             raise HeadraceError(
                 Code.INVALID, f'option "{next(iter(given))}" does not apply to {file_format} files'
@@ -95,12 +109,7 @@ class FileOptions:
         )
         if dialect.delimiter == dialect.quote:
             raise HeadraceError(Code.INVALID, 'options "delimiter" and "quote" are the same')
-        header = given.get("header", "true").lower()
-        if header not in _BOOLEANS:
-            raise HeadraceError(
-                Code.INVALID, f'option "header" is "{header}"', hint='Write "true" or "false".'
-            )
-        return cls(file_format, _BOOLEANS[header], dialect)
+        return cls(file_format, _flag("header", given.get("header", "true")), dialect, restart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,12 @@ class Chunk:
 def identity(path: Path) -> str:
     """Return what tells one state of a file from another: its path, size and time of change."""
     found = path.stat()
-    return f"{path.resolve()}|{found.st_size}|{found.st_mtime_ns}"
+    return f"{place(path)}{found.st_size}|{found.st_mtime_ns}"
+
+
+def place(path: Path) -> str:
+    """Return what the identities of all states of a file begin with."""
+    return f"{path.resolve()}|"
 
 
 def read_file(
@@ -257,6 +271,14 @@ def _format(path: Path, ending: str, given: str | None) -> FileFormat:
             hint=f'Set the option "format" to one of: {", ".join(known)}.',
         )
     return _ENDINGS[ending]
+
+
+def _flag(option: str, value: str) -> bool:
+    if value.lower() not in _BOOLEANS:
+        raise HeadraceError(
+            Code.INVALID, f'option "{option}" is "{value}"', hint='Write "true" or "false".'
+        )
+    return _BOOLEANS[value.lower()]
 
 
 def _character(option: str, value: str) -> str:

@@ -6,11 +6,13 @@ column of another kind, of which no value could be taken, is an error of the who
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
@@ -31,7 +33,8 @@ def parquet_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tupl
     """Yield a Parquet file's rows from ``start`` on; a line number is a row number, from 1.
 
     Raises:
-        HeadraceError: INVALID if the file is damaged, or a column is of another kind.
+        HeadraceError: INVALID if the file is damaged, or a column is of another kind; CONFLICT if
+            its footer is not the one that it had when it was read up to ``start``.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -48,6 +51,8 @@ def _batches(
     columns = _matched(path, file.schema_arrow, schema)
     wanted = [name for name in columns if name is not None]
     total_rows, total_bytes = file.metadata.num_rows, path.stat().st_size
+    checksum = _footer_checksum(path)
+    start.require_same(path, checksum)
     row = 0
     for group in range(file.metadata.num_row_groups):
         rows_of_group = file.metadata.row_group(group).num_rows
@@ -61,8 +66,17 @@ def _batches(
                 table = pa.table(batch.slice(skipped))
                 decoded = _decoded(str(path), table, schema, columns, row + skipped + 1)
                 done = total_bytes * end // max(1, total_rows)
-                yield Block(b"", row + skipped + 1, Progress(end, end), done), decoded
+                yield Block(b"", row + skipped + 1, Progress(end, end, checksum), done), decoded
             row = end
+
+
+def _footer_checksum(path: Path) -> str:
+    """Return the checksum of a footer, which says where each column of each row group is."""
+    with path.open("rb") as file:
+        file.seek(-8, os.SEEK_END)
+        footer = int.from_bytes(file.read(4), "little")
+        file.seek(-8 - footer, os.SEEK_END)
+        return xxhash.xxh3_64(file.read()).hexdigest()
 
 
 def _matched(path: Path, found: pa.Schema, schema: Schema) -> list[str | None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, not_written
 from headrace.ledger import SegmentFile
 
 if TYPE_CHECKING:
@@ -55,12 +55,7 @@ def write_segment(directory: Path, rows: pa.Table | Iterable[pa.RecordBatch]) ->
         _sync_directory(directory)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            f'segment "{path}" could not be written',
-            f"{error}.",
-            "Nothing was appended: free some space, then try again.",
-        ) from error
+        raise not_written(f'segment "{path}"', error) from error
     with _verified_lock:
         _verified.add((str(path), checksum))
     return SegmentFile(name, sum(batch.num_rows for batch in batches), size, checksum)

@@ -3,7 +3,7 @@
 from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.first_rows import Rank, Ranked
 from headrace.spine.merge import difference, due, merge
-from headrace.spine.open_runs import forget_runs, open_run
+from headrace.spine.open_runs import check_run, forget_runs, open_run
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
 from headrace.spine.run_file import RunFile, RunWriter, sync_directory, write_run
@@ -18,6 +18,7 @@ __all__ = [
     "RunFile",
     "RunWriter",
     "Spine",
+    "check_run",
     "difference",
     "due",
     "due_rows",

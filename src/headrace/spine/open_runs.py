@@ -63,6 +63,11 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
     return run
 
 
+def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
+    """Read every byte of a run file, whatever is known of it; raise ``corrupt`` as `open_run`."""
+    _opened(directory / file.name, file, layout, verified=False)
+
+
 def forget_runs() -> None:
     """Let go of all open runs of this process, and of what is known of their checksums."""
     with _process.lock:
@@ -108,5 +113,5 @@ def _corrupt(file: RunFile, what: str, detail: str | None = None) -> HeadraceErr
         Code.CORRUPT,
         f'run file "{file.name}" {what}',
         detail=detail,
-        hint="Restore the file from a backup, or drop and rebuild the view that owns it.",
+        hint="REPAIR rebuilds what the file held.",
     )

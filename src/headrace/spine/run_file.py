@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, not_written
 from headrace.zset.zset import in_one_piece
 
 if TYPE_CHECKING:
@@ -57,14 +57,18 @@ class RunFile:
 class RunWriter:
     """Write one run from consolidated parts in ascending order of hash.
 
-    A context manager: leaving it without :meth:`finish`, as an error does, removes the file.
+    A context manager: leaving it without :meth:`finish`, as an error does, removes the file. What
+    the disk fails with is raised as ``unavailable``.
     Holds up to ``BATCH_ROWS`` rows besides the part at hand.
     """
 
     def __init__(self, directory: Path, layout: Layout) -> None:
         self._layout = layout
         self._path = directory / f"run-{uuid4().hex}.arrow"
-        self._file = _ChecksummedFile(self._path)
+        try:
+            self._file = _ChecksummedFile(self._path)
+        except OSError as error:
+            raise not_written(f'run file "{self._path}"', error) from error
         self._sink = pa.PythonFile(self._file, mode="w")
         self._writer = pa.ipc.new_file(self._sink, layout.schema)
         self._pending: list[pa.Table] = []
@@ -126,7 +130,10 @@ class RunWriter:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
             self._path.unlink(missing_ok=True)
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
+        if isinstance(error, OSError):
+            raise not_written(f'run file "{self._path}"', error) from error
 
 
 def write_run(directory: Path, rows: ZSet) -> RunFile:

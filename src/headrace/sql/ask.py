@@ -19,6 +19,7 @@ from headrace.sql.statements import (
     Flush,
     Listing,
     Refresh,
+    Repair,
     ResetOption,
     SetOption,
     Show,
@@ -111,7 +112,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         if cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED} and cursor.peek(1).word != "LIKE":
             cursor.accept("SCHEMA") or cursor.accept("DATABASE")
         schema = cursor.name("a schema's name")
-    if listing is Listing.REJECTS and cursor.accept("FOR"):
+    if listing is Listing.REJECTS and (cursor.accept("FOR") or cursor.accept("FROM")):
         relation = cursor.name("a stream's or table's name")
     like = None
     if listing in NAMED_LISTINGS and cursor.accept("LIKE"):
@@ -171,6 +172,16 @@ def take_reset(cursor: Cursor) -> ResetOption:
     key = take_key(cursor)
     cursor.expect_end()
     return ResetOption(cursor.span(first), key)
+
+
+def take_repair(cursor: Cursor) -> Repair:
+    """Take ``REPAIR [[TABLE] name]``."""
+    first = cursor.token
+    cursor.expect("REPAIR")
+    cursor.accept("TABLE")
+    name = None if cursor.at_end() else cursor.name("a table's or view's name")
+    cursor.expect_end()
+    return Repair(cursor.span(first), name)
 
 
 def take_verify(cursor: Cursor) -> Verify:

@@ -140,7 +140,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("REDUCE", "Use SELECT: queries start no other program.", "REDUCE ... USING"),
     _refused("REINDEX", "Arrangements are kept in order by themselves."),
     _refused("RENAME", _REPLACE),
-    _refused("REPAIR", _REFRESH),
     _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
     _refused("RESUME", "Start the process: it resumes from the last committed epoch."),
     _refused("REVOKE", _ACCOUNTS),

@@ -332,6 +332,14 @@ class ShowOption:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """``REPAIR``: rebuild what is damaged or has stopped, of one relation or of all."""
+
+    span: Span
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Verify:
     """``VERIFY``: compare one view, or all of them, with an independent recompute."""
 
@@ -389,6 +397,7 @@ Statement: TypeAlias = (
     | SetOption
     | ResetOption
     | ShowOption
+    | Repair
     | Verify
     | Subscribe
     | Print

@@ -1,0 +1,135 @@
+"""Damaged runs: which there are, and the contents of a table made anew from its log.
+
+What views held is made anew by :class:`headrace.runtime.fill.Fill`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import EpochCommit, Merge, RunKind
+from headrace.runtime.attempt import new_run
+from headrace.runtime.compaction import compacted
+from headrace.runtime.rounds import remove_runs
+from headrace.runtime.shares import log_share, run_file
+from headrace.runtime.step import Arranged, Clock, Step
+from headrace.spine import check_run, sync_directory
+from headrace.types import Offset, RelationId
+from headrace.zset import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+    from headrace.catalog import Table
+    from headrace.ledger import Ledger
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.fill import Progress
+    from headrace.spine import RunFile
+    from headrace.types import ArrangementId, Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A run of a relation that cannot be read, and why."""
+
+    owner: RelationId
+    arrangement: ArrangementId
+    file: str
+    reason: str
+
+
+def damaged_runs(
+    ledger: Ledger, directory: Path, owners: Container[RelationId]
+) -> tuple[Damage, ...]:
+    """Read every run that the last epoch of some relations sees; return those that are damaged.
+
+    ``directory`` is that of the runs. Every byte is read.
+    """
+    records = [record for record in ledger.arrangements() if record.owner in owners]
+    spines = ledger.spines([record.id for record in records])
+    found = []
+    for record in records:
+        layout = Layout.of_json(dict(record.layout))
+        for run in spines[record.id]:
+            try:
+                check_run(directory, run_file(run), layout)
+            except HeadraceError as error:
+                if error.code is not Code.CORRUPT:
+                    raise
+                found.append(Damage(record.owner, record.id, run.name, error.primary))
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class TableRebuild:
+    """Makes the stored contents of a table anew, from all of its log that epochs have read."""
+
+    loop: EpochLoop
+    table: Table
+    layout: Layout
+    progress: Progress
+
+    def run(self) -> tuple[Epoch, int]:
+        """Replace what is stored; return the epoch from which on it is read, and the changes read.
+
+        The contents stay what they were, so no view changes. The loop's lock is held.
+
+        Raises:
+            HeadraceError: ``corrupt`` if the log is damaged as well; nothing is replaced then.
+        """
+        ledger, id_ = self.loop.ledger, rows_of(self.table.id)
+        end = ledger.position(self.table.id)
+        files: list[RunFile] = []
+        try:
+            self._read(end, files)
+        except BaseException:
+            remove_runs(self.loop.directory / "runs", files)
+            raise
+        sync_directory(self.loop.directory / "runs")
+        stored = tuple(run.name for run in ledger.spine(id_))
+        epoch = ledger.commit(
+            EpochCommit(
+                ledger.last_epoch(),
+                uuid4().hex,
+                runs=tuple(new_run(id_, file, RunKind.MERGED) for file in files),
+                merges=(Merge(id_, stored, None),) if stored else (),
+                counters={"repaired": self.table.name, "changes": 0},
+            )
+        )
+        ledger.advance_since({id_: epoch})
+        return epoch, end
+
+    def _read(self, end: Offset, files: list[RunFile]) -> None:
+        """Read the log up to an offset, in parts of whole segments, into ``files``."""
+        loop, at = self.loop, Offset(0)
+        clock = loop.ledger.clock()
+        changed = frozenset([self.table.id])
+        without = frozenset(view.id for view in loop.catalog.views_in_order())
+        while at < end:
+            self.progress(at, end)
+            stop = Offset(min(end, at + loop.settings.fill_rows))
+            partitions = loop.partitions_for(stop - at)
+            needs = loop.runner.plan_live(changed, without, partitions)
+            step = Step(
+                uuid4().hex,
+                loop.directory,
+                partitions,
+                {self.table.id: log_share(loop.ledger, self.table.id, at, stop)},
+                {i: Arranged(layout, tuple(files)) for i, layout in needs.arrangements.items()},
+                clock=Clock(clock, clock),
+            )
+            step.write()
+            try:
+                reports = loop.runner.run_live(step, changed, without)
+            finally:
+                shutil.rmtree(step.folder, ignore_errors=True)
+            files += [file for report in reports for file in report.runs.values()]
+            files[:] = compacted(step.runs_directory, self.layout, files, loop.partitions)
+            at = stop
+        self.progress(end, end)

@@ -1,0 +1,240 @@
+"""REPAIR: damaged files set aside and what they held rebuilt; views that stopped filled anew."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import PlainView, Relation, Sink, Table, View
+from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Dirty
+from headrace.runtime.epoch import STOPPED, WAITING
+from headrace.runtime.fill import Fill
+from headrace.runtime.rebuild import Damage, TableRebuild, damaged_runs
+from headrace.session.naming import HIDDEN
+from headrace.session.results import Progress
+from headrace.session.stopped import mark_stopped, note_filled, stopped_after
+from headrace.spine import forget_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.runtime.fill import Progress as FillProgress
+    from headrace.session.instance import Instance
+    from headrace.sql import Name
+    from headrace.types import Epoch, RelationId
+
+Row = tuple[str, str, str]
+"""A relation, what was wrong with it, and what was done."""
+
+_RUN = re.compile(r'run file "(?P<name>run-\w+\.arrow)"(?! of )')
+
+
+def damage(instance: Instance, relations: Iterable[Relation]) -> dict[RelationId, list[Damage]]:
+    """Return what is damaged of relations' stored contents and state, by relation."""
+    ids = {relation.id for relation in relations}
+    found: dict[RelationId, list[Damage]] = {}
+    for each in damaged_runs(instance.ledger, instance.directory / "runs", ids):
+        found.setdefault(each.owner, []).append(each)
+    return found
+
+
+def with_owner(instance: Instance, error: HeadraceError) -> HeadraceError:
+    """Return an error over a damaged run with the name of the relation that the run is of."""
+    run = _RUN.search(error.primary) if error.code is Code.CORRUPT else None
+    if run is None:
+        return error
+    ledger, by_id = instance.ledger, instance.catalog.by_id
+    records = [record for record in ledger.arrangements() if record.owner in by_id]
+    spines = ledger.spines([record.id for record in records])
+    for record in records:
+        if any(known.name == run["name"] for known in spines[record.id]):
+            owner = by_id[record.owner]
+            of = f'{run[0]} of {owner.kind} "{owner.name}"'
+            return HeadraceError(
+                error.code,
+                error.primary.replace(run[0], of),
+                error.detail,
+                f"REPAIR {owner.name} rebuilds what the file held."
+                if not owner.name.startswith(HIDDEN)
+                else "REPAIR rebuilds what the file held.",
+                error.span,
+            )
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """Repairs relations of one instance."""
+
+    instance: Instance
+    progress: Callable[[Progress], None]
+
+    def repair(self, name: Name | None) -> list[Row]:
+        """Repair a relation and what it is over, or all; return what was wrong and done."""
+        instance = self.instance
+        with instance.loop.lock, instance.pump.compaction.busy:
+            scope = self._scope(name)
+            rows = self._rebuild_damaged(scope)
+            rows += self._restart(scope)
+        with instance.loop.published:
+            instance.loop.published.notify_all()
+        return rows
+
+    def _scope(self, name: Name | None) -> list[Table | View]:
+        """Return tables, then views, each after those that it is over."""
+        instance = self.instance
+        catalog = instance.catalog
+        kept = [r for r in catalog if isinstance(r, Table)]
+        kept_in_order: list[Table | View] = [*kept, *catalog.views_in_order()]
+        if name is None:
+            return kept_in_order
+        relation = catalog.resolve(name.dotted, name.span)
+        if isinstance(relation, Sink):
+            relation = catalog.by_id[relation.source]
+        wanted, pending = set(), [relation.id]
+        while pending:
+            id_ = pending.pop()
+            if id_ not in wanted:
+                wanted.add(id_)
+                below = catalog.by_id[id_]
+                pending += below.inputs if isinstance(below, View | PlainView) else ()
+                pending += below.depends_on if isinstance(below, View | PlainView) else ()
+        return [r for r in kept_in_order if r.id in wanted]
+
+    # -- damaged files ---------------------------------------------------------------------
+
+    def _rebuild_damaged(self, scope: list[Table | View]) -> list[Row]:
+        forget_runs()
+        found, rows = damage(self.instance, scope), []
+        for relation in scope:
+            for_it = found.get(relation.id)
+            if for_it is None:
+                continue
+            wrong = "; ".join(each.reason for each in for_it)
+            try:
+                done = self._rebuilt(relation)
+                done += self._set_aside(relation, for_it)
+            except HeadraceError as error:
+                if error.code is Code.UNAVAILABLE:
+                    raise
+                told = with_owner(self.instance, error)
+                detail = f": {told.detail}" if told.detail else ""
+                done = f"not rebuilt: {told.primary}{detail}"
+            rows.append((self._shown(relation), wrong, done))
+        return rows
+
+    def _rebuilt(self, relation: Table | View) -> str:
+        instance = self.instance
+        progress = self._progress(f"rebuilding {relation.name}")
+        if isinstance(relation, Table):
+            layout = instance.layouts[rows_of(relation.id)]
+            epoch, changes = TableRebuild(instance.loop, relation, layout, progress).run()
+            return f"rebuilt from {changes:,} changes of its log in epoch {epoch}"
+        if relation.id in instance.loop.stopped():
+            if self._marked(relation, WAITING):
+                raise HeadraceError(Code.CONFLICT, "it waits for a function")
+            # What a view holds that stopped is old: it is filled as it starts again.
+            why = "A file of it was damaged after it had stopped."
+            mark_stopped(instance, relation, stopped_after(instance, relation), why)
+            return "filled anew, as it stopped: see below"
+        epoch = Fill(instance.loop, relation, instance.layouts, progress).rebuilt()
+        return f"rebuilt from what it is over in epoch {epoch}"
+
+    def _set_aside(self, relation: Table | View, found: list[Damage]) -> str:
+        instance = self.instance
+        folder = instance.directory / "quarantine"
+        moved = []
+        for each in found:
+            path = instance.directory / "runs" / each.file
+            if path.exists():
+                folder.mkdir(exist_ok=True)
+                path.replace(folder / each.file)
+                moved.append(f"quarantine/{each.file}")
+        told = f"; set aside: {', '.join(moved)}" if moved else ""
+        last, own = instance.ledger.last_epoch(), rows_of(relation.id)
+        if all(each.arrangement != own for each in found):
+            return told
+        behind = [
+            r.name
+            for r in instance.catalog
+            if isinstance(r, Sink)
+            and r.source == relation.id
+            and instance.loop.held.get(r.id, last) < last - 1
+        ]
+        if behind:
+            told += f"; sinks have yet to read changes that are gone: {', '.join(behind)}"
+        return told
+
+    # -- views that stopped ----------------------------------------------------------------
+
+    def _restart(self, scope: list[Table | View]) -> list[Row]:
+        """Fill views that stopped anew, and those over them, as far as their queries can run."""
+        instance, catalog = self.instance, self.instance.catalog
+        failed = [v for v in scope if isinstance(v, View) and self._marked(v, STOPPED)]
+        if not failed:
+            return []
+        try:
+            instance.settle()
+        except HeadraceError as error:
+            if error.code is not Code.CORRUPT:
+                raise
+            why = with_owner(instance, error).primary
+            return [(self._shown(view), "stopped", f"still stopped: {why}") for view in failed]
+        after = {view.id: stopped_after(instance, view) for view in failed}
+        ids = {view.id for view in failed}
+        for view in failed:
+            for above in catalog.dependants(view.id):
+                if isinstance(above, View) and above.id not in ids:
+                    # Before the one below it runs again: what this one holds is as old.
+                    after[above.id] = stopped_after(instance, above)
+                    why = f'It is over view "{view.name}", which stopped.'
+                    mark_stopped(instance, above, after[above.id], why)
+                    ids.add(above.id)
+        failing: set[RelationId] = set()
+        ordered = [view for view in catalog.views_in_order() if view.id in ids]
+        return [self._filled(view, after[view.id], failing) for view in ordered]
+
+    def _filled(self, view: View, after: Epoch, failing: set[RelationId]) -> Row:
+        instance, name = self.instance, self._shown(view)
+        below = [instance.catalog.by_id[i] for i in view.depends_on]
+        behind = next((r.name for r in below if r.id in failing), None)
+        held_up = behind is not None or self._marked(view, WAITING)
+        if held_up:
+            failing.add(view.id)
+            why = "it waits for a function" if behind is None else f'view "{behind}" is stopped'
+            return (name, "stopped", f"still stopped: {why}")
+        progress = self._progress(f"filling {name}")
+        try:
+            damaged = damage(instance, [view])
+            fill = Fill(instance.loop, view, instance.layouts, progress)
+            epoch = fill.rebuilt() if damaged else fill.again()
+        except HeadraceError as error:
+            if error.code is not Code.INVALID:
+                raise
+            failing.add(view.id)
+            instance.ledger.clear_dirty(view.id, STOPPED)
+            instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
+            return (name, "stopped", f"still stopped: {error.primary}")
+        note_filled(instance, view, after, epoch)
+        instance.ledger.clear_dirty(view.id, STOPPED)
+        return (name, "stopped", f"filled anew in epoch {epoch}, and running")
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _marked(self, view: View, cause: str) -> bool:
+        return any((e.view, e.cause) == (view.id, cause) for e in self.instance.ledger.dirty())
+
+    def _shown(self, relation: Table | View) -> str:
+        if not relation.name.startswith(HIDDEN):
+            return relation.name
+        fed = [
+            s.name for s in self.instance.catalog if isinstance(s, Sink) and s.source == relation.id
+        ]
+        return f"query of {', '.join(fed)}" if fed else "a query that is followed"
+
+    def _progress(self, what: str) -> FillProgress:
+        return lambda done, total: self.progress(Progress(what, done, total, "rows"))

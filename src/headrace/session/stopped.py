@@ -1,0 +1,87 @@
+"""Views that stopped: from when on what they hold is old, and when it was made right again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from headrace.catalyst.python import waits
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Dirty
+from headrace.runtime.epoch import STOPPED, STOPPED_AFTER, WAITING
+from headrace.types import Epoch, RelationId
+
+if TYPE_CHECKING:
+    from headrace.catalog import Relation, View
+    from headrace.session.instance import Instance
+
+_OLD_BETWEEN = "old between"
+"""By view: pairs of the last epoch in which it ran, and of the one that filled it anew."""
+
+_NEVER = Epoch(-1)
+
+
+def stopped_after(instance: Instance, view: Relation) -> Epoch:
+    """Return the last epoch whose contents of a stopped view are its query's answer; or -1.
+
+    Of a view over one that stopped, that is the last one in which the other ran.
+    """
+    stored = instance.ledger.get(STOPPED_AFTER) or {}
+    marked = {entry.view for entry in instance.ledger.dirty() if entry.cause == STOPPED}
+    above = instance.catalog.dependants
+    causes = [id_ for id_ in marked if id_ == view.id or view.id in {v.id for v in above(id_)}]
+    return min((Epoch(stored.get(str(id_), _NEVER)) for id_ in causes), default=_NEVER)
+
+
+def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) -> None:
+    """Raise, unless a view that has stopped still ran in an epoch; None is the last one."""
+    last_right = stopped_after(instance, relation)
+    if epoch is not None and epoch <= last_right:
+        return
+    dirty, catalog = instance.ledger.dirty(), instance.catalog
+    waiting = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
+    if waiting:
+        raise waits(relation.name, waiting[0])
+    causes = {entry.view: entry.detail for entry in dirty}
+    over = {id_: {v.id for v in catalog.dependants(id_)} for id_ in causes}
+    why, failed = "its query failed on its data", relation
+    if relation.id not in causes:
+        failed = catalog.by_id[next(id_ for id_ in causes if relation.id in over[id_])]
+        why = f'it is over view "{failed.name}", whose query failed on its data'
+    again = (
+        f'DROP VIEW "{failed.name}" CASCADE, and create it and what is over it again'
+        if over[failed.id]
+        else "CREATE OR REPLACE the view"
+    )
+    before = f" It can be read AS OF EPOCH {last_right}." if last_right >= 0 else ""
+    raise HeadraceError(
+        Code.UNAVAILABLE,
+        f'view "{relation.name}" stopped, since {why}',
+        detail=causes[failed.id].removeprefix("error[invalid]: "),
+        hint=f"Correct the data, then REPAIR {failed.name}; or correct the query: {again}.{before}",
+    )
+
+
+def mark_stopped(instance: Instance, view: View, after: Epoch, why: str) -> None:
+    """Have a view take no part in epochs: what it holds is right up to the epoch ``after``."""
+    ledger = instance.ledger
+    ledger.set(STOPPED_AFTER, {**(ledger.get(STOPPED_AFTER) or {}), str(view.id): after})
+    ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why))
+
+
+def note_filled(instance: Instance, view: View, after: Epoch, epoch: Epoch) -> None:
+    """Remember that what a view held after one epoch, up to another, was old."""
+    ledger, live = instance.ledger, instance.catalog.by_id
+    stored = ledger.get(_OLD_BETWEEN) or {}
+    kept = {id_: pairs for id_, pairs in stored.items() if RelationId(int(id_)) in live}
+    kept.setdefault(str(view.id), []).append([after, epoch])
+    ledger.set(_OLD_BETWEEN, kept)
+
+
+def old_between(instance: Instance, view: View, epoch: Epoch) -> tuple[Epoch, Epoch] | None:
+    """Return the epochs between which, without both, a view was stopped, if one was such."""
+    stored = instance.ledger.get(_OLD_BETWEEN) or {}
+    for after, filled in stored.get(str(view.id), ()):
+        if after < epoch < filled:
+            return Epoch(after), Epoch(filled)
+    return None

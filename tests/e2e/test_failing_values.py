@@ -1,0 +1,27 @@
+"""Functions that cannot take a value: the same error in a view and in a SELECT."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+
+
+def test_what_a_function_cannot_take_is_invalid_in_views_and_in_select(db):
+    db.sql("CREATE TABLE t (s STRING, i INT); INSERT INTO t VALUES ('<a>1</a>', 0)")
+    expected = {
+        "sequence(1, 5, i)": "sequence failed on a value: Illegal sequence boundaries: 1 to 5 by 0",
+        "map_from_arrays(array('z'), array(1, i))": "map_from_arrays failed on a value: The key",
+        "s RLIKE (s || '(')": "a regular expression failed on a value: Unclosed group near index 9:"
+        " <a>1</a>(",
+        "s RLIKE '('": "'('",
+        "format_string('%d', s)": "format_string failed on a value: d != STRING",
+        "xpath_int(s, 'a/')": "xpath failed on a value: Invalid XPath 'a/': A location step",
+    }
+    for expression, said in expected.items():
+        for statement in ("CREATE MATERIALIZED VIEW v AS ", ""):
+            with pytest.raises(HeadraceError) as failed:
+                db.sql(f"{statement}SELECT {expression} AS x FROM t")
+            assert failed.value.code is Code.INVALID, str(failed.value)
+            if said != "'('" or statement:
+                assert said in failed.value.primary
