@@ -243,6 +243,8 @@ class Aggregate:
 
     ``session`` is the position of the key that is a session window, if there is one: such keys
     are intervals, which Spark merges within each group of the other keys.
+
+    ``ties`` are the columns by which rows go where a function's value depends on their order.
     """
 
     child: Plan
@@ -252,6 +254,7 @@ class Aggregate:
     results: tuple[Expression, ...]
     attributes: tuple[Attribute, ...]
     session: int | None = None
+    ties: tuple[Expression, ...] = ()
 
     @property
     def group_keys(self) -> tuple[Expression, ...]:
@@ -263,7 +266,8 @@ class Aggregate:
 class Window:
     """Each row with the values of window functions over its partition.
 
-    ``handle`` is Catalyst's node, which has the functions and the order of the rows.
+    ``handle`` is Catalyst's node, which has the functions and the order of the rows; rows that tie
+    in it go by ``ties``, ascending, where that matters.
     """
 
     child: Plan
@@ -271,6 +275,7 @@ class Window:
     text: str
     handle: Any
     attributes: tuple[Attribute, ...]
+    ties: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,8 +299,9 @@ class SortKey:
 class FirstRows:
     """The rows of each group whose number in an order is in ``(skip, skip + count]``.
 
-    ``rank`` is the function that numbers them: ``row_number``, ``rank`` or ``dense_rank``. Without
-    keys there is one group.
+    ``order`` is all of it: what the query states, then what rows that tie go by. ``rank`` is the
+    function that numbers them: ``row_number``, ``rank`` or ``dense_rank``. Without keys there is
+    one group.
     """
 
     child: Plan

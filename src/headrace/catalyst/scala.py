@@ -102,6 +102,12 @@ class Scala:
         """Return a value of which those that SQL takes for equal are the same: one NaN, no -0.0."""
         return self.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
 
+    def ascending(self, value: Any) -> Any:
+        """Return the order by a value, the least first, NULL before all."""
+        ascending = self.module(f"{EXPRESSIONS}.Ascending")
+        first = self.module(f"{EXPRESSIONS}.NullsFirst")
+        return self.expression("SortOrder", value, ascending, first, self.seq([]))
+
     def long(self, value: int) -> Any:
         """Return a constant of type BIGINT."""
         constant = self.module(f"{EXPRESSIONS}.Literal").apply(value)

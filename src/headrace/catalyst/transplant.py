@@ -223,8 +223,8 @@ class Transplant:
     def sorted(self, logical: Any, keys: Sequence[Any], order: Sequence[Any]) -> Any:
         """Sort each partition by keys, then by an order, then by all that is left of a row."""
         rest = [a if self._sorts(a) else self.hash([a]) for a in items(logical.output())]
-        orders = [self._ascending(key) for key in keys]
-        orders += [*order, *(self._ascending(value) for value in rest)]
+        orders = [self.scala.ascending(key) for key in keys]
+        orders += [*order, *(self.scala.ascending(value) for value in rest)]
         return self.scala.logical(
             "Sort",
             self.scala.seq(orders),
@@ -232,11 +232,6 @@ class Transplant:
             logical,
             self.scala.none,
         )
-
-    def _ascending(self, value: Any) -> Any:
-        ascending = self.scala.module(f"{EXPRESSIONS}.Ascending")
-        first = self.scala.module(f"{EXPRESSIONS}.NullsFirst")
-        return self.scala.expression("SortOrder", value, ascending, first, self.scala.seq([]))
 
     @staticmethod
     def _sorts(attribute: Any) -> bool:

@@ -33,7 +33,8 @@ from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.limits import with_limits_below
 from headrace.catalyst.qualified import with_one_word_names
-from headrace.catalyst.scala import ASOF_JOINS, scala_of
+from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
+from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settled
 from headrace.catalyst.transplant import Transplant
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
@@ -137,6 +138,7 @@ class Queries:
         }
         for session in self._registrations:
             session.conf.set(*ASOF_JOINS)
+            session.conf.set("spark.sql.optimizer.excludedRules", f"{OPTIMIZER}.{REORDERING}")
         # How many rows a recursion may have is a guard of Spark's, and no part of what it means.
         self._canonical.conf.set("spark.sql.cteRecursionRowLimit", -1)
 
@@ -284,8 +286,8 @@ class Queries:
         logical = transplant.logical(frame)
         if not has_asof(logical) or with_clock_at(transplant.scala, logical, 0) is not logical:
             return
-        single = without_ties(transplant.scala, transplant.optimised(frame))
-        transplant.frame(single).createOrReplaceTempView(quote(view.name))
+        chosen = _with_one_order(transplant, frame, logical)
+        chosen.createOrReplaceTempView(quote(view.name))
 
     def _transplant(self, session: SparkSession) -> Transplant:
         return Transplant(session, scala_of(session))
@@ -329,11 +331,7 @@ class Queries:
         logical = with_limits_below(transplant.scala, transplant.logical(frame))
         if now is not None:
             logical = with_clock_at(transplant.scala, logical, now)
-        if logical is not transplant.logical(frame):
-            frame = transplant.frame(logical)
-        if has_asof(transplant.logical(frame)):
-            single = without_ties(transplant.scala, transplant.optimised(frame))
-            frame = transplant.frame(single)
+        frame = _with_one_order(transplant, frame, logical)
         require_kept(frame.schema)
         return collect_arrow(frame)
 
@@ -347,6 +345,23 @@ class Queries:
                 yield
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
+
+
+def _with_one_order(transplant: Transplant, frame: DataFrame, logical: Any) -> DataFrame:
+    """Return a query, analysed as ``logical``, with rows that tie in the order that views have.
+
+    As-of joins and the groups of ordered functions are settled where Spark has optimised the query:
+    the first go by the columns that are read, the second by marks that stand in it by then.
+    """
+    marked = with_ties_marked(transplant.scala, logical)
+    if marked is not transplant.logical(frame):
+        frame = transplant.frame(marked)
+    if marked is logical and not has_asof(logical):
+        return frame
+    optimised = transplant.optimised(frame)
+    if has_asof(logical):
+        optimised = without_ties(transplant.scala, optimised)
+    return transplant.frame(with_ties_settled(transplant.scala, optimised))
 
 
 def _identity(column: str, type_: DataType) -> str:
