@@ -36,6 +36,7 @@ from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
 from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settled
 from headrace.catalyst.transplant import Transplant
+from headrace.engine.comparisons import Comparison
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
 from headrace.engine.worker import BATCH_ROWS, LeafTask, LogReader
@@ -47,7 +48,7 @@ from headrace.types import DataType, RelationId, holds, require_kept
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -230,31 +231,41 @@ class Queries:
         with self._reading(shares):
             return self._answer(self._snapshots, self._plain(query))
 
-    def differences(
-        self, view: View, shares: Mapping[RelationId, Share], most: int, now: int
-    ) -> pa.Table:
-        """Compare a view's stored contents with its query over canonical history.
+    def counted(
+        self, views: Sequence[View], shares: Mapping[RelationId, Share], now: int
+    ) -> list[tuple[int, int]]:
+        """Compare views with their queries over canonical history, in one job.
 
-        Returns up to ``most`` rows that differ, with ``__weight``: how many more (or fewer, if
-        negative) of them are stored than there should be. ``shares`` has the view's stored rows
-        under its own id, and the logs of all streams and tables below it. ``now`` is the clock of
-        the epoch at which it is stored.
+        Returns for each how many rows are stored, and how many different rows are there more, or
+        less, often than they should be. ``shares`` has the stored rows of each view under its own
+        id, and the logs of all streams and tables below it. ``now`` is the clock of the epoch at
+        which they are stored.
         """
-        columns = ", ".join(quote(name) for name in view.schema.names)
-        text = (
-            f"SELECT {columns}, sum({WEIGHT}) AS {WEIGHT} FROM ("
-            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(_stored(view))} UNION ALL "
-            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(view.name)}) "
-            f"GROUP BY {columns} HAVING sum({WEIGHT}) <> 0 LIMIT {most}"
-        )
+        texts = [_comparison(view).counted(number) for number, view in enumerate(views)]
+        with self._reading(shares):
+            found = self._answer(self._canonical, " UNION ALL ".join(texts), now)
+        counts = {row["number"]: (row["stored"], row["different"]) for row in found.to_pylist()}
+        return [counts[number] for number in range(len(views))]
+
+    def differences(
+        self,
+        view: View,
+        shares: Mapping[RelationId, Share],
+        most: int,
+        now: int,
+        *,
+        beyond_tolerance: bool,
+    ) -> pa.Table:
+        """Return up to ``most`` rows that differ, as :meth:`counted` counts them.
+
+        ``__weight`` says how many more (or fewer, if negative) of them are stored than there should
+        be. ``beyond_tolerance``: only rows whose floats differ by more than the tolerance, or that
+        differ in other columns.
+        """
+        comparison = _comparison(view)
+        text = (comparison.further_apart if beyond_tolerance else comparison.different)(most)
         with self._reading(shares):
             return self._answer(self._canonical, text, now)
-
-    def stored_rows(self, view: View, shares: Mapping[RelationId, Share]) -> int:
-        """Return how many rows are stored of a view."""
-        with self._reading(shares):
-            text = f"SELECT count(*) AS n FROM {quote(_stored(view))}"
-            return int(self._answer(self._canonical, text)["n"][0].as_py())
 
     # -- canonical history -----------------------------------------------------------------
 
@@ -375,6 +386,10 @@ def _identity(column: str, type_: DataType) -> str:
     if holds(type_, (FloatType, DoubleType)):
         return f"{column}, to_json(struct({column}))"
     return column
+
+
+def _comparison(view: View) -> Comparison:
+    return Comparison(_stored(view), view.name, view.schema)
 
 
 def _stored(relation: Relation) -> str:

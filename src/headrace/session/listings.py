@@ -18,6 +18,7 @@ from headrace.session.functions import Functions, users
 from headrace.session.jobs import JOB_COLUMNS, jobs
 from headrace.session.naming import HIDDEN
 from headrace.session.results import Progress, Result
+from headrace.session.verifying import Verifying
 from headrace.sql import (
     Describe,
     Explain,
@@ -26,7 +27,6 @@ from headrace.sql import (
     Show,
     ShowCreate,
 )
-from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from headrace.session.definitions import Definitions
     from headrace.session.instance import Instance
     from headrace.session.reading import Reading
+    from headrace.types import RelationId
 
-_MOST_DIFFERENCES = 20
 _MOST_EPOCHS = 100
 
 
@@ -153,50 +153,10 @@ class Listings:
 
     def verify(self, name: Name | None, progress: Callable[[Progress], None]) -> Result:
         """Compare views with their queries over canonical history, by plain Spark batch."""
-        instance = self.instance
-        fed = {r.source: r.name for r in instance.catalog if isinstance(r, Sink)}
-        views = [
-            view
-            for view in instance.catalog.views_in_order()
-            if view.id in fed or not view.name.startswith(HIDDEN)
-        ]
-        if name is not None:
-            relation = instance.catalog.resolve(name.dotted, name.span)
-            if isinstance(relation, PlainView):
-                raise HeadraceError(
-                    Code.INVALID,
-                    f'plain view "{relation.name}" keeps nothing that could be verified',
-                    hint="VERIFY the materialized views over it, or VERIFY alone for all.",
-                    span=name.span,
-                )
-            views = [view for view in views if view.id == relation.id]
-        rows = []
-        with instance.loop.lock:
-            instance.settle()
-            for done, view in enumerate(views):
-                progress(Progress(f"verifying {view.name}", done, len(views), "rows"))
-                named = f"query of {fed[view.id]}" if view.name.startswith(HIDDEN) else view.name
-                rows.append((named, *self._verified(view)))
+        rows = Verifying(self.instance, progress).rows(name)
         return self.answer(("view", "rows", "differences", "verdict"), rows)
 
     # -- pieces ----------------------------------------------------------------------------
-
-    def _verified(self, view: View) -> tuple[int, int, str]:
-        instance = self.instance
-        epoch = instance.ledger.last_epoch()
-        if view.id in instance.loop.stopped():
-            return 0, 0, "stopped"
-        shares = instance.shares((view.id,), epoch)
-        done = instance.ledger.positions()
-        for id_ in self.instance.bases(view):
-            shares[id_] = instance.log_share(id_, done.get(id_, Offset(0)))
-        differences = instance.queries.differences(
-            view, shares, _MOST_DIFFERENCES, instance.ledger.clock(epoch)
-        )
-        found = differences.num_rows
-        rows = instance.queries.stored_rows(view, shares)
-        verdict = "equal to batch" if not found else f"differs: {differences.to_pylist()[0]}"
-        return rows, found, verdict
 
     def _relations(self, wanted: Callable[[Relation], bool]) -> Result:
         stopped = self.instance.loop.stopped()
