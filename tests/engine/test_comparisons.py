@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import headrace
-from headrace.engine.comparisons import Comparison
+from headrace.engine.comparisons import Comparison, counted
 from headrace.engine.queries import Queries
 from headrace.errors import Code, HeadraceError
 from headrace.types import Schema
@@ -57,7 +57,7 @@ def test_floats_agree_within_the_tolerance_where_the_other_columns_are_equal(spa
     spark.createDataFrame([(2.0 + 1e-12,), (1.0,)], alone).createOrReplaceTempView("theirs")
     comparison = Comparison("mine", "theirs", Schema.of_spark(alone))
     assert spark.sql(comparison.further_apart(100)).collect() == []
-    assert [tuple(row) for row in spark.sql(comparison.counted(7)).collect()] == [(7, 2, 2)]
+    assert [tuple(row) for row in spark.sql(counted([comparison])).collect()] == [(0, 2, 2)]
 
 
 def test_verify_says_where_it_took_doubles_for_equal(db, monkeypatch):
@@ -85,10 +85,10 @@ def test_verify_says_where_it_took_doubles_for_equal(db, monkeypatch):
         assert verdicts[name][1] == 0
         assert verdicts[name][2] in (equal, within)
 
-    counted = Queries.counted
+    compared = Queries.counted
 
     def none_equal(self, views, shares, now):
-        return [(stored, stored) for stored, _ in counted(self, views, shares, now)]
+        return [(stored, stored) for stored, _ in compared(self, views, shares, now)]
 
     monkeypatch.setattr(Queries, "counted", none_equal)
     verdicts = {view: rest for view, *rest in db.sql("VERIFY")}
@@ -99,7 +99,7 @@ def test_verify_says_where_it_took_doubles_for_equal(db, monkeypatch):
         jobs.append(len(views))
         if len(views) > 1:
             raise HeadraceError(Code.INVALID, "one of these has a row that fails")
-        return counted(self, views, shares, now)
+        return compared(self, views, shares, now)
 
     monkeypatch.setattr(Queries, "counted", fails_together)
     assert isinstance(db, headrace.Database)

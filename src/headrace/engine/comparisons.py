@@ -19,12 +19,29 @@ from headrace.sql import quote
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.types import Schema
 
 TOLERANCE = {DoubleType: "1e-9", FloatType: "1e-6"}
 """How far two values may be apart, by their type: relative, and absolute below 1."""
 
 _STORED, _COMPUTED = "__mine", "__theirs"
+
+
+def counted(comparisons: Iterable[Comparison]) -> str:
+    """Return a query of the position of each comparison, the stored rows, and how many rows differ.
+
+    Nothing is there of one over no rows at all.
+    """
+    rows = " UNION ALL ".join(
+        f"SELECT {number} AS number, stored, {WEIGHT} FROM ({comparison.grouped()})"
+        for number, comparison in enumerate(comparisons)
+    )
+    return (
+        f"SELECT number, sum(stored) AS stored, count_if({WEIGHT} <> 0) AS different "
+        f"FROM ({rows}) GROUP BY number"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +52,16 @@ class Comparison:
     computed: str
     schema: Schema
 
-    def counted(self, number: int) -> str:
-        """Return the query of one row: a number, the stored rows, and how many rows differ."""
+    def grouped(self) -> str:
+        """Return the query of all rows, each once: how often it is stored, and how much too often.
+
+        The first is ``stored``, the second ``__weight``.
+        """
+        columns = self._columns
         return (
-            f"SELECT {number} AS number, coalesce(sum(stored), 0L) AS stored, "
-            f"count_if({WEIGHT} <> 0) AS different FROM ({self._grouped('')})"
+            f"SELECT {columns}, sum({WEIGHT}) AS {WEIGHT}, count_if({WEIGHT} > 0) AS stored FROM ("
+            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(self.stored)} UNION ALL "
+            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(self.computed)}) GROUP BY {columns}"
         )
 
     def different(self, most: int) -> str:
@@ -99,16 +121,7 @@ class Comparison:
 
     @property
     def _residual(self) -> str:
-        return self._grouped(f" HAVING sum({WEIGHT}) <> 0")
-
-    def _grouped(self, having: str) -> str:
-        columns = self._columns
-        return (
-            f"SELECT {columns}, sum({WEIGHT}) AS {WEIGHT}, count_if({WEIGHT} > 0) AS stored FROM ("
-            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(self.stored)} UNION ALL "
-            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(self.computed)}) "
-            f"GROUP BY {columns}{having}"
-        )
+        return f"SELECT {self._columns}, {WEIGHT} FROM ({self.grouped()}) WHERE {WEIGHT} <> 0"
 
 
 def _close(a: str, b: str, type_: DataType) -> str:

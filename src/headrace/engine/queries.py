@@ -36,7 +36,7 @@ from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
 from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settled
 from headrace.catalyst.transplant import Transplant
-from headrace.engine.comparisons import Comparison
+from headrace.engine.comparisons import Comparison, counted
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
 from headrace.engine.worker import BATCH_ROWS, LeafTask, LogReader
@@ -241,11 +241,11 @@ class Queries:
         id, and the logs of all streams and tables below it. ``now`` is the clock of the epoch at
         which they are stored.
         """
-        texts = [_comparison(view).counted(number) for number, view in enumerate(views)]
+        text = counted(map(_comparison, views))
         with self._reading(shares):
-            found = self._answer(self._canonical, " UNION ALL ".join(texts), now)
+            found = self._answer(self._canonical, text, now)
         counts = {row["number"]: (row["stored"], row["different"]) for row in found.to_pylist()}
-        return [counts[number] for number in range(len(views))]
+        return [counts.get(number, (0, 0)) for number in range(len(views))]
 
     def differences(
         self,
