@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _SEED = 42
 _PARTITION_SHIFT = 32
 _HALF = 1 << 31
+_LOWER = (1 << 32) - 1
+_TOO_LARGE = "a sum of BIGINT is too large for its type: cast the argument to DECIMAL(38, 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +97,14 @@ class Transplant:
         condition: plan.Expression | None,
         type_: LongType | DecimalType,
         weight: Any,
-        *,
-        of_value: bool,
+        value: Any | None,
     ) -> Any:
         """Return what one row adds to an accumulator, or 0 where the row does not count.
 
-        With ``of_value`` that is the first argument times the weight, else the weight. Where the
-        condition is not true, no argument is computed: it may fail.
+        That is a value times the weight, or the weight if there is none. Where the condition is not
+        true, no argument is computed: it may fail.
         """
-        added = self._times(arguments[0].handle, type_, weight) if of_value else weight
+        added = weight if value is None else self._times(value, type_, weight)
         tests = [
             self.scala.expression("IsNotNull", a.handle) for a in arguments if a.handle.nullable()
         ]
@@ -112,19 +113,53 @@ class Transplant:
             added = self.scala.expression("If", test, added, nothing)
         return added
 
+    def halves(self, value: Any) -> tuple[Any, Any]:
+        """Return the upper 32 bits of a BIGINT, with its sign, and the lower ones."""
+        bits = self.scala.module(f"{EXPRESSIONS}.Literal").apply(_PARTITION_SHIFT)
+        lower = self.scala.expression("BitwiseAnd", value, self.scala.long(_LOWER))
+        return self.scala.expression("ShiftRight", value, bits), lower
+
+    def _whole(self, upper: Any, lower: Any, type_: DataType) -> Any:
+        """Return the sum of which two halves are given; an overflow is an error.
+
+        The lower half may be of more than 32 bits. What fits 64 bits goes without decimals.
+        """
+        expression, long = self.scala.expression, self.scala.long
+        carry, low = self.halves(lower)
+        high, base = expression("Add", upper, carry), long(_LOWER + 1)
+        short = expression("Add", expression("Multiply", high, base), low)
+        fits = expression(
+            "And",
+            expression("GreaterThanOrEqual", high, long(-_HALF)),
+            expression("LessThan", high, long(_HALF)),
+        )
+        if isinstance(type_, LongType):
+            said = self.scala.module(f"{EXPRESSIONS}.Literal").apply(_TOO_LARGE)
+            failed = self.cast(expression("RaiseError", said), type_)
+            return expression("If", fits, short, failed)
+        digits, factor = DecimalType(20, 0), self.cast(base, DecimalType(10, 0))
+        shifted = expression("Multiply", self.cast(high, digits), factor, self._exact)
+        wide = expression("Add", shifted, self.cast(low, digits), self._exact)
+        return expression("If", fits, self.cast(short, type_), self.cast(wide, type_))
+
+    @property
+    def _exact(self) -> Any:
+        """Arithmetic without loss of precision: the scale stays; too many digits are an error."""
+        return self.scala.expression("NumericEvalContext", self.scala.ansi, False)  # noqa: FBT003
+
     def _times(self, value: Any, type_: LongType | DecimalType, weight: Any) -> Any:
         wide = self.cast(value, type_)
         if isinstance(type_, LongType):
             return self.scala.expression("Multiply", wide, weight)
-        # Without loss of precision: the scale stays, and too many digits are an error.
-        exact = self.scala.expression("NumericEvalContext", self.scala.ansi, False)  # noqa: FBT003
         times = self.cast(weight, DecimalType(20, 0))
-        return self.cast(self.scala.expression("Multiply", wide, times, exact), type_)
+        return self.cast(self.scala.expression("Multiply", wide, times, self._exact), type_)
 
     def buffers(
-        self, function: plan.AggregateFunction, total: Any | None, count: Any
+        self, function: plan.AggregateFunction, total: Any | None, count: Any, upper: Any | None
     ) -> tuple[list[Any], Any]:
         """Feed an aggregate function from its accumulators; of an extremum, ``total`` is the value.
+
+        ``upper`` is given of a sum in two halves, of which ``total`` is the lower one then.
 
         Returns the named buffers, to be projected first, and the named result over them.
         """
@@ -143,11 +178,13 @@ class Transplant:
                     value = total
                 case "isEmpty":
                     value = nothing
-                case "sum" if function.name == "avg":
-                    value = self.cast(total, wanted)
                 case "sum":
-                    null = self.literal(None, wanted)
-                    value = expression("If", nothing, null, self.cast(total, wanted))
+                    if upper is None:
+                        value = self.cast(total, wanted)
+                    else:
+                        value = self._whole(upper, total, wanted)
+                    if function.name != "avg":
+                        value = expression("If", nothing, self.literal(None, wanted), value)
                 case other:
                     raise NotImplementedError(other)
             named.append(self.alias(value, str(attribute.name()), attribute))

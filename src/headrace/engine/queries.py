@@ -370,9 +370,10 @@ def _with_one_order(transplant: Transplant, frame: DataFrame, logical: Any) -> D
     if marked is logical and not has_asof(logical):
         return frame
     optimised = transplant.optimised(frame)
-    if has_asof(logical):
-        optimised = without_ties(transplant.scala, optimised)
-    return transplant.frame(with_ties_settled(transplant.scala, optimised))
+    chosen = without_ties(transplant.scala, optimised) if has_asof(logical) else optimised
+    settled = with_ties_settled(transplant.scala, chosen)
+    # Spark's own optimiser makes plans that its analyser would refuse.
+    return frame if settled is optimised else transplant.frame(transplant.finished(settled))
 
 
 def _identity(column: str, type_: DataType) -> str:
