@@ -192,9 +192,11 @@ class _Marks:
             return plan
         columns = items(plan.child().output())
         if name == "Aggregate":
-            used = plan.references()
+            used, alike = plan.references(), items(plan.groupingExpressions())
             columns = [column for column in columns if used.contains(column)]
-        orders = self._orders(columns, [])
+        else:
+            alike = [*items(plan.partitionSpec()), *(o.child() for o in items(plan.orderSpec()))]
+        orders = self._orders(columns, alike)
         if not orders:
             return plan
         return plan.withNewChildren(self.scala.seq([_sorted(self.scala, orders, plan.child())]))
@@ -209,7 +211,7 @@ class _Marks:
         if below.nodeName() != "Sort" or not getattr(below, "global")():
             return plan
         given = items(below.order())
-        more = self._orders(items(below.child().output()), given)
+        more = self._orders(items(below.child().output()), [order.child() for order in given])
         if not more:
             return plan
         whole = self.scala.seq([*given, *more])
@@ -218,9 +220,12 @@ class _Marks:
             rows = each.withNewChildren(self.scala.seq([rows]))
         return rows
 
-    def _orders(self, columns: Iterable[Any], given: list[Any]) -> list[Any]:
-        """Return the order by some columns, but for those that an order goes by already."""
-        known = {o.child().exprId().id() for o in given if kind_of(o.child()) == _COLUMN}
+    def _orders(self, columns: Iterable[Any], alike: list[Any]) -> list[Any]:
+        """Return the order by some columns, but for those that are alike in rows that tie.
+
+        A text that is alike by a collation may differ.
+        """
+        known = {e.exprId().id() for e in alike if kind_of(e) == _COLUMN and not _by_collation(e)}
         orders = []
         for column in columns:
             value = self._comparable(column)
@@ -240,7 +245,7 @@ class _Marks:
             return self.scala.expression("SortArray", entries, ascending)
         if holds(type_, _UNORDERED):
             return None
-        if isinstance(type_, StringType) and is_collated(type_):
+        if isinstance(type_, StringType) and _by_collation(column):
             return self.scala.cast(column, self.scala.type(StringType().json()))
         return column
 
@@ -277,6 +282,10 @@ class _Marks:
 
 _COLUMN = "AttributeReference"
 _UNORDERED = (MapType, VariantType)
+
+
+def _by_collation(expression: Any) -> bool:
+    return is_collated(type_of(expression))
 
 
 def _shown(node: Any) -> list[Any]:
