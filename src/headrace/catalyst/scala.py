@@ -159,6 +159,11 @@ class Scala:
         """The mode of evaluation in which an overflow is an error."""
         return self._once("ANSI", lambda: self.module(f"{EXPRESSIONS}.EvalMode").ANSI())
 
+    @property
+    def exact(self) -> Any:
+        """Arithmetic that keeps the scale of decimals; too many digits are an error."""
+        return self.expression("NumericEvalContext", self.ansi, False)  # noqa: FBT003
+
     def may_hold(self, pattern: str, tree: Any) -> bool:
         """Say whether a node of a kind may be in an expression or plan, subqueries included.
 

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 from pyspark.util import PythonEvalType
 
+from headrace.catalyst.halves import whole
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import (
     ANALYSIS,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 _SEED = 42
 _PARTITION_SHIFT = 32
 _HALF = 1 << 31
-_LOWER = (1 << 32) - 1
-_TOO_LARGE = "a sum of BIGINT is too large for its type: cast the argument to DECIMAL(38, 0)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,46 +112,13 @@ class Transplant:
             added = self.scala.expression("If", test, added, nothing)
         return added
 
-    def halves(self, value: Any) -> tuple[Any, Any]:
-        """Return the upper 32 bits of a BIGINT, with its sign, and the lower ones."""
-        bits = self.scala.module(f"{EXPRESSIONS}.Literal").apply(_PARTITION_SHIFT)
-        lower = self.scala.expression("BitwiseAnd", value, self.scala.long(_LOWER))
-        return self.scala.expression("ShiftRight", value, bits), lower
-
-    def _whole(self, upper: Any, lower: Any, type_: DataType) -> Any:
-        """Return the sum of which two halves are given; an overflow is an error.
-
-        The lower half may be of more than 32 bits. What fits 64 bits goes without decimals.
-        """
-        expression, long = self.scala.expression, self.scala.long
-        carry, low = self.halves(lower)
-        high, base = expression("Add", upper, carry), long(_LOWER + 1)
-        short = expression("Add", expression("Multiply", high, base), low)
-        fits = expression(
-            "And",
-            expression("GreaterThanOrEqual", high, long(-_HALF)),
-            expression("LessThan", high, long(_HALF)),
-        )
-        if isinstance(type_, LongType):
-            said = self.scala.module(f"{EXPRESSIONS}.Literal").apply(_TOO_LARGE)
-            failed = self.cast(expression("RaiseError", said), type_)
-            return expression("If", fits, short, failed)
-        digits, factor = DecimalType(20, 0), self.cast(base, DecimalType(10, 0))
-        shifted = expression("Multiply", self.cast(high, digits), factor, self._exact)
-        wide = expression("Add", shifted, self.cast(low, digits), self._exact)
-        return expression("If", fits, self.cast(short, type_), self.cast(wide, type_))
-
-    @property
-    def _exact(self) -> Any:
-        """Arithmetic without loss of precision: the scale stays; too many digits are an error."""
-        return self.scala.expression("NumericEvalContext", self.scala.ansi, False)  # noqa: FBT003
-
     def _times(self, value: Any, type_: LongType | DecimalType, weight: Any) -> Any:
         wide = self.cast(value, type_)
         if isinstance(type_, LongType):
             return self.scala.expression("Multiply", wide, weight)
         times = self.cast(weight, DecimalType(20, 0))
-        return self.cast(self.scala.expression("Multiply", wide, times, self._exact), type_)
+        exact = self.scala.expression("Multiply", wide, times, self.scala.exact)
+        return self.cast(exact, type_)
 
     def buffers(
         self, function: plan.AggregateFunction, total: Any | None, count: Any, upper: Any | None
@@ -182,7 +148,7 @@ class Transplant:
                     if upper is None:
                         value = self.cast(total, wanted)
                     else:
-                        value = self._whole(upper, total, wanted)
+                        value = whole(self.scala, upper, total, wanted)
                     if function.name != "avg":
                         value = expression("If", nothing, self.literal(None, wanted), value)
                 case other:

@@ -9,6 +9,7 @@ from pyspark.sql.types import LongType
 
 from headrace.catalyst import plan
 from headrace.catalyst.collect import collect_arrow
+from headrace.catalyst.halves import halves
 from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
@@ -205,9 +206,9 @@ class Nodes:
             case Kind.SUM:
                 return accumulator.arguments[0].handle
             case Kind.UPPER:
-                return self.transplant.halves(accumulator.arguments[0].handle)[0]
+                return halves(self.transplant.scala, accumulator.arguments[0].handle)[0]
             case Kind.LOWER:
-                return self.transplant.halves(accumulator.arguments[0].handle)[1]
+                return halves(self.transplant.scala, accumulator.arguments[0].handle)[1]
 
     def _value(self, argument: Argument) -> Any:
         value = argument.value.handle

@@ -8,7 +8,6 @@ that. Comparing the two is how Headrace checks itself.
 from __future__ import annotations
 
 import shutil
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ from headrace.catalyst.transplant import Transplant
 from headrace.engine.comparisons import Comparison, counted
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
+from headrace.engine.registrations import PendingRegistrations
 from headrace.engine.worker import BATCH_ROWS, LeafTask, LogReader
 from headrace.errors import Span
 from headrace.runtime.step import Share, Step
@@ -48,7 +48,7 @@ from headrace.types import DataType, RelationId, holds, require_kept
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -76,44 +76,6 @@ class ContentsTask:
             repeated = np.repeat(np.arange(len(weights)), weights.clip(0))
             for start in range(0, len(repeated), BATCH_ROWS):
                 yield rows.take(pa.array(repeated[start : start + BATCH_ROWS]))
-
-
-@dataclass(slots=True)
-class PendingRegistrations:
-    """Temporary views that one Spark session has, and those to be registered before its next query.
-
-    Registering costs a round trip to Spark each, and most databases never run a query of one kind.
-    """
-
-    registered: set[RelationId] = field(default_factory=set)
-    pending: dict[RelationId, Callable[[], None]] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def add(self, relation: Relation, register: Callable[[], None]) -> None:
-        """Have ``register`` called before the next query, after those added before it."""
-        with self.lock:
-            self.pending[relation.id] = register
-
-    def discard(self, relation: Relation) -> None:
-        """Discard the pending registration of a relation."""
-        with self.lock:
-            self.pending.pop(relation.id, None)
-
-    def flush(self) -> None:
-        """Register everything that is pending."""
-        with self.lock:
-            for id_ in list(self.pending):
-                self.registered.add(id_)
-                self.pending[id_]()
-                del self.pending[id_]
-
-    def remove(self, relation: Relation) -> bool:
-        """Forget a relation; return whether Spark has it registered."""
-        with self.lock:
-            self.discard(relation)
-            registered = relation.id in self.registered
-            self.registered.discard(relation.id)
-            return registered
 
 
 @dataclass(slots=True)
