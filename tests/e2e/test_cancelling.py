@@ -144,7 +144,7 @@ def test_what_computes_is_cancelled_and_the_session_goes_on(loaded, tmp_path):
     assert rows(loaded, "SELECT v FROM slowly WHERE k = 7") == [(7,)]
 
 
-def test_verify_is_cancelled_between_views_and_within_one(loaded, tmp_path):
+def test_verify_is_cancelled_before_its_job_and_within_it(loaded, tmp_path):
     begun = tmp_path / "begun"
     slowly = tmp_path / "slowly"
 
@@ -157,10 +157,10 @@ def test_verify_is_cancelled_between_views_and_within_one(loaded, tmp_path):
     loaded.register("dozing", dozing, returns="INT", deterministic=True)
     loaded.sql("CREATE MATERIALIZED VIEW a AS SELECT v, count(*) AS n FROM t GROUP BY v")
     loaded.sql("CREATE MATERIALIZED VIEW b AS SELECT k, dozing(v) AS v FROM t")
-    cancelled_at(loaded, "VERIFY", lambda made: made.what == "verifying b")
+    cancelled_at(loaded, "VERIFY", lambda made: made.what == "verifying 2 views")
     slowly.touch()
     with cancelled_once(loaded, begun.exists):
-        loaded.sql("VERIFY b")
+        loaded.sql("VERIFY")
     slowly.unlink()
     nothing_is_left(loaded, ["a", "b"])
     assert {verdict for *_, verdict in loaded.sql("VERIFY")} == {"equal to batch"}

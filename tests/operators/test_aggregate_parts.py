@@ -308,6 +308,32 @@ def test_the_least_integer_is_summed_and_refused_where_its_negative_would_be() -
     assert caught.value.code == Code.INVALID
 
 
+def test_distinct_integers_are_summed_in_halves_beyond_64_bits() -> None:
+    split = Distinct(
+        pa.schema([("x", LONG)]), "w0", counts=("count",), halves=(("upper", "lower", "x"),)
+    )
+    sums = [(WEIGHT, LONG), ("count", LONG), ("upper", LONG), ("lower", LONG)]
+    operator = replace(
+        DISTINCT, layout=replace(DISTINCT.layout, summed=pa.schema(sums)), parts=(split,)
+    )
+    run = Epochs(operator, ["count", "upper", "lower"])
+
+    def total() -> int:
+        ((_, upper, lower),) = run.answer
+        return upper * 2**32 + lower
+
+    least, most = -(2**63), 2**63 - 1
+    rows = [f"{sign:+} | ann | {x} | {sign}" for sign, x in ((1, most), (1, most - 1), (1, 3))]
+    run.step(table(operator.increments, "\n".join(["weight | user | x | w0", *rows])))
+    assert total() == 2 * most + 2
+    rows = [f"-1 | ann | {most} | -1", "-1 | ann | 3 | -1", f"+2 | ann | {least} | 2"]
+    run.step(table(operator.increments, "\n".join(["weight | user | x | w0", *rows])))
+    assert total() == most - 1 + least
+    rows = [f"-2 | ann | {least} | -2"]
+    run.step(table(operator.increments, "\n".join(["weight | user | x | w0", *rows])))
+    assert total() == most - 1
+
+
 @pytest.mark.parametrize("operator", [LEAST, DISTINCT], ids=["extremum", "distinct"])
 def test_a_value_that_was_never_there_cannot_go(operator: GroupAggregate) -> None:
     run = Epochs(operator, ["user"])

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pytest
 
+from headrace.errors import HeadraceError
 from histories import History
 
 pytestmark = pytest.mark.spark
@@ -196,3 +197,37 @@ def test_the_largest_decimals_add_up_exactly(oracle):
     run.log("t", [(-1, rows[0])])
     run.epoch()
     run.finish()
+
+
+def test_sums_of_bigint_pass_64_bits_and_come_back(db):
+    most, least = 2**63 - 1, -(2**63)
+    db.sql("CREATE TABLE t (id INT PRIMARY KEY, g INT, x BIGINT)")
+    averages = "SELECT g, avg(x) AS a, avg(DISTINCT x) AS d, count(x) AS n FROM t GROUP BY g"
+    sums = "SELECT g, sum(x) AS s, sum(DISTINCT x) AS d FROM t GROUP BY g"
+    db.sql(f"CREATE MATERIALIZED VIEW averages AS {averages}")
+    db.sql(f"CREATE MATERIALIZED VIEW sums AS {sums}")
+    # Where nothing cancels out: of doubles, as Spark's batch adds them, the rest may be lost.
+    positive = "SELECT avg(x) AS a, avg(x) + 1 AS b FROM t WHERE x > 0"
+    db.sql(f"CREATE MATERIALIZED VIEW positive AS {positive}")
+    # Within the epoch, the sum of the first group leaves 64 bits; the total does not.
+    db.sql(
+        f"INSERT INTO t VALUES (1, 1, {most}), (2, 1, {most}), (3, 1, {least}), (4, 1, {least}), "
+        f"(5, 2, 3), (6, 2, NULL), (7, 3, {least})"
+    )
+    assert sorted(db.sql("SELECT * FROM sums")) == [(1, -2, -1), (2, 3, 3), (3, least, least)]
+    assert sorted(db.sql("SELECT * FROM averages")) == [
+        (1, -0.5, -0.5, 4),
+        (2, 3.0, 3.0, 1),
+        (3, float(least), float(least), 1),
+    ]
+    db.sql(f"INSERT INTO t VALUES (8, 2, {most}), (9, 2, {most - 7})")
+    wide = (most + most - 7 + 3) / 3
+    assert (2, wide, wide, 3) in db.sql("SELECT * FROM averages").fetchall()
+    assert db.verify("positive").fetchall()[0][:3] == ("positive", 1, 0)
+    with pytest.raises(HeadraceError, match='view "sums" stopped') as stopped:
+        db.sql("SELECT * FROM sums").fetchall()
+    assert stopped.value.detail.startswith("a sum of BIGINT is too large for its type")
+    db.sql("DELETE FROM t WHERE id IN (1, 3, 8)")
+    assert (2, (most - 4) / 2, (most - 4) / 2, 2) in db.sql("SELECT * FROM averages").fetchall()
+    db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW sums AS {sums}")
+    assert (2, most - 4, most - 4) in db.sql("SELECT * FROM sums").fetchall()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.zset.sums import segment_sums
+from headrace.zset.sums import halves, segment_sums
 
 BIG = 2**63
 int64s = st.one_of(st.integers(-5, 5), st.integers(-BIG, BIG - 1), st.sampled_from([-BIG, BIG - 1]))
@@ -45,6 +45,15 @@ def test_sums_of_integers_are_exact_or_refused(stretches: list) -> None:
     else:
         with pytest.raises(HeadraceError, match="bigint overflowed"):
             segment_sums(column, starts_of(stretches))
+
+
+@given(values=st.lists(int64s, min_size=1, max_size=20))
+def test_the_halves_of_integers_add_up_to_their_sum_beyond_64_bits(values: list) -> None:
+    upper, lower = (
+        segment_sums(pa.array(half), np.array([0])).to_pylist()[0]
+        for half in halves(np.array(values, np.int64))
+    )
+    assert upper * 2**32 + lower == sum(values)
 
 
 @given(stretches=groups(digits38))

@@ -214,8 +214,7 @@ class AggregateFunction:
     """One aggregate call. ``counts_rows`` is true of ``count(*)`` and ``count(1)``.
 
     ``distinct``: each value of the arguments counts once. ``needs_rows`` says why the result does
-    not follow from sums over rows or values, nor is the least or greatest one, if that is so.
-    ``ordered`` is whether it may depend on the order in which rows are looked at.
+    not follow from sums or extrema, if so; ``ordered`` whether the order of rows may change it.
 
     ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes are what the
     accumulators are given to, and its ``evaluateExpression`` is what turns them into the result.
@@ -242,7 +241,8 @@ class Aggregate:
     """One row per group (one row in all where there is no grouping): keys, functions, results.
 
     ``session`` is the position of the key that is a session window, if there is one: such keys
-    are intervals, which Spark merges within each group of the other keys.
+    are intervals, which Spark merges within each group of the other keys. ``ties`` are the columns
+    by which rows go where a function's value depends on their order.
     """
 
     child: Plan
@@ -252,6 +252,7 @@ class Aggregate:
     results: tuple[Expression, ...]
     attributes: tuple[Attribute, ...]
     session: int | None = None
+    ties: tuple[Expression, ...] = ()
 
     @property
     def group_keys(self) -> tuple[Expression, ...]:
@@ -263,7 +264,7 @@ class Aggregate:
 class Window:
     """Each row with the values of window functions over its partition.
 
-    ``handle`` is Catalyst's node, which has the functions and the order of the rows.
+    ``handle`` is Catalyst's node, with the functions and the order; rows that tie go by ``ties``.
     """
 
     child: Plan
@@ -271,6 +272,7 @@ class Window:
     text: str
     handle: Any
     attributes: tuple[Attribute, ...]
+    ties: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,8 +296,8 @@ class SortKey:
 class FirstRows:
     """The rows of each group whose number in an order is in ``(skip, skip + count]``.
 
-    ``rank`` is the function that numbers them: ``row_number``, ``rank`` or ``dense_rank``. Without
-    keys there is one group.
+    ``order`` ends with what rows that tie go by. ``rank`` is the function that numbers them:
+    ``row_number``, ``rank`` or ``dense_rank``. Without keys there is one group.
     """
 
     child: Plan

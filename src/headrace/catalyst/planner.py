@@ -56,6 +56,7 @@ from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, part, scala_of
 from headrace.catalyst.sorting import with_arrays_sorted
+from headrace.catalyst.ties import REORDERING, with_ties_marked
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions.results import require_returnable
 from headrace.sql import Rewritten, quote, spark_text
@@ -71,13 +72,14 @@ if TYPE_CHECKING:
     from headrace.catalyst.plan import Plan
     from headrace.functions import Function, FunctionRecord
 
-# Rules that would use the (empty) contents of the stand-ins instead of their schema alone, or that
-# would forget what a view is over where its condition is never true.
-_DATA_RULES = (
+# Rules that would use the (empty) contents of the stand-ins instead of their schema alone, that
+# would forget what a view is over where its condition is never true, or the order of rows that tie.
+_RULES = (
     "ConvertToLocalRelation",
     "PropagateEmptyRelation",
     "OptimizeOneRowPlan",
     "PruneFilters",
+    REORDERING,
 )
 
 # The length of VARCHAR(n) and CHAR(n) is read and not kept: Spark's expressions have texts.
@@ -117,7 +119,7 @@ class Planner:
         self.spark.conf.set(*ASOF_JOINS)
         self.spark.conf.set(
             "spark.sql.optimizer.excludedRules",
-            ",".join([*(f"{OPTIMIZER}.{rule}" for rule in _DATA_RULES), _MERGING]),
+            ",".join([*(f"{OPTIMIZER}.{rule}" for rule in _RULES), _MERGING]),
         )
         self.scala = scala_of(self.spark)
 
@@ -241,6 +243,7 @@ class Planner:
             clocked, calls = self._check_resolved(analysed, query, once=once)
             kept = with_limits_below(self.scala, analysed)
             kept = marked(self.scala, with_arrays_sorted(self.scala, kept))
+            kept = with_ties_marked(self.scala, kept)
             if clocked:
                 kept = with_clock_marked(self.scala, kept)
                 check_clock(kept, query)

@@ -73,7 +73,8 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
             )
             return replace(plan, child=pruned(plan.child, used))
         case Window():
-            used = _and_also(needed, items(plan.handle.expressions()))
+            ties = [tie.handle for tie in plan.ties]
+            used = _and_also(needed, [*items(plan.handle.expressions()), *ties])
             child = pruned(plan.child, used)
             added = plan.attributes[len(plan.child.attributes) :]
             return replace(plan, child=child, attributes=child.attributes + added)
@@ -100,7 +101,7 @@ def _join(plan: Join, needed: Needed) -> Join:
 
 
 def _aggregate(plan: Aggregate) -> Aggregate:
-    used = [e.handle for e in plan.grouping]
+    used = [e.handle for e in (*plan.grouping, *plan.ties)]
     for call in plan.functions:
         used += [e.handle for e in call.arguments]
         used += [call.condition.handle] if call.condition else []

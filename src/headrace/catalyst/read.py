@@ -26,6 +26,7 @@ from headrace.catalyst.plan import (
     Plan,
     Project,
     Scan,
+    SortKey,
     UnionAll,
     Window,
 )
@@ -33,7 +34,13 @@ from headrace.catalyst.prune import pruned
 from headrace.catalyst.python import PYTHON_NODES, call_text
 from headrace.catalyst.recursion import Recursion
 from headrace.catalyst.repeated import once
-from headrace.catalyst.resolved import attribute_of, attributes_of, is_true, present
+from headrace.catalyst.resolved import (
+    attribute_of,
+    attributes_of,
+    columns_of,
+    is_true,
+    present,
+)
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
 from headrace.catalyst.single import Single
@@ -46,6 +53,7 @@ from headrace.catalyst.subqueries import (
     ordered_by_columns,
     with_values,
 )
+from headrace.catalyst.ties import ties_below
 from headrace.catalyst.window_functions import functions_alone, without_order
 
 if TYPE_CHECKING:
@@ -247,9 +255,36 @@ class Reader:
         """Read what is told by positions: its columns are where Spark has them."""
         return exact_columns(self.pieces, self._read(node), attributes_of(node))
 
+    def _in_order(self, node: Any) -> tuple[Plan, tuple[Expression, ...]]:
+        """Read the input of a node, with the columns by which its rows that tie go."""
+        mark = ties_below(node)
+        if mark is None:
+            return self._input(node.child()), ()
+        ties = tuple(self.pieces.expression(order.child()) for order in items(mark.order()))
+        return self._with_ties(node.child(), mark, ties), ties
+
+    def _with_ties(self, node: Any, mark: Any, ties: tuple[Expression, ...]) -> Plan:
+        """Read what stands above a mark, with its columns besides those of the node."""
+        if node.nodeName() == "Sort":
+            return self._input(node.child())
+        child = self._with_ties(node.child(), mark, ties)
+        if node.nodeName() == "WindowGroupLimit":
+            return self._group_limited(node, child, ties)
+        if node.nodeName() in PYTHON_NODES:
+            return self._with_calls(child, node)
+        own = attributes_of(node)
+        shown = {a.id for a in own}
+        used = {int(a.exprId().id()) for tie in ties for a in columns_of(tie.handle)}
+        more = tuple(a for a in child.attributes if a.id in used - shown)
+        named = [*items(node.projectList()), *(a.handle for a in more)]
+        expressions = tuple(self.pieces.expression(e) for e in named)
+        return distinct_columns(self.pieces, Project(child, expressions, (*own, *more)))
+
     def _group_limit(self, node: Any) -> Plan:
         """Read what Spark has inferred from a filter on a rank; the filter is still there."""
-        child = self._input(node.child())
+        return self._group_limited(node, self._input(node.child()), ())
+
+    def _group_limited(self, node: Any, child: Plan, ties: tuple[Expression, ...]) -> Plan:
         order = self.pieces.order(items(node.orderSpec()))
         if order is None:
             return child
@@ -257,6 +292,8 @@ class Reader:
         for key in keys:
             self.pieces.check_key(key, "a PARTITION BY key", node)
         rank = _RANKS[kind_of(node.rankLikeFunction())]
+        if rank == "row_number":
+            order = (*order, *(SortKey(tie, descending=False, nulls_first=True) for tie in ties))
         return FirstRows(child, keys, order, rank, int(node.limit()), 0)
 
     def _limit(self, node: Any) -> Plan:
@@ -294,7 +331,7 @@ class Reader:
 
     def _window(self, node: Any) -> Plan:
         node = functions_alone(self.pieces, node)
-        child = self._input(node.child())
+        child, ties = self._in_order(node)
         partition = tuple(self.pieces.expression(e) for e in items(node.partitionSpec()))
         for key in partition:
             self.pieces.check_key(key, "a PARTITION BY key", node)
@@ -303,7 +340,7 @@ class Reader:
             self.pieces.expression(function)
         text = ", ".join(str(function.child().sql()) for function in functions)
         added = tuple(attribute_of(function.toAttribute()) for function in functions)
-        return Window(child, partition, text, node, child.attributes + added)
+        return Window(child, partition, text, node, child.attributes + added, ties)
 
     def _join(self, node: Any) -> Plan:
         if node.nodeName() == "AsOfJoin":
@@ -376,7 +413,7 @@ class Reader:
         own = tuple(attribute_of(named.toAttribute()) for named in grouping)
         functions = tuple(called(self.pieces, call, results) for call in items(part(extracted, 1)))
         check_together(self.pieces, functions)
-        child = self._input(node.child())
+        child, ties = self._in_order(node)
         if session is not None and leaves_out(child, own[session].id):
             hint = "Write a query for each of the grouping sets, with UNION ALL between them."
             what = "grouping sets without their session window are not supported"
@@ -385,7 +422,9 @@ class Reader:
             shown = [*(a.handle for a in own), *(f.handle.resultAttribute() for f in functions)]
             expressions = tuple(self.pieces.expression(e) for e in shown)
             attributes = tuple(attribute_of(e) for e in shown)
-            whole = Aggregate(child, tuple(keys), own, functions, expressions, attributes, session)
+            whole = Aggregate(
+                child, tuple(keys), own, functions, expressions, attributes, session, ties
+            )
             return self._project_scalars(whole, results, attributes_of(node))
         return Aggregate(
             child,
@@ -395,4 +434,5 @@ class Reader:
             tuple(self.pieces.expression(e) for e in results),
             attributes_of(node),
             session,
+            ties,
         )

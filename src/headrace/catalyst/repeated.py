@@ -213,7 +213,9 @@ class _Repeated:
             case plan.Window():
                 values = [*items(node.handle.windowExpressions()), *items(node.handle.orderSpec())]
                 partition = [key.handle for key in node.partition]
-                return (len(partition), *self._all([*partition, *values], node.child))
+                ties = [tie.handle for tie in node.ties]
+                numbers = self._all([*partition, *values, *ties], node.child)
+                return (len(partition), len(ties), *numbers)
             case plan.FirstRows():
                 order = [(key.descending, key.nulls_first) for key in node.order]
                 values = [
@@ -227,7 +229,8 @@ class _Repeated:
         keys = self._all((key.handle for key in node.grouping), node.child)
         calls = self._all((call.handle for call in node.functions), node.child)
         named = [(call.name, call.distinct, call.counts_rows) for call in node.functions]
-        return (node.session, len(keys), *named, *keys, *calls)
+        ties = self._all((tie.handle for tie in node.ties), node.child)
+        return (node.session, len(keys), len(ties), *named, *keys, *calls, *ties)
 
     def _all(self, handles: Iterable[Any], *inputs: plan.Plan) -> Number:
         attributes = [a for child in inputs for a in child.attributes]

@@ -102,6 +102,12 @@ class Scala:
         """Return a value of which those that SQL takes for equal are the same: one NaN, no -0.0."""
         return self.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
 
+    def ascending(self, value: Any) -> Any:
+        """Return the order by a value, the least first, NULL before all."""
+        ascending = self.module(f"{EXPRESSIONS}.Ascending")
+        first = self.module(f"{EXPRESSIONS}.NullsFirst")
+        return self.expression("SortOrder", value, ascending, first, self.seq([]))
+
     def long(self, value: int) -> Any:
         """Return a constant of type BIGINT."""
         constant = self.module(f"{EXPRESSIONS}.Literal").apply(value)
@@ -152,6 +158,11 @@ class Scala:
     def ansi(self) -> Any:
         """The mode of evaluation in which an overflow is an error."""
         return self._once("ANSI", lambda: self.module(f"{EXPRESSIONS}.EvalMode").ANSI())
+
+    @property
+    def exact(self) -> Any:
+        """Arithmetic that keeps the scale of decimals; too many digits are an error."""
+        return self.expression("NumericEvalContext", self.ansi, False)  # noqa: FBT003
 
     def may_hold(self, pattern: str, tree: Any) -> bool:
         """Say whether a node of a kind may be in an expression or plan, subqueries included.

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 from pyspark.util import PythonEvalType
 
+from headrace.catalyst.halves import whole
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import (
     ANALYSIS,
@@ -95,15 +96,14 @@ class Transplant:
         condition: plan.Expression | None,
         type_: LongType | DecimalType,
         weight: Any,
-        *,
-        of_value: bool,
+        value: Any | None,
     ) -> Any:
         """Return what one row adds to an accumulator, or 0 where the row does not count.
 
-        With ``of_value`` that is the first argument times the weight, else the weight. Where the
-        condition is not true, no argument is computed: it may fail.
+        That is a value times the weight, or the weight if there is none. Where the condition is not
+        true, no argument is computed: it may fail.
         """
-        added = self._times(arguments[0].handle, type_, weight) if of_value else weight
+        added = weight if value is None else self._times(value, type_, weight)
         tests = [
             self.scala.expression("IsNotNull", a.handle) for a in arguments if a.handle.nullable()
         ]
@@ -116,15 +116,16 @@ class Transplant:
         wide = self.cast(value, type_)
         if isinstance(type_, LongType):
             return self.scala.expression("Multiply", wide, weight)
-        # Without loss of precision: the scale stays, and too many digits are an error.
-        exact = self.scala.expression("NumericEvalContext", self.scala.ansi, False)  # noqa: FBT003
         times = self.cast(weight, DecimalType(20, 0))
-        return self.cast(self.scala.expression("Multiply", wide, times, exact), type_)
+        exact = self.scala.expression("Multiply", wide, times, self.scala.exact)
+        return self.cast(exact, type_)
 
     def buffers(
-        self, function: plan.AggregateFunction, total: Any | None, count: Any
+        self, function: plan.AggregateFunction, total: Any | None, count: Any, upper: Any | None
     ) -> tuple[list[Any], Any]:
         """Feed an aggregate function from its accumulators; of an extremum, ``total`` is the value.
+
+        ``upper`` is given of a sum in two halves, of which ``total`` is the lower one then.
 
         Returns the named buffers, to be projected first, and the named result over them.
         """
@@ -143,11 +144,13 @@ class Transplant:
                     value = total
                 case "isEmpty":
                     value = nothing
-                case "sum" if function.name == "avg":
-                    value = self.cast(total, wanted)
                 case "sum":
-                    null = self.literal(None, wanted)
-                    value = expression("If", nothing, null, self.cast(total, wanted))
+                    if upper is None:
+                        value = self.cast(total, wanted)
+                    else:
+                        value = whole(self.scala, upper, total, wanted)
+                    if function.name != "avg":
+                        value = expression("If", nothing, self.literal(None, wanted), value)
                 case other:
                     raise NotImplementedError(other)
             named.append(self.alias(value, str(attribute.name()), attribute))
@@ -223,8 +226,8 @@ class Transplant:
     def sorted(self, logical: Any, keys: Sequence[Any], order: Sequence[Any]) -> Any:
         """Sort each partition by keys, then by an order, then by all that is left of a row."""
         rest = [a if self._sorts(a) else self.hash([a]) for a in items(logical.output())]
-        orders = [self._ascending(key) for key in keys]
-        orders += [*order, *(self._ascending(value) for value in rest)]
+        orders = [self.scala.ascending(key) for key in keys]
+        orders += [*order, *(self.scala.ascending(value) for value in rest)]
         return self.scala.logical(
             "Sort",
             self.scala.seq(orders),
@@ -232,11 +235,6 @@ class Transplant:
             logical,
             self.scala.none,
         )
-
-    def _ascending(self, value: Any) -> Any:
-        ascending = self.scala.module(f"{EXPRESSIONS}.Ascending")
-        first = self.scala.module(f"{EXPRESSIONS}.NullsFirst")
-        return self.scala.expression("SortOrder", value, ascending, first, self.scala.seq([]))
 
     @staticmethod
     def _sorts(attribute: Any) -> bool:

@@ -1,13 +1,15 @@
 """Aggregates as sums: what is added up per group so that every result can be computed.
 
 ``count`` needs the number of rows that count; ``sum`` and ``avg`` also the sum of their argument,
-over exact types: integers in 64 bits, decimals with ten more digits, as Spark widens them. With
-``DISTINCT`` it is the same sums, over values instead of rows. ``min`` and ``max`` are no sums.
+over exact types: integers in 64 bits, decimals with ten more digits, as Spark widens them. Sums of
+BIGINT, which may need more, are two of 64 bits each: of the upper and of the lower halves of the
+values. With ``DISTINCT`` it is the same sums, over values instead of rows. ``min`` and ``max`` are
+no sums.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,10 @@ class Kind(Enum):
     """The rows in which no argument is NULL and the condition is true."""
     SUM = auto()
     """The argument of those rows."""
+    UPPER = auto()
+    """The upper 32 bits of the argument, with its sign."""
+    LOWER = auto()
+    """The lower 32 bits of the argument, not negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +70,14 @@ class Argument:
 class Call:
     """An aggregate function with the columns that feed it.
 
-    ``count`` is always there; ``value`` is a sum, or the extremum, where the function has one.
+    ``count`` is always there; ``value`` is a sum, or the extremum, where the function has one. Of a
+    sum in two halves it is the lower one, and ``upper`` is the other.
     """
 
     function: AggregateFunction
     value: str | None
     count: str
+    upper: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,7 @@ class _Collected:
     arguments: dict[_Slot, Argument] = field(default_factory=dict)
     extrema: dict[_Slot, Extremum] = field(default_factory=dict)
     _weights_of: dict[_Slot, str] = field(default_factory=dict)
-    _values_of: dict[_Slot, list[tuple[Accumulator, str | None]]] = field(default_factory=dict)
+    _values_of: dict[_Slot, list[Accumulator]] = field(default_factory=dict)
 
     def call(self, function: AggregateFunction) -> Call:
         if function.counts_rows:
@@ -156,23 +164,30 @@ class _Collected:
         if function.distinct:
             return self._distinct(function)
         count = self._sum(Kind.COUNT, function, LongType())
-        total = None
-        if function.name != "count":
-            total = self._sum(Kind.SUM, function, _sum_type(function.arguments[0]))
-        return Call(function, total, count)
+        if function.name == "count":
+            return Call(function, None, count)
+        type_ = _sum_type(function.arguments[0])
+        if _has_halves(function.arguments[0]):
+            lower = self._sum(Kind.LOWER, function, type_)
+            return Call(function, lower, count, self._sum(Kind.UPPER, function, type_))
+        return Call(function, self._sum(Kind.SUM, function, type_), count)
 
     def distinct_parts(self) -> list[Part]:
         """Return a part for each list of distinct arguments."""
         parts: list[Part] = []
-        for slot, values in self._values_of.items():
-            first = values[0][0]
+        for slot, fed in self._values_of.items():
+            first = fed[0]
             names = [self._argument(argument, first.condition) for argument in first.arguments]
             types = [to_arrow(argument.type) for argument in first.arguments]
-            fields = dict(zip(names, types, strict=True))
-            counts = tuple(a.column for a, argument in values if argument is None)
-            sums = tuple((a.column, argument) for a, argument in values if argument is not None)
-            arguments = pa.schema(list(fields.items()))
-            parts.append(Distinct(arguments, self._weights_of[slot], counts, sums))
+            arguments = pa.schema(list(dict(zip(names, types, strict=True)).items()))
+            columns = {accumulator.kind: accumulator.column for accumulator in fed}
+            part = Distinct(arguments, self._weights_of[slot], (columns[Kind.COUNT],))
+            if Kind.SUM in columns:
+                part = replace(part, sums=((columns[Kind.SUM], names[0]),))
+            if Kind.UPPER in columns:
+                split = (columns[Kind.UPPER], columns[Kind.LOWER], names[0])
+                part = replace(part, halves=(split,))
+            parts.append(part)
         return parts
 
     def _sum(self, kind: Kind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
@@ -184,10 +199,13 @@ class _Collected:
 
     def _distinct(self, function: AggregateFunction) -> Call:
         count = self._feed(Kind.COUNT, function, LongType())
-        total = None
-        if function.name != "count":
-            total = self._feed(Kind.SUM, function, _sum_type(function.arguments[0]))
-        return Call(function, total, count)
+        if function.name == "count":
+            return Call(function, None, count)
+        type_ = _sum_type(function.arguments[0])
+        if _has_halves(function.arguments[0]):
+            lower = self._feed(Kind.LOWER, function, type_)
+            return Call(function, lower, count, self._feed(Kind.UPPER, function, type_))
+        return Call(function, self._feed(Kind.SUM, function, type_), count)
 
     def _feed(self, kind: Kind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
         slot = (kind, *_slot(call))
@@ -195,10 +213,7 @@ class _Collected:
             column = f"d{len(self.fed)}"
             fed = Accumulator(column, kind, call.arguments, call.condition, type_)
             self.fed[slot] = fed
-            argument = None
-            if kind is Kind.SUM:
-                argument = self._argument(call.arguments[0], call.condition)
-            self._values_of.setdefault(_slot(call), []).append((fed, argument))
+            self._values_of.setdefault(_slot(call), []).append(fed)
             self._weight(call)
         return self.fed[slot].column
 
@@ -244,3 +259,11 @@ def _sum_type(argument: Expression) -> LongType | DecimalType:
         digits = min(_MOST_DIGITS, argument.type.precision + _SUM_DIGITS)
         return DecimalType(digits, argument.type.scale)
     return LongType()
+
+
+def _has_halves(argument: Expression) -> bool:
+    """Say whether the sum of an argument may need more than 64 bits.
+
+    That of a narrower integer fits as long as there are fewer than 2**32 rows.
+    """
+    return isinstance(argument.type, LongType)

@@ -196,9 +196,14 @@ def _recomputed(node: plan.Aggregate | plan.Window) -> str:
         case plan.Aggregate():
             by = ", ".join(e.text for e in node.grouping) or "()"
             calls = ", ".join(call.text for call in node.functions)
-            return f"Aggregate by ({by}): {calls or 'distinct keys'}"
+            return f"Aggregate by ({by}): {calls or 'distinct keys'}{_ties(node)}"
         case plan.Window():
-            return f"Window {node.text}"
+            return f"Window {node.text}{_ties(node)}"
+
+
+def _ties(node: plan.Aggregate | plan.Window) -> str:
+    by = ", ".join(tie.text for tie in node.ties)
+    return f"; rows that tie go by {by}" if by else ""
 
 
 def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -> str:

@@ -137,7 +137,9 @@ def _aggregate(assembly: Assembly, node: Recompute, query: plan.Aggregate, below
     grouping = [a.handle for a in query.grouping_attributes]
     keys = [g for i, g in enumerate(grouping) if i != query.session]
     ordered = any(call.ordered for call in query.functions)
-    rows = _together(assembly, rows, [*keys, touched.version], [], ordered=ordered)
+    order = [] if query.session is None else [transplant.scala.ascending(grouping[query.session])]
+    order += [transplant.scala.ascending(tie.handle) for tie in query.ties]
+    rows = _together(assembly, rows, [*keys, touched.version], order, ordered=ordered)
     condition = touched.present if node.operator.is_global else None
     calls = [transplant.call(f, condition) for f in query.functions]
     whole = transplant.aggregate([*grouping, touched.version], calls, rows)
@@ -150,6 +152,7 @@ def _window(assembly: Assembly, node: Recompute, query: plan.Window, below: Fram
     touched = _touched(assembly, node, query.partition, below)
     partition = [key.handle for key in query.partition]
     order = items(query.handle.orderSpec())
+    order += [transplant.scala.ascending(tie.handle) for tie in query.ties]
     keys = [*partition, touched.version]
     rows = _together(assembly, touched.plan, keys, order, ordered=True)
     windowed = transplant.window(query.handle, keys, rows)

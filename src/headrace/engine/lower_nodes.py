@@ -9,6 +9,7 @@ from pyspark.sql.types import LongType
 
 from headrace.catalyst import plan
 from headrace.catalyst.collect import collect_arrow
+from headrace.catalyst.halves import halves
 from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit.accumulators import Argument
+    from headrace.circuit.accumulators import Accumulator, Argument
     from headrace.types import DataType, RelationId
 
 
@@ -171,7 +172,7 @@ class Nodes:
             (
                 a.column,
                 transplant.increment(
-                    a.arguments, a.condition, a.type, below.weight, of_value=a.kind is Kind.SUM
+                    a.arguments, a.condition, a.type, below.weight, self._summand(a)
                 ),
             )
             for a in kept.increments
@@ -197,6 +198,18 @@ class Nodes:
         grouped = self.assembly.stepped(task, keyed, types)
         return self._results(node, grouped)
 
+    def _summand(self, accumulator: Accumulator) -> Any | None:
+        """Return what an accumulator adds up, or None if it counts."""
+        match accumulator.kind:
+            case Kind.COUNT:
+                return None
+            case Kind.SUM:
+                return accumulator.arguments[0].handle
+            case Kind.UPPER:
+                return halves(self.transplant.scala, accumulator.arguments[0].handle)[0]
+            case Kind.LOWER:
+                return halves(self.transplant.scala, accumulator.arguments[0].handle)[1]
+
     def _value(self, argument: Argument) -> Any:
         value = argument.value.handle
         if argument.condition is None:
@@ -214,7 +227,8 @@ class Nodes:
         fed, evaluated = [], []
         for call in node.accumulators.calls:
             value = columns[call.value] if call.value is not None else None
-            buffers, result = transplant.buffers(call.function, value, columns[call.count])
+            upper = columns[call.upper] if call.upper is not None else None
+            buffers, result = transplant.buffers(call.function, value, columns[call.count], upper)
             fed += buffers
             evaluated.append(result)
         weight, hash_ = columns[WEIGHT], columns[HASH]

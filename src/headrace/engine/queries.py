@@ -8,7 +8,6 @@ that. Comparing the two is how Headrace checks itself.
 from __future__ import annotations
 
 import shutil
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,10 +32,13 @@ from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.limits import with_limits_below
 from headrace.catalyst.qualified import with_one_word_names
-from headrace.catalyst.scala import ASOF_JOINS, scala_of
+from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
+from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settled
 from headrace.catalyst.transplant import Transplant
+from headrace.engine.comparisons import Comparison, counted
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
+from headrace.engine.registrations import PendingRegistrations
 from headrace.engine.worker import BATCH_ROWS, LeafTask, LogReader
 from headrace.errors import Span
 from headrace.runtime.step import Share, Step
@@ -46,7 +48,7 @@ from headrace.types import DataType, RelationId, holds, require_kept
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -77,44 +79,6 @@ class ContentsTask:
 
 
 @dataclass(slots=True)
-class PendingRegistrations:
-    """Temporary views that one Spark session has, and those to be registered before its next query.
-
-    Registering costs a round trip to Spark each, and most databases never run a query of one kind.
-    """
-
-    registered: set[RelationId] = field(default_factory=set)
-    pending: dict[RelationId, Callable[[], None]] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def add(self, relation: Relation, register: Callable[[], None]) -> None:
-        """Have ``register`` called before the next query, after those added before it."""
-        with self.lock:
-            self.pending[relation.id] = register
-
-    def discard(self, relation: Relation) -> None:
-        """Discard the pending registration of a relation."""
-        with self.lock:
-            self.pending.pop(relation.id, None)
-
-    def flush(self) -> None:
-        """Register everything that is pending."""
-        with self.lock:
-            for id_ in list(self.pending):
-                self.registered.add(id_)
-                self.pending[id_]()
-                del self.pending[id_]
-
-    def remove(self, relation: Relation) -> bool:
-        """Forget a relation; return whether Spark has it registered."""
-        with self.lock:
-            self.discard(relation)
-            registered = relation.id in self.registered
-            self.registered.discard(relation.id)
-            return registered
-
-
-@dataclass(slots=True)
 class Queries:
     """Runs queries over shares; ``directory`` is the data directory."""
 
@@ -137,6 +101,7 @@ class Queries:
         }
         for session in self._registrations:
             session.conf.set(*ASOF_JOINS)
+            session.conf.set("spark.sql.optimizer.excludedRules", f"{OPTIMIZER}.{REORDERING}")
         # How many rows a recursion may have is a guard of Spark's, and no part of what it means.
         self._canonical.conf.set("spark.sql.cteRecursionRowLimit", -1)
 
@@ -231,31 +196,41 @@ class Queries:
         with self._reading(shares):
             return self._answer(self._snapshots, self._plain(query))
 
-    def differences(
-        self, view: View, shares: Mapping[RelationId, Share], most: int, now: int
-    ) -> pa.Table:
-        """Compare a view's stored contents with its query over canonical history.
+    def counted(
+        self, views: Sequence[View], shares: Mapping[RelationId, Share], now: int
+    ) -> list[tuple[int, int]]:
+        """Compare views with their queries over canonical history, in one job.
 
-        Returns up to ``most`` rows that differ, with ``__weight``: how many more (or fewer, if
-        negative) of them are stored than there should be. ``shares`` has the view's stored rows
-        under its own id, and the logs of all streams and tables below it. ``now`` is the clock of
-        the epoch at which it is stored.
+        Returns for each how many rows are stored, and how many different rows are there more, or
+        less, often than they should be. ``shares`` has the stored rows of each view under its own
+        id, and the logs of all streams and tables below it. ``now`` is the clock of the epoch at
+        which they are stored.
         """
-        columns = ", ".join(quote(name) for name in view.schema.names)
-        text = (
-            f"SELECT {columns}, sum({WEIGHT}) AS {WEIGHT} FROM ("
-            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(_stored(view))} UNION ALL "
-            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(view.name)}) "
-            f"GROUP BY {columns} HAVING sum({WEIGHT}) <> 0 LIMIT {most}"
-        )
+        text = counted(map(_comparison, views))
+        with self._reading(shares):
+            found = self._answer(self._canonical, text, now)
+        counts = {row["number"]: (row["stored"], row["different"]) for row in found.to_pylist()}
+        return [counts.get(number, (0, 0)) for number in range(len(views))]
+
+    def differences(
+        self,
+        view: View,
+        shares: Mapping[RelationId, Share],
+        most: int,
+        now: int,
+        *,
+        beyond_tolerance: bool,
+    ) -> pa.Table:
+        """Return up to ``most`` rows that differ, as :meth:`counted` counts them.
+
+        ``__weight`` says how many more (or fewer, if negative) of them are stored than there should
+        be. ``beyond_tolerance``: only rows whose floats differ by more than the tolerance, or that
+        differ in other columns.
+        """
+        comparison = _comparison(view)
+        text = (comparison.further_apart if beyond_tolerance else comparison.different)(most)
         with self._reading(shares):
             return self._answer(self._canonical, text, now)
-
-    def stored_rows(self, view: View, shares: Mapping[RelationId, Share]) -> int:
-        """Return how many rows are stored of a view."""
-        with self._reading(shares):
-            text = f"SELECT count(*) AS n FROM {quote(_stored(view))}"
-            return int(self._answer(self._canonical, text)["n"][0].as_py())
 
     # -- canonical history -----------------------------------------------------------------
 
@@ -287,8 +262,8 @@ class Queries:
         logical = transplant.logical(frame)
         if not has_asof(logical) or with_clock_at(transplant.scala, logical, 0) is not logical:
             return
-        single = without_ties(transplant.scala, transplant.optimised(frame))
-        transplant.frame(single).createOrReplaceTempView(quote(view.name))
+        chosen = _with_one_order(transplant, frame, logical)
+        chosen.createOrReplaceTempView(quote(view.name))
 
     def _transplant(self, session: SparkSession) -> Transplant:
         return Transplant(session, scala_of(session))
@@ -332,11 +307,7 @@ class Queries:
         logical = with_limits_below(transplant.scala, transplant.logical(frame))
         if now is not None:
             logical = with_clock_at(transplant.scala, logical, now)
-        if logical is not transplant.logical(frame):
-            frame = transplant.frame(logical)
-        if has_asof(transplant.logical(frame)):
-            single = without_ties(transplant.scala, transplant.optimised(frame))
-            frame = transplant.frame(single)
+        frame = _with_one_order(transplant, frame, logical)
         require_kept(frame.schema)
         return collect_arrow(frame)
 
@@ -352,6 +323,24 @@ class Queries:
             shutil.rmtree(step.folder, ignore_errors=True)
 
 
+def _with_one_order(transplant: Transplant, frame: DataFrame, logical: Any) -> DataFrame:
+    """Return a query, analysed as ``logical``, with rows that tie in the order that views have.
+
+    As-of joins and the groups of ordered functions are settled where Spark has optimised the query:
+    the first go by the columns that are read, the second by marks that stand in it by then.
+    """
+    marked = with_ties_marked(transplant.scala, logical)
+    if marked is not transplant.logical(frame):
+        frame = transplant.frame(marked)
+    if marked is logical and not has_asof(logical):
+        return frame
+    optimised = transplant.optimised(frame)
+    chosen = without_ties(transplant.scala, optimised) if has_asof(logical) else optimised
+    settled = with_ties_settled(transplant.scala, chosen)
+    # Spark's own optimiser makes plans that its analyser would refuse.
+    return frame if settled is optimised else transplant.frame(transplant.finished(settled))
+
+
 def _identity(column: str, type_: DataType) -> str:
     """Return what to group by so that different values stay apart.
 
@@ -363,6 +352,10 @@ def _identity(column: str, type_: DataType) -> str:
     if holds(type_, (FloatType, DoubleType)):
         return f"{column}, to_json(struct({column}))"
     return column
+
+
+def _comparison(view: View) -> Comparison:
+    return Comparison(_stored(view), view.name, view.schema)
 
 
 def _stored(relation: Relation) -> str:

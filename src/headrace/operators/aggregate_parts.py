@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError
 from headrace.spine import Ranked, Spine
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
-from headrace.zset.sums import negated
+from headrace.zset.sums import halves, negated
 from headrace.zset.zset import column, fresh, numbers
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ class Distinct:
 
     ``arguments`` are input columns; ``weight`` is the input column with the weight of a row for
     this part. As a value comes or goes, each accumulator in ``counts`` changes by one, and each one
-    in ``sums`` by the argument it is paired with. Those accumulators have no input column.
+    in ``sums`` by the argument it is paired with; of each triple in ``halves``, the first changes
+    by the upper and the second by the lower half of the int64 argument that is the third. Those
+    accumulators have no input column.
 
     Cost per epoch: O(|Δ| log n), one lookup per value touched.
     """
@@ -42,11 +44,13 @@ class Distinct:
     weight: str
     counts: tuple[str, ...] = ()
     sums: tuple[tuple[str, str], ...] = ()
+    halves: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def fed(self) -> tuple[str, ...]:
         """The accumulators that this part feeds."""
-        return (*self.counts, *(name for name, _ in self.sums))
+        split = (name for upper, lower, _ in self.halves for name in (upper, lower))
+        return (*self.counts, *(name for name, _ in self.sums), *split)
 
     def layout(self, groups: Layout) -> Layout:
         """Return how the values are arranged: by group, in order, so that one is found fast."""
@@ -69,6 +73,9 @@ class Distinct:
             kind = totals.summed.field(name).type
             values = column(crossed.table, argument).cast(kind)
             added[name] = negated(values, sign < 0)
+        for upper, lower, argument in self.halves:
+            parts = halves(numbers(crossed.table, argument))
+            added[upper], added[lower] = (pa.array(part * sign) for part in parts)
         return change, with_zeros(totals, added, crossed.rows)
 
 

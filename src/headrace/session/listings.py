@@ -17,8 +17,8 @@ from headrace.session.explaining import Explaining
 from headrace.session.functions import Functions, users
 from headrace.session.jobs import JOB_COLUMNS, jobs
 from headrace.session.naming import HIDDEN
-from headrace.session.repair import damage
 from headrace.session.results import Progress, Result
+from headrace.session.verifying import Verifying
 from headrace.sql import (
     Describe,
     Explain,
@@ -27,16 +27,15 @@ from headrace.sql import (
     Show,
     ShowCreate,
 )
-from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from headrace.session.definitions import Definitions
     from headrace.session.instance import Instance
     from headrace.session.reading import Reading
+    from headrace.types import RelationId
 
-_MOST_DIFFERENCES = 20
 _MOST_EPOCHS = 100
 
 
@@ -155,79 +154,10 @@ class Listings:
 
     def verify(self, name: Name | None, progress: Callable[[Progress], None]) -> Result:
         """Compare views with their queries over canonical history, by plain Spark batch."""
-        instance = self.instance
-        fed = {r.source: r.name for r in instance.catalog if isinstance(r, Sink)}
-        views = [
-            view
-            for view in instance.catalog.views_in_order()
-            if view.id in fed or not view.name.startswith(HIDDEN)
-        ]
-        if name is not None:
-            relation = instance.catalog.resolve(name.dotted, name.span)
-            if isinstance(relation, PlainView):
-                raise HeadraceError(
-                    Code.INVALID,
-                    f'plain view "{relation.name}" keeps nothing that could be verified',
-                    hint="VERIFY the materialized views over it, or VERIFY alone for all.",
-                    span=name.span,
-                )
-            views = [view for view in views if view.id == relation.id]
-        rows: list[tuple[str, int, int, str]] = []
-        with instance.loop.lock:
-            damaged = self._damaged(views, all_=name is None)
-            rows += [
-                (instance.catalog.by_id[id_].name, 0, 0, text)
-                for id_, text in damaged.items()
-                if id_ not in {view.id for view in views}
-            ]
-            if not damaged:
-                instance.settle()
-            for done, view in enumerate(views):
-                progress(Progress(f"verifying {view.name}", done, len(views), "rows"))
-                named = f"query of {fed[view.id]}" if view.name.startswith(HIDDEN) else view.name
-                below = [relation.id for relation in self._stored_below(view)]
-                unread = next((damaged[id_] for id_ in below if id_ in damaged), None)
-                verdict = self._verified(view) if unread is None else (0, 0, unread)
-                rows.append((named, *verdict))
+        rows = Verifying(self.instance, progress).rows(name)
         return self.answer(("view", "rows", "differences", "verdict"), rows)
 
     # -- pieces ----------------------------------------------------------------------------
-
-    def _damaged(self, views: Iterable[View], *, all_: bool) -> dict[RelationId, str]:
-        """Return what readers of views, or of everything, cannot read, with what to do."""
-        catalog = self.instance.catalog
-        read = catalog if all_ else [r for view in views for r in self._stored_below(view)]
-        return {
-            id_: f"damaged: {each.reason}: REPAIR {catalog.by_id[id_].name}"
-            for id_, (each, *_) in damage(self.instance, read).items()
-        }
-
-    def _stored_below(self, view: View) -> list[Relation]:
-        """Return a view and all that it is over."""
-        catalog = self.instance.catalog
-        found, pending = [], [view.id]
-        while pending:
-            relation = catalog.by_id[pending.pop()]
-            found.append(relation)
-            pending += relation.depends_on if isinstance(relation, View) else ()
-        return found
-
-    def _verified(self, view: View) -> tuple[int, int, str]:
-        instance = self.instance
-        epoch = instance.ledger.last_epoch()
-        if view.id in instance.loop.stopped():
-            return 0, 0, "stopped"
-        shares = instance.shares((view.id,), epoch)
-        done = instance.ledger.positions()
-        for id_ in self.instance.bases(view):
-            shares[id_] = instance.log_share(id_, done.get(id_, Offset(0)))
-        differences = instance.queries.differences(
-            view, shares, _MOST_DIFFERENCES, instance.ledger.clock(epoch)
-        )
-        found = differences.num_rows
-        rows = instance.queries.stored_rows(view, shares)
-        verdict = "equal to batch" if not found else f"differs: {differences.to_pylist()[0]}"
-        return rows, found, verdict
 
     def _relations(self, wanted: Callable[[Relation], bool]) -> Result:
         stopped = self.instance.loop.stopped()

@@ -2,6 +2,9 @@
 
 Integers add in two halves and decimals in four limbs of 32 bits, each in its own int64, so that
 no intermediate sum can wrap below 2**31 rows; only the total has to fit its type.
+
+Where the total itself may leave 64 bits, as that of a BIGINT column may, the two halves of the
+values are summed as columns of their own: see :func:`halves`.
 """
 
 from __future__ import annotations
@@ -57,6 +60,15 @@ def segment_sums_int64(values: Ints, starts: Ints) -> Ints:
     if high.min() < -(2**31) or high.max() >= 2**31:
         raise overflowed("bigint")
     return np.asarray((high << _HALF) | (low & _LOW))
+
+
+def halves(values: Ints) -> tuple[Ints, Ints]:
+    """Return the upper and the lower 32 bits of integers: ``upper * 2**32 + lower`` each.
+
+    The lower half is not negative. Sums of either half are the halves of the sum, though the lower
+    one may then be of more than 32 bits, and fit 64 bits for up to 2**31 values.
+    """
+    return values >> _HALF, values & _LOW
 
 
 def decimal_words(column: pa.Array) -> npt.NDArray[np.int64]:

@@ -1,0 +1,335 @@
+"""Which of several rows that tie comes first: one order for views, reads and ``VERIFY``.
+
+Spark leaves it open in which order ``row_number()``, a ROWS frame, ``first`` or ``LIMIT`` see rows
+that are equal in ORDER BY. Here the order is total: after ORDER BY, rows go by their other columns,
+ascending, NULLs first. Which columns these are follows from the query as it is resolved, before
+anything is optimised, so that it is the same wherever the query is planned:
+
+- for window functions and ``LIMIT``, the columns of the SELECT that they stand in, from left to
+  right, then those that only its ORDER BY and PARTITION BY use;
+- for aggregate functions, the columns that the SELECT uses, in the order of its input.
+
+Rows that are equal in all of these are interchangeable. Columns that hold maps inside other values,
+or variants, have no order and are left out; a map goes by its sorted entries, and a text with a
+collation by its bytes. ``rank()``, ``dense_rank()`` and RANGE frames do not see this order.
+
+It is done in two steps. :func:`with_ties_marked` adds the columns to the ORDER BY of a ``LIMIT``;
+below windows and aggregates it puts a local ``Sort`` by them, a *mark* that lives through Spark's
+optimiser. Views read the mark (:func:`ties_below`); for Spark's batch, :func:`with_ties_settled`
+turns it into a sort of each whole group, which Spark's own operators then find in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import MapType, StringType, VariantType
+
+from headrace.catalyst.python import PYTHON_NODES
+from headrace.catalyst.resolved import columns_of, type_of
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
+from headrace.catalyst.walk import SUBQUERIES, with_replaced
+from headrace.types import holds, is_collated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+REORDERING = "LimitPushDownThroughWindow"
+"""The rule of Spark's optimiser that sorts the rows of a window once more, by ORDER BY alone."""
+
+_PATTERNS = ("WINDOW", "AGGREGATE", "LIMIT", "OFFSET")
+"""What nodes that may see ties are known by."""
+
+_TIES_TOGETHER = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
+"""The window functions that give rows that tie the same value."""
+
+_OF_SEVERAL = frozenset(
+    """
+    AnyValue ApproximatePercentile ApproxTopK First HistogramNumeric Last ListAgg MaxBy MinBy Mode
+    """.split()  # noqa: SIM905
+)
+"""The aggregate functions whose value may depend on the order in which they see rows.
+
+Sums of floats are none of them: they may differ in the last digits.
+"""
+
+_LISTS = frozenset({"CollectList", "CollectSet"})
+"""The lists: of a group in an order that nobody states, of a window's frame in that of the rows."""
+
+_LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
+_BETWEEN = ("Project", "SubqueryAlias", "View")
+_BELOW = ("Project", "WindowGroupLimit", *PYTHON_NODES)
+
+
+def with_ties_marked(scala: Scala, plan: Any) -> Any:
+    """Return an analysed plan that says in which order rows that tie come.
+
+    Itself if that makes no difference.
+    """
+    if not any(scala.may_hold(pattern, plan) for pattern in _PATTERNS):
+        return plan
+    return _with_nodes(scala, plan, _Marks(scala).nodes)
+
+
+def _with_nodes(scala: Scala, plan: Any, rewritten: Callable[[Any], Any]) -> Any:
+    """Return a plan with the nodes rewritten of itself and of its subqueries."""
+
+    def replace(expression: Any, kind: str, _node: str) -> Any | None:
+        if kind not in SUBQUERIES:
+            return None
+        inner = expression.plan()
+        new = rewritten(with_replaced(scala, inner, replace))
+        return expression if new is inner else expression.withNewPlan(new)
+
+    if scala.may_hold("PLAN_EXPRESSION", plan):
+        plan = with_replaced(scala, plan, replace)
+    return rewritten(plan)
+
+
+def ties_below(node: Any) -> Any | None:
+    """Return the mark of a window or aggregate, or None where the order of ties does not matter."""
+    return _mark(node, _BELOW)
+
+
+def _mark(node: Any, between: tuple[str, ...]) -> Any | None:
+    below = node.child()
+    while below.nodeName() in between:
+        below = below.child()
+    is_mark = below.nodeName() == "Sort" and not getattr(below, "global")()
+    return below if is_mark and _sees_ties(node) else None
+
+
+def with_ties_settled(scala: Scala, plan: Any) -> Any:
+    """Return an optimised plan with the rows of each group in order, where marks say so."""
+
+    def nodes(plan: Any) -> Any:
+        below = items(plan.children())
+        new = [nodes(child) for child in below]
+        if any(a is not b for a, b in zip(below, new, strict=True)):
+            plan = plan.withNewChildren(scala.seq(new))
+        if plan.nodeName() not in ("Window", "Aggregate"):
+            return plan
+        # Several DISTINCT aggregates are an Expand and two levels of grouping by now.
+        mark = _mark(plan, (*_BELOW, "Expand"))
+        return plan if mark is None else _settled(scala, plan, mark)
+
+    return _with_nodes(scala, plan, nodes)
+
+
+def _settled(scala: Scala, node: Any, mark: Any) -> Any:
+    """Return a node whose groups are each in one place and in order, instead of its mark."""
+    keys, order = _groups(scala, node)
+    ties = items(mark.order())
+
+    def placed(below: Any) -> Any:
+        if below.nodeName() == "Sort":
+            return in_order(below.child())
+        if below.nodeName() in PYTHON_NODES:  # for Spark, what comes out of one is in no order
+            return in_order(_without_mark(scala, below, ties))
+        return below.withNewChildren(scala.seq([placed(below.child())]))
+
+    def in_order(rows: Any) -> Any:
+        # A key that Spark computes above, for an aggregate, only makes for more groups.
+        known = [key for key in keys if key.references().subsetOf(rows.outputSet())]
+        if known:
+            spread = scala.seq(known), rows, scala.none, scala.none
+            rows = scala.logical("RepartitionByExpression", *spread)
+        else:
+            rows = scala.logical("Repartition", 1, True, rows)  # noqa: FBT003
+        return _sorted(scala, [*map(scala.ascending, known), *order, *ties], rows)
+
+    return node.withNewChildren(scala.seq([placed(node.child())]))
+
+
+def _without_mark(scala: Scala, node: Any, ties: list[Any]) -> Any:
+    """Return the rows of a node above a mark, unsorted, with the columns of the mark."""
+    if node.nodeName() == "Sort":
+        return node.child()
+    rows = _without_mark(scala, node.child(), ties)
+    if node.nodeName() != "Project":
+        return node.withNewChildren(scala.seq([rows]))
+    more = [c for tie in ties for c in columns_of(tie) if not node.outputSet().contains(c)]
+    return scala.logical("Project", scala.seq([*items(node.projectList()), *more]), rows)
+
+
+def _groups(scala: Scala, node: Any) -> tuple[list[Any], list[Any]]:
+    """Return what the groups of a node have in common, and the order of their rows that it states.
+
+    A key that is a session is none: Spark merges sessions within groups of the others.
+    """
+    if node.nodeName() == "Window":
+        return items(node.partitionSpec()), items(node.orderSpec())
+    keys = items(node.groupingExpressions())
+    sessions = [key for key in keys if _is_session(key)]
+    others = [scala.normalised(key) for key in keys if not _is_session(key)]
+    return others, [scala.ascending(key) for key in sessions]
+
+
+def _is_session(key: Any) -> bool:
+    return kind_of(key) in ("AttributeReference", "Alias") and key.metadata().contains(
+        "spark.sessionWindow"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Marks:
+    scala: Scala
+
+    def nodes(self, plan: Any) -> Any:
+        """Return a plan whose own nodes are marked."""
+        if not any(self.scala.may_hold(pattern, plan) for pattern in _PATTERNS):
+            return plan
+        plan = self._in_order_of_use(plan)
+        below = items(plan.children())
+        new = [self.nodes(child) for child in below]
+        if any(a is not b for a, b in zip(below, new, strict=True)):
+            plan = plan.withNewChildren(self.scala.seq(new))
+        name = str(plan.nodeName())
+        if name in _LIMITS:
+            return self._limited(plan)
+        if name not in ("Window", "Aggregate") or not _sees_ties(plan) or ties_below(plan):
+            return plan
+        columns = items(plan.child().output())
+        if name == "Aggregate":
+            used, alike = plan.references(), items(plan.groupingExpressions())
+            columns = [column for column in columns if used.contains(column)]
+        else:
+            alike = [*items(plan.partitionSpec()), *(o.child() for o in items(plan.orderSpec()))]
+        orders = self._orders(columns, alike)
+        if not orders:
+            return plan
+        return plan.withNewChildren(self.scala.seq([_sorted(self.scala, orders, plan.child())]))
+
+    def _limited(self, plan: Any) -> Any:
+        """Return a LIMIT whose ORDER BY goes on with all columns of the rows."""
+        above = []
+        below = plan
+        while below.nodeName() in (*_LIMITS, *_BETWEEN):
+            above.append(below)
+            below = below.child()
+        if below.nodeName() != "Sort" or not getattr(below, "global")():
+            return plan
+        given = items(below.order())
+        more = self._orders(items(below.child().output()), [order.child() for order in given])
+        if not more:
+            return plan
+        whole = self.scala.seq([*given, *more])
+        rows = self.scala.logical("Sort", whole, True, below.child(), self.scala.none)  # noqa: FBT003
+        for each in reversed(above):
+            rows = each.withNewChildren(self.scala.seq([rows]))
+        return rows
+
+    def _orders(self, columns: Iterable[Any], alike: list[Any]) -> list[Any]:
+        """Return the order by some columns, but for those that are alike in rows that tie.
+
+        A text that is alike by a collation may differ.
+        """
+        known = {e.exprId().id() for e in alike if kind_of(e) == _COLUMN and not _by_collation(e)}
+        orders = []
+        for column in columns:
+            value = self._comparable(column)
+            if value is not None and (id_ := column.exprId().id()) not in known:
+                known.add(id_)
+                orders.append(self.scala.ascending(value))
+        return orders
+
+    def _comparable(self, column: Any) -> Any | None:
+        """Return a column as what tells its values apart in an order, or None if nothing does."""
+        type_ = type_of(column)
+        if isinstance(type_, MapType):
+            if holds(type_.keyType, _UNORDERED) or holds(type_.valueType, _UNORDERED):
+                return None
+            ascending = self.scala.module(f"{EXPRESSIONS}.Literal").apply(True)  # noqa: FBT003
+            entries = self.scala.expression("MapEntries", column)
+            return self.scala.expression("SortArray", entries, ascending)
+        if holds(type_, _UNORDERED):
+            return None
+        if isinstance(type_, StringType) and _by_collation(column):
+            return self.scala.cast(column, self.scala.type(StringType().json()))
+        return column
+
+    def _in_order_of_use(self, plan: Any) -> Any:
+        """Return a plan whose windows of one SELECT stand in the order in which it shows them.
+
+        Spark puts them in any. Each adds columns to the rows that the next one may see as ties.
+        """
+        above = []
+        below = plan
+        while below.nodeName() in ("Project", "Filter"):
+            above.append(below)
+            below = below.child()
+        if not above or below.nodeName() != "Window" or below.child().nodeName() != "Window":
+            return plan
+        windows = []
+        while below.nodeName() == "Window":
+            windows.append(below)
+            below = below.child()
+        shown = [int(c.exprId().id()) for n in above for e in _shown(n) for c in columns_of(e)]
+        places = {id_: place for place, id_ in reversed(list(enumerate(shown)))}
+
+        def place(window: Any) -> int:
+            ids = [int(e.exprId().id()) for e in items(window.windowExpressions())]
+            return min((places.get(id_, len(shown)) for id_ in ids), default=0)
+
+        wanted = sorted(windows, key=place)
+        if all(a is b for a, b in zip(wanted, reversed(windows), strict=True)):
+            return plan
+        for each in (*wanted, *reversed(above)):
+            below = each.withNewChildren(self.scala.seq([below]))
+        return below
+
+
+_COLUMN = "AttributeReference"
+_UNORDERED = (MapType, VariantType)
+
+
+def _by_collation(expression: Any) -> bool:
+    return is_collated(type_of(expression))
+
+
+def _shown(node: Any) -> list[Any]:
+    return items(node.projectList()) if node.nodeName() == "Project" else [node.condition()]
+
+
+def _sees_ties(node: Any) -> bool:
+    """Say whether a window's or aggregate's values may depend on the order of rows that tie."""
+    if node.nodeName() == "Window":
+        calls = _calls(items(node.windowExpressions()), "WindowExpression")
+        return any(map(_function_sees_ties, calls))
+    calls = _calls(items(node.aggregateExpressions()), "AggregateExpression")
+    return any(kind_of(call.aggregateFunction()) in _OF_SEVERAL for call in calls)
+
+
+def _calls(expressions: Iterable[Any], kind: str) -> Iterator[Any]:
+    """Yield the outermost expressions of a kind."""
+    for each in expressions:
+        if kind_of(each) == kind:
+            yield each
+        else:
+            yield from _calls(items(each.children()), kind)
+
+
+def _function_sees_ties(window: Any) -> bool:
+    function = window.windowFunction()
+    kind = kind_of(function)
+    if kind in _TIES_TOGETHER:
+        return False
+    if kind != "AggregateExpression":
+        return True
+    if kind_of(function.aggregateFunction()) in _OF_SEVERAL | _LISTS:
+        return True
+    return _counts_rows(window.windowSpec().frameSpecification())
+
+
+def _counts_rows(frame: Any) -> bool:
+    """Say whether a frame ends at some row rather than at all rows that tie."""
+    if kind_of(frame) != "SpecifiedWindowFrame" or "Row" not in kind_of(frame.frameType()):
+        return False
+    ends = kind_of(frame.lower()), kind_of(frame.upper())
+    return not ("Unbounded" in ends[0] and "Unbounded" in ends[1])
+
+
+def _sorted(scala: Scala, orders: list[Any], rows: Any) -> Any:
+    """Return the rows of each partition in an order."""
+    return scala.logical("Sort", scala.seq(orders), False, rows, scala.none)  # noqa: FBT003

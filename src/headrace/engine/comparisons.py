@@ -1,0 +1,132 @@
+"""The queries of ``VERIFY``: how what is stored of a view differs from its query, in Spark SQL.
+
+Rows are compared as bags, exactly. Where a view adds floats up, its sums and Spark's may differ in
+the last digits, since they add in another order. Of such a view, the rows that differ are looked at
+once more: of those whose other columns are equal, the ones stored and the ones computed are put in
+the order of their floats, and compared one by one. Two floats agree if they are equal, if both are
+NaN or NULL, or if they are no further apart than the tolerance of their type times the greater of
+them, or than the tolerance itself where both are below 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import DataType, DoubleType, FloatType
+
+from headrace.sql import quote
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.types import Schema
+
+TOLERANCE = {DoubleType: "1e-9", FloatType: "1e-6"}
+"""How far two values may be apart, by their type: relative, and absolute below 1."""
+
+_STORED, _COMPUTED = "__mine", "__theirs"
+
+
+def counted(comparisons: Iterable[Comparison]) -> str:
+    """Return a query of the position of each comparison, the stored rows, and how many rows differ.
+
+    Nothing is there of one over no rows at all.
+    """
+    rows = " UNION ALL ".join(
+        f"SELECT {number} AS number, stored, {WEIGHT} FROM ({comparison.grouped()})"
+        for number, comparison in enumerate(comparisons)
+    )
+    return (
+        f"SELECT number, sum(stored) AS stored, count_if({WEIGHT} <> 0) AS different "
+        f"FROM ({rows}) GROUP BY number"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares the rows of two relations that have the columns of one schema."""
+
+    stored: str
+    computed: str
+    schema: Schema
+
+    def grouped(self) -> str:
+        """Return the query of all rows, each once: how often it is stored, and how much too often.
+
+        The first is ``stored``, the second ``__weight``.
+        """
+        columns = self._columns
+        return (
+            f"SELECT {columns}, sum({WEIGHT}) AS {WEIGHT}, count_if({WEIGHT} > 0) AS stored FROM ("
+            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(self.stored)} UNION ALL "
+            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(self.computed)}) GROUP BY {columns}"
+        )
+
+    def different(self, most: int) -> str:
+        """Return the query of up to ``most`` rows that differ, with ``__weight``.
+
+        The weight says how many more of a row are stored than there should be, or fewer.
+        """
+        return f"SELECT {self._columns}, {WEIGHT} FROM ({self._residual}) LIMIT {most}"
+
+    def further_apart(self, most: int) -> str:
+        """Return the query of up to ``most`` rows that differ by more than the tolerance.
+
+        They are all rows of a group of rows that only differ in their floats.
+        """
+        floats = {
+            column.name: f"f{i}"
+            for i, column in enumerate(self.schema.columns)
+            if type(column.type) in TOLERANCE
+        }
+        exact = [quote(name) for name in self.schema.names if name not in floats]
+        values = ", ".join(f"{quote(name)} AS {field}" for name, field in floats.items())
+        copies = f"array_repeat(struct({values}), CAST(abs({WEIGHT}) AS INT))"
+        lists = {
+            name: f"collect_list({copies}) FILTER (WHERE {WEIGHT} {sign} 0)"
+            for name, sign in ((_STORED, ">"), (_COMPUTED, "<"))
+        }
+        sides = ", ".join(
+            f"array_sort(flatten({list_})) AS {name}" for name, list_ in lists.items()
+        )
+        by = f" GROUP BY {', '.join(exact)}" if exact else ""
+        groups = f"SELECT {', '.join([*exact, sides])} FROM ({self._residual}){by}"
+        close = " AND ".join(
+            _close(f"x.{floats[column.name]}", f"y.{floats[column.name]}", column.type)
+            for column in self.schema.columns
+            if column.name in floats
+        )
+        agree = (
+            f"size({_STORED}) = size({_COMPUTED}) AND "
+            f"forall(zip_with({_STORED}, {_COMPUTED}, (x, y) -> {close}), each -> each)"
+        )
+        rows = (
+            f"concat(transform({_STORED}, x -> struct(x AS x, 1L AS w)), "
+            f"transform({_COMPUTED}, x -> struct(x AS x, -1L AS w)))"
+        )
+        columns = ", ".join(
+            f"__each.x.{floats[name]} AS {quote(name)}" if name in floats else quote(name)
+            for name in self.schema.names
+        )
+        return (
+            f"SELECT {columns}, __each.w AS {WEIGHT} FROM (SELECT {', '.join([*exact, ''])}"
+            f"explode({rows}) AS __each FROM ({groups}) WHERE NOT ({agree})) LIMIT {most}"
+        )
+
+    @property
+    def _columns(self) -> str:
+        return ", ".join(quote(name) for name in self.schema.names)
+
+    @property
+    def _residual(self) -> str:
+        return f"SELECT {self._columns}, {WEIGHT} FROM ({self.grouped()}) WHERE {WEIGHT} <> 0"
+
+
+def _close(a: str, b: str, type_: DataType) -> str:
+    """Return the condition that two values agree; for Spark, NaN equals NaN and is above all."""
+    name = type_.simpleString().upper()
+    apart, infinite = f"abs({a} - {b})", f"{name}('Infinity')"
+    most = f"{TOLERANCE[type(type_)]} * greatest(1, abs({a}), abs({b}))"
+    return f"({a} <=> {b} OR coalesce({apart} < {infinite} AND {apart} <= {most}, false))"

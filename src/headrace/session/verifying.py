@@ -1,0 +1,184 @@
+"""``VERIFY``: whether views are what their queries say, by plain Spark batch over all history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import DoubleType, FloatType
+
+from headrace.catalog import PlainView, Sink, View
+from headrace.circuit import Aggregate, Recompute
+from headrace.engine.comparisons import TOLERANCE
+from headrace.errors import Code, HeadraceError
+from headrace.session.naming import HIDDEN
+from headrace.session.repair import damage
+from headrace.session.results import Progress
+from headrace.types import Offset, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.catalog import Relation
+    from headrace.runtime.step import Share
+    from headrace.session.instance import Instance
+    from headrace.sql import Name
+
+_MOST_DIFFERENCES = 20
+_TOGETHER = 16
+"""The views that are compared in one job: Spark plans them as one query."""
+
+EQUAL = "equal to batch"
+STOPPED = "stopped"
+
+Verdict = tuple[int, int, str]
+"""The stored rows, the rows that differ, and what that means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verifying:
+    """Compares the views of one instance."""
+
+    instance: Instance
+    progress: Callable[[Progress], None]
+
+    def rows(self, name: Name | None) -> list[tuple[str, int, int, str]]:
+        """Return the verdict on each view, or on that of a name."""
+        instance = self.instance
+        fed = {r.source: r.name for r in instance.catalog if isinstance(r, Sink)}
+        views = self._views(name, fed)
+        with instance.loop.lock:
+            damaged = self._damaged(views, everything=name is None)
+            if not damaged:
+                instance.settle()
+            verdicts = self._verdicts(views, damaged)
+        others = [
+            (instance.catalog.by_id[id_].name, 0, 0, text)
+            for id_, text in damaged.items()
+            if id_ not in verdicts
+        ]
+        return others + [
+            (
+                f"query of {fed[view.id]}" if view.name.startswith(HIDDEN) else view.name,
+                *verdicts[view.id],
+            )
+            for view in views
+        ]
+
+    def _views(self, name: Name | None, fed: dict[RelationId, str]) -> list[View]:
+        catalog = self.instance.catalog
+        views = [
+            v for v in catalog.views_in_order() if v.id in fed or not v.name.startswith(HIDDEN)
+        ]
+        if name is None:
+            return views
+        relation = catalog.resolve(name.dotted, name.span)
+        if isinstance(relation, PlainView):
+            raise HeadraceError(
+                Code.INVALID,
+                f'plain view "{relation.name}" keeps nothing that could be verified',
+                hint="VERIFY the materialized views over it, or VERIFY alone for all.",
+                span=name.span,
+            )
+        return [view for view in views if view.id == relation.id]
+
+    def _damaged(self, views: list[View], *, everything: bool) -> dict[RelationId, str]:
+        """Return what readers of views, or of everything, cannot read, with what to do."""
+        catalog = self.instance.catalog
+        read = catalog if everything else [r for view in views for r in self._stored_below(view)]
+        return {
+            id_: f"damaged: {each.reason}: REPAIR {catalog.by_id[id_].name}"
+            for id_, (each, *_) in damage(self.instance, read).items()
+        }
+
+    def _stored_below(self, view: View) -> list[Relation]:
+        """Return a view and all that it is over."""
+        catalog = self.instance.catalog
+        found, pending = [], [view.id]
+        while pending:
+            relation = catalog.by_id[pending.pop()]
+            found.append(relation)
+            pending += relation.depends_on if isinstance(relation, View) else ()
+        return found
+
+    def _verdicts(
+        self, views: list[View], damaged: Mapping[RelationId, str]
+    ) -> dict[RelationId, Verdict]:
+        stopped = self.instance.loop.stopped()
+        found: dict[RelationId, Verdict] = {}
+        for view in views:
+            below = [relation.id for relation in self._stored_below(view)]
+            unread = next((damaged[id_] for id_ in below if id_ in damaged), None)
+            if unread is not None:
+                found[view.id] = (0, 0, unread)
+            elif view.id in stopped:
+                found[view.id] = (0, 0, STOPPED)
+        running = [view for view in views if view.id not in found]
+        for start in range(0, len(running), _TOGETHER):
+            some = running[start : start + _TOGETHER]
+            names = some[0].name if len(some) == 1 else f"{len(some)} views"
+            self.progress(Progress(f"verifying {names}", start, len(running), "views"))
+            found |= self._together(some, start, len(running))
+        return found
+
+    def _together(self, views: list[View], done: int, total: int) -> dict[RelationId, Verdict]:
+        """Compare some views in one job; where that fails, each in one of its own."""
+        try:
+            return self._compared(views)
+        except HeadraceError:
+            if len(views) == 1:
+                raise
+        found: dict[RelationId, Verdict] = {}
+        for number, view in enumerate(views, done):
+            self.progress(Progress(f"verifying {view.name}", number, total, "views"))
+            found |= self._compared([view])
+        return found
+
+    def _compared(self, views: list[View]) -> dict[RelationId, Verdict]:
+        instance = self.instance
+        now = instance.ledger.clock(instance.ledger.last_epoch())
+        counts = instance.queries.counted(views, self._shares(views), now)
+        return {
+            view.id: (stored, 0, EQUAL) if not different else self._differing(view, stored, now)
+            for view, (stored, different) in zip(views, counts, strict=True)
+        }
+
+    def _differing(self, view: View, stored: int, now: int) -> Verdict:
+        """Return the verdict on a view of which not all rows are the same to the last digit."""
+        lenient = self._adds_floats(view)
+        found = self.instance.queries.differences(
+            view, self._shares([view]), _MOST_DIFFERENCES, now, beyond_tolerance=lenient
+        )
+        if not found.num_rows:
+            types = {type(column.type) for column in view.schema.columns}
+            return stored, 0, f"{EQUAL} ({_within(types)})"
+        return stored, found.num_rows, f"differs: {found.to_pylist()[0]}"
+
+    def _shares(self, views: list[View]) -> dict[RelationId, Share]:
+        """Return what is stored of views, and the logs of all that they are over."""
+        instance = self.instance
+        shares = instance.shares(tuple(v.id for v in views), instance.ledger.last_epoch())
+        done = instance.ledger.positions()
+        for id_ in set().union(*(instance.bases(view) for view in views)):
+            shares[id_] = instance.log_share(id_, done.get(id_, Offset(0)))
+        return shares
+
+    def _adds_floats(self, view: View) -> bool:
+        """Say whether a view shows floats that may be sums, its own or of views below it."""
+        if not any(type(column.type) in TOLERANCE for column in view.schema.columns):
+            return False
+        return self._adds_up(view)
+
+    def _adds_up(self, view: View) -> bool:
+        nodes = self.instance.engine.circuit(view).stateful()
+        if any(isinstance(node, Aggregate | Recompute) for node in nodes):
+            return True
+        below = (self.instance.catalog.by_id[id_] for id_ in view.depends_on)
+        return any(self._adds_up(each) for each in below if isinstance(each, View))
+
+
+def _within(types: set[type]) -> str:
+    """Say by which tolerances floats were compared."""
+    said = [f"doubles within {TOLERANCE[DoubleType]}"] if DoubleType in types else []
+    said += [f"floats within {TOLERANCE[FloatType]}"] if FloatType in types else []
+    return ", ".join(said)
