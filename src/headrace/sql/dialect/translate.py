@@ -10,6 +10,8 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace.sql.cursor import Cursor
+from headrace.sql.dialect.aliases import WORDS, aliases
+from headrace.sql.dialect.asof_joins import asof_joins
 from headrace.sql.dialect.calls import CALLS, Call
 from headrace.sql.dialect.final import final_windows
 from headrace.sql.dialect.formats import FORMATS
@@ -73,25 +75,16 @@ _WORDS = sorted(
         *_NAMED,
         *REFUSED_CALLS,
         *KINDS,
-        "ARRAY",
+        *WORDS,
         "MAP",
         "STRUCT",
         "UNNEST",
         "EXCLUDE",
         "DISTINCT",
-        "EMIT",
-        "FETCH",
-        "OFFSET",
-        "PARTITION",
-        "WITHIN",
-        "ANY",
-        "ALL",
         "SOME",
-        "TOP",
         "MATCH_RECOGNIZE",
         "MUTUALLY",
         "SIMILAR",
-        "SAMPLE",
         "REPLACE",
         "RENAME",
         "ILIKE",
@@ -164,6 +157,7 @@ RULES = (
     quoted,
 )
 BLOCK_RULES = (
+    aliases,
     stream_columns,
     columns_of_time,
     ksql_window,
@@ -173,6 +167,7 @@ BLOCK_RULES = (
     distinct_on,
     final_windows,
     within,
+    asof_joins,
     partitioned,
     top,
 )
