@@ -13,7 +13,7 @@ import dialects_table
 from headrace.catalyst.allowed import FUNCTIONS
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql import Rewritten, spark_text
-from headrace.sql.dialect import CALLS, REFUSED_CALLS
+from headrace.sql.dialect import CALLS, MEANINGS, MEANT, REFUSED_CALLS
 from headrace.sql.dialect.aliases import WORDS
 from headrace.sql.dialect.translate import FORMS
 
@@ -116,7 +116,7 @@ READ = [
         "SELECT a + 1 = ANY(SELECT b FROM t), a <> ALL (ARRAY[1, b])",
         "SELECT a + 1 IN(SELECT b FROM t), (NOT arrays_overlap(array(a ), array(1, b)))",
     ),
-    ("SELECT s->a[1]->b, s.a[1]", "SELECT try_element_at(s.a, 1).b, s.a[1]"),
+    ("SELECT s->a[1]->b, s.a[1]", "SELECT try_element_at(s.a, 1).b, try_element_at(s.a, 1)"),
     ("SELECT transform(s->a, x => x->y[2])", "SELECT transform(s.a, x -> try_element_at(x.y, 2))"),
     ("SELECT transform(l, x -> x[1])", "SELECT transform(l, x -> x[1])"),
     (
@@ -386,6 +386,9 @@ REFUSED = [
         for source, after in (("a.b", ""), ("x, f(y)", ", z"), ("(SELECT 1)", " JOIN z ON true"))
     ),
     *((f"SELECT k FROM (SELECT * FROM a JOIN b {w} USING (k))", w, "unsupported") for w in WORDS),
+    ("SELECT s->a, b[0] FROM t", "[0]", "unsupported"),
+    ("SELECT s->a, STDDEV_SAMP(x) FROM t", "STDDEV_SAMP(x)", "unsupported"),
+    (r"SELECT s->a, 'it\'s' FROM t", r"'it\'s'", "unsupported"),
     ("SELECT iff(" * 200 + "1" + ")" * 200, "(", "unsupported"),
     *((f"SELECT {name}(x) FROM t", f"{name}(x)", "unsupported") for name in REFUSED_CALLS),
 ]
@@ -411,6 +414,44 @@ def test_every_translation_is_held_against_spark():
     tested = VIEWS.read_text("utf-8")
     for name in {call.name for call in CALLS} - {"MZ_NOW", *CHANCE}:
         assert f"{name}(" in tested, name
+
+
+def test_every_meaning_in_ksqldb_is_held_against_spark():
+    start = '"ksqldb_meanings"'
+    tested = VIEWS.read_text("utf-8").partition(start)[2].partition('""",')[0]
+    for name in {call.name for call in MEANINGS} | MEANT.keys() - {"STDDEV_SAMP"}:
+        assert f"{name}(" in tested, name
+
+
+KSQLDB = [
+    ("s->f", "s.f"),
+    ("transform(m, x => 1)", "transform(m, x -> 1)"),
+    ("struct(a := 1)", "named_struct('a', 1)"),
+    ("extractjsonfield(j, '$')", "get_json_object(j, '$')"),
+    ("latest_by_event_time(a, b)", None),
+    ("mask(s, upperChar => 'Q')", None),
+    ("j -> 'a'", None),
+    ("transform(m, x -> x.y)", None),
+    ("t.entries(1), entries", None),
+]
+
+
+@pytest.mark.parametrize(("sign", "written"), KSQLDB)
+def test_a_query_is_ksqldbs_as_a_whole_by_what_ksqldb_alone_has(sign, written):
+    found = read(f"SELECT l[1], '\\d' FROM (SELECT chr(a), {sign} FROM t)").text
+    if written is None:
+        assert found.startswith("SELECT l[1], '\\d' FROM (SELECT chr(a), ")
+        return
+    code = "decode(unhex(lpad(hex(a), 8, '0')), 'UTF-32')"
+    assert found == f"SELECT try_element_at(l, 1), '\\\\d' FROM (SELECT {code}, {written} FROM t)"
+
+
+def test_a_query_is_ksqldbs_by_its_windows_and_joins():
+    for clauses in (
+        "WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY k",
+        "JOIN r WITHIN 1 HOUR ON s.k = r.k",
+    ):
+        assert "try_element_at(l, 1)" in read_over_streams(f"SELECT l[1] FROM s {clauses}")
 
 
 def test_no_two_translations_are_of_one_call():

@@ -91,8 +91,10 @@ def _is_alias(nodes: Sequence[Node], at: int, first: int, last: int) -> bool:
     if not named or opens_asof(nodes, at, last):
         return False
     start = at - 1
-    if isinstance(before, Group) and start > first and nodes[start - 1].word not in _INTRODUCING:
-        start -= isinstance(nodes[start - 1], Token) and nodes[start - 1].kind in NAMES
+    if isinstance(before, Group) and start > first:
+        function = nodes[start - 1]
+        if isinstance(function, Token) and function.kind in NAMES:
+            start -= function.word not in _INTRODUCING
     while start - 2 >= first and nodes[start - 1].text == ".":
         start -= 2
     if start > first and nodes[start - 1].text != "," and nodes[start - 1].word not in _INTRODUCING:
