@@ -84,6 +84,9 @@ FORMS = (
     ("PostgreSQL, Flink", "SELECT k, x FROM t CROSS JOIN UNNEST(a) AS u(x)"),
     ("PostgreSQL, Flink", "ARRAY[1, 2]"),
     ("Flink", "MAP['a', 1]"),
+    ("PostgreSQL, ksqlDB", "TRUNC(x)"),
+    ("PostgreSQL, Snowflake", "TRUNC(x, 2)"),
+    ("ksqlDB, MySQL", "FIELD(x, 'a', 'b')"),
     ("BigQuery", "SAFE_CAST(x AS INT64)"),
     ("BigQuery", "[1, 2][OFFSET(0)]"),
     ("BigQuery", "a[SAFE_ORDINAL(1)]"),
@@ -161,7 +164,7 @@ function that is ksqlDB's alone in the table above, or `LATEST_BY_OFFSET` or `EA
   is refused;
 - a backslash in a text is itself, as in `'\\d+'`;
 - `COLLECT_LIST` and `COLLECT_SET` over a stream keep NULLs;
-- `STDDEV_SAMP`, which is a variance there, is refused: `STDDEV_SAMPLE` is not;
+- `STDDEV_SAMP`, which is the variance in older versions, is refused: use `STDDEV_SAMPLE`;
 - these functions, which Spark has with another meaning, mean what they mean in ksqlDB:
 
 | written | read as | |

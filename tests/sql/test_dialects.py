@@ -35,7 +35,8 @@ ALIKE = {
         "FORMAT_DATETIME",
         "PARSE_DATETIME",
     ),
-    *("LISTAGG", "EXTRACT", "REGEXP_EXTRACT"),
+    *("LISTAGG", "EXTRACT", "REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_INSTR", "CHR"),
+    "TRY_TO_DATE",
 }
 """Forms that are written as others that the page shows."""
 
@@ -386,6 +387,9 @@ REFUSED = [
         for source, after in (("a.b", ""), ("x, f(y)", ", z"), ("(SELECT 1)", " JOIN z ON true"))
     ),
     *((f"SELECT k FROM (SELECT * FROM a JOIN b {w} USING (k))", w, "unsupported") for w in WORDS),
+    ("SELECT CHR(22909)", "CHR(22909)", "unsupported"),
+    ("SELECT REGEXP_INSTR(a, 'x', 2) FROM t", "REGEXP_INSTR(a, 'x', 2)", "unsupported"),
+    ("SELECT REGEXP_EXTRACT_ALL('x', a) FROM t", "REGEXP_EXTRACT_ALL('x', a)", "unsupported"),
     ("SELECT s->a, b[0] FROM t", "[0]", "unsupported"),
     ("SELECT s->a, STDDEV_SAMP(x) FROM t", "STDDEV_SAMP(x)", "unsupported"),
     (r"SELECT s->a, 'it\'s' FROM t", r"'it\'s'", "unsupported"),

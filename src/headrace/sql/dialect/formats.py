@@ -153,6 +153,7 @@ FORMATS: dict[str, Form] = {
     "TO_TIMESTAMP": _reading,
     "TO_DATE": _reading,
     "TRY_TO_TIMESTAMP": _reading,
+    "TRY_TO_DATE": _reading,
     **dict.fromkeys(("FORMAT_TIMESTAMP", "FORMAT_DATE", "FORMAT_DATETIME"), _formatting),
     **dict.fromkeys(("PARSE_TIMESTAMP", "PARSE_DATE", "PARSE_DATETIME"), _parsing),
 }

@@ -137,7 +137,7 @@ def _deviation(site: Site) -> Found | None:
     raise site.refused(
         "STDDEV_SAMP in a query of ksqlDB is not supported",
         "Use STDDEV_SAMPLE(x), or power(STDDEV_SAMPLE(x), 2) for the variance.",
-        "It is the variance of the sample in ksqlDB, which has STDDEV_SAMPLE for its square root.",
+        "It is the variance of the sample in older versions of ksqlDB.",
     )
 
 
