@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from headrace.catalog import Declaration, Stream
 from headrace.errors import Span
 from headrace.sql import spark_text
-from headrace.sql.dialect import CALLS, DIFFERENCES, REFUSED_CALLS
+from headrace.sql.dialect import CALLS, DIFFERENCES, MEANINGS, REFUSED_CALLS
 from headrace.types import RelationId, Schema
 
 PAGE = Path(__file__).parents[1] / "docs/sql/dialects.md"
@@ -55,7 +55,12 @@ FORMS = (
     ("ksqlDB", "TIMESTAMPADD(DAYS, 1, ts)"),
     ("ksqlDB", "s->field->inner"),
     ("ksqlDB", "s->field[1]->inner"),
-    ("ksqlDB", "TRANSFORM(a, x => x + 1)"),
+    ("ksqlDB", "TRANSFORM(a, (x) => x + 1)"),
+    ("ksqlDB", "SELECT s->l[1], l[1], 'C:\\new' FROM t"),
+    ("ksqlDB", "DATEADD(DAYS, 1, day)"),
+    ("ksqlDB", "DATESUB(HOUR, 1, ts)"),
+    ("ksqlDB", "TIMESTAMPSUB(DAYS, 1, ts)"),
+    ("RisingWave, DuckDB", "SELECT * FROM a ASOF LEFT JOIN b ON a.k = b.k AND a.t >= b.t"),
     ("ksqlDB", "STRUCT(a := 1, b := 'x')"),
     ("ksqlDB", "MAP('k' := 1)"),
     ("ksqlDB", "ARRAY_MAX(GENERATE_SERIES(1, n))"),
@@ -79,6 +84,9 @@ FORMS = (
     ("PostgreSQL, Flink", "SELECT k, x FROM t CROSS JOIN UNNEST(a) AS u(x)"),
     ("PostgreSQL, Flink", "ARRAY[1, 2]"),
     ("Flink", "MAP['a', 1]"),
+    ("PostgreSQL, ksqlDB", "TRUNC(x)"),
+    ("PostgreSQL, Snowflake", "TRUNC(x, 2)"),
+    ("ksqlDB, MySQL", "FIELD(x, 'a', 'b')"),
     ("BigQuery", "SAFE_CAST(x AS INT64)"),
     ("BigQuery", "[1, 2][OFFSET(0)]"),
     ("BigQuery", "a[SAFE_ORDINAL(1)]"),
@@ -123,6 +131,14 @@ FORMS = (
 )
 """Forms that are more than a call, each with the dialect that has it."""
 
+MEANT_FORMS = (
+    ("ARRAY_SORT(a, 'DESC')", "NULLs last"),
+    ("DATEADD(DAY, 1, a)", "a date stays a date"),
+    ("ELT(a, b, c)", "NULL where there is no such value"),
+    ("TRIM(a)", "control characters, too"),
+)
+"""Functions that mean something else in ksqlDB, with more than a template."""
+
 _HEAD = """\
 # What is read of other dialects
 
@@ -135,6 +151,24 @@ listed. Every row is held against plain Spark in `tests/views/test_dialects.py`,
 
 | dialect | written | read as | |
 |---|---|---|---|
+"""
+
+_MEANINGS_HEAD = """
+## In a query of ksqlDB
+
+A query is read as ksqlDB's, as a whole, if it has one of the forms that ksqlDB alone has: `struct->field`; `x => ...` in a function such
+as `TRANSFORM`; `STRUCT(a := 1)` and `MAP('k' := 1)`; `WINDOW TUMBLING (...)`, `HOPPING` and `SESSION`; `JOIN ... WITHIN 1 HOUR`; or a
+function that is ksqlDB's alone in the table above, or `LATEST_BY_OFFSET` or `EARLIEST_BY_OFFSET`. In all of such a query,
+
+- arrays begin at 1, after an arrow and elsewhere: `l[1]` is the first element, `l[-1]` the last, and NULL stands for elements beyond; `l[0]`
+  is refused;
+- a backslash in a text is itself, as in `'\\d+'`;
+- `COLLECT_LIST` and `COLLECT_SET` over a stream keep NULLs;
+- `STDDEV_SAMP`, which is the variance in older versions, is refused: use `STDDEV_SAMPLE`;
+- these functions, which Spark has with another meaning, mean what they mean in ksqlDB:
+
+| written | read as | |
+|---|---|---|
 """
 
 _FORMS_HEAD = """
@@ -183,6 +217,10 @@ def page() -> str:
         for call in CALLS
         for written in [_written(call)]
     ]
+    meanings = [
+        f"| {_code(written)} | {_code(_meaning(written))} | {note} |"
+        for written, note in (*((_written(call), call.note) for call in MEANINGS), *MEANT_FORMS)
+    ]
     forms = [f"| {dialect} | {_code(text)} | {_code(_reading(text))} |" for dialect, text in FORMS]
     refused = [
         f"| {_code(name)} | {why.dialects} | {why.reason} | {why.hint} |"
@@ -192,6 +230,8 @@ def page() -> str:
     parts = [
         _HEAD,
         *calls,
+        _MEANINGS_HEAD,
+        *meanings,
         _FORMS_HEAD,
         *forms,
         _REFUSED_HEAD,
@@ -214,6 +254,11 @@ def _reading(text: str) -> str:
         .text.removeprefix(whole[: -len(text)])
         .split()
     )
+
+
+def _meaning(text: str) -> str:
+    """Return how a call is read in a query of ksqlDB."""
+    return _reading(f"SELECT s->f, {text}").removeprefix("SELECT s.f, ")
 
 
 def _code(text: str) -> str:

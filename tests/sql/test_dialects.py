@@ -13,7 +13,8 @@ import dialects_table
 from headrace.catalyst.allowed import FUNCTIONS
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql import Rewritten, spark_text
-from headrace.sql.dialect import CALLS, REFUSED_CALLS
+from headrace.sql.dialect import CALLS, MEANINGS, MEANT, REFUSED_CALLS
+from headrace.sql.dialect.aliases import WORDS
 from headrace.sql.dialect.translate import FORMS
 
 ALIKE = {
@@ -34,7 +35,8 @@ ALIKE = {
         "FORMAT_DATETIME",
         "PARSE_DATETIME",
     ),
-    *("LISTAGG", "EXTRACT", "REGEXP_EXTRACT"),
+    *("LISTAGG", "EXTRACT", "REGEXP_EXTRACT", "REGEXP_EXTRACT_ALL", "REGEXP_INSTR", "CHR"),
+    "TRY_TO_DATE",
 }
 """Forms that are written as others that the page shows."""
 
@@ -45,11 +47,15 @@ def read(text: str) -> Rewritten:
     return spark_text(Span(text, 0, len(text)), {})
 
 
+def read_over_streams(text: str) -> str:
+    return spark_text(Span(text, 0, len(text)), dialects_table.RELATIONS).text
+
+
 UNCHANGED = [
     "SELECT top, 2 * replace(a, 'x', 'y'), at FROM t HAVING true = any(b) AND every(c) = all_of",
     "SELECT a FROM t WHERE REGEXP_EXTRACT(a, 'x(.)', 1) = 'y' AND a LIKE ANY ('x', 'y')",
     "SELECT offset, a[1], fetch FROM t WHERE zone = 1 ORDER BY k LIMIT 3 OFFSET 2",
-    "SELECT row_number() OVER (PARTITION BY within ORDER BY b) FROM t within ORDER BY 1 OFFSET 5",
+    "SELECT row_number() OVER (PARTITION BY within ORDER BY b) FROM t AS within ORDER BY 1 OFFSET 5",
     "SELECT a, b FROM t WHERE x = 1 -- TUMBLE(ts, INTERVAL '1' HOUR)",
     "SELECT 'HOP(ts, x)', `TUMBLE`, t.iff, count(*) AS countif FROM t",
     "SELECT transform(a, x -> x + 1), filter(a, (x, i) -> i > 0), aggregate(a, 0, (s, x) -> s + x) FROM t",
@@ -62,6 +68,9 @@ UNCHANGED = [
     "SELECT mask(s, upperChar => 'Q') FROM t",
     "WITH hop AS (SELECT 1 AS tumble) SELECT tumble FROM hop",
     "SELECT x IS DISTINCT FROM y FROM t",
+    "SELECT latest.a FROM t latest JOIN u AS final USING (a) JOIN limit ON latest.b = final JOIN `asof` USING (a)",
+    "SELECT * FROM t QUALIFY a > 1",
+    "SELECT * FROM asof JOIN b MATCH_CONDITION (asof.t >= b.t), any, c LEFT ASOF JOIN d MATCH_CONDITION (c.t > d.t) USING (k)",
     "SELECT ((a",
     "SELECT :: FROM ->",
 ]
@@ -108,9 +117,25 @@ READ = [
         "SELECT a + 1 = ANY(SELECT b FROM t), a <> ALL (ARRAY[1, b])",
         "SELECT a + 1 IN(SELECT b FROM t), (NOT arrays_overlap(array(a ), array(1, b)))",
     ),
-    ("SELECT s->a[1]->b, s.a[1]", "SELECT try_element_at(s.a, 1).b, s.a[1]"),
+    ("SELECT s->a[1]->b, s.a[1]", "SELECT try_element_at(s.a, 1).b, try_element_at(s.a, 1)"),
     ("SELECT transform(s->a, x => x->y[2])", "SELECT transform(s.a, x -> try_element_at(x.y, 2))"),
     ("SELECT transform(l, x -> x[1])", "SELECT transform(l, x -> x[1])"),
+    (
+        "SELECT * FROM a ASOF LEFT JOIN b ON k = bk AND bat <= at WHERE p",
+        "SELECT * FROM a LEFT ASOF JOIN b MATCH_CONDITION (bat <= at) ON k = bk  WHERE p",
+    ),
+    (
+        "SELECT * FROM a x ASOF INNER JOIN b AS y ON (x.t > f(y.t) AND x.k = y.k) JOIN c ON c.k < x.k",
+        "SELECT * FROM a x ASOF JOIN b AS y MATCH_CONDITION (x.t > f(y.t)) ON x.k = y.k  JOIN c ON c.k < x.k",
+    ),
+    (
+        "SELECT * FROM s ASOF JOIN r ON s.ts >= r.ts AND s.k = r.k AND r.v > 2 LEFT JOIN c USING (k)",
+        "SELECT * FROM s ASOF JOIN r MATCH_CONDITION (s.ts >= r.ts) ON s.k = r.k AND r.v > 2  LEFT JOIN c USING (k)",
+    ),
+    (
+        "SELECT * FROM a ASOF LEFT OUTER JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k",
+        "SELECT * FROM a LEFT ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k",
+    ),
     ("SELECT 1 FROM t FETCH FIRST ROW ONLY", "SELECT 1 FROM t LIMIT 1"),
     ("SELECT 1 FROM t OFFSET 1 ROW LIMIT (2)", "SELECT 1 FROM t LIMIT (2) OFFSET 1"),
     (
@@ -340,6 +365,34 @@ REFUSED = [
         "unsupported",
     ),
     ("SELECT k FROM s WINDOW HOPPING (SIZE 1 HOUR)", "WINDOW HOPPING (SIZE 1 HOUR)", "invalid"),
+    (
+        "SELECT * FROM a ASOF JOIN b ON a.k = b.k AND a.t > b.t AND a.u < b.u",
+        "ASOF JOIN b ON a.k = b.k AND a.t > b.t AND a.u < b.u",
+        "unsupported",
+    ),
+    ("SELECT * FROM a ASOF JOIN b ON a.k = b.k", "ASOF JOIN b ON a.k = b.k", "unsupported"),
+    (
+        "SELECT * FROM a ASOF JOIN b ON a.k = b.k OR a.t > b.t JOIN c ON true",
+        "ASOF JOIN b ON a.k = b.k OR a.t > b.t",
+        "unsupported",
+    ),
+    ("SELECT * FROM a ASOF JOIN b ON NOT a.t > b.t", "ASOF JOIN b ON NOT a.t > b.t", "unsupported"),
+    ("SELECT * FROM a ASOF JOIN b USING (k, t)", "ASOF JOIN b", "unsupported"),
+    ("SELECT * FROM a ASOF RIGHT JOIN b ON a.t > b.t", "ASOF RIGHT JOIN", "unsupported"),
+    ("SELECT * FROM a OUTER JOIN b ON a.k = b.k", "OUTER", "unsupported"),
+    ("SELECT * FROM a ANY LEFT JOIN b ON a.k = b.k", "ANY", "unsupported"),
+    *(
+        (f"SELECT {word} FROM {source} {word}{after}", word, "unsupported")
+        for word in WORDS.keys() - {"ASOF"}
+        for source, after in (("a.b", ""), ("x, f(y)", ", z"), ("(SELECT 1)", " JOIN z ON true"))
+    ),
+    *((f"SELECT k FROM (SELECT * FROM a JOIN b {w} USING (k))", w, "unsupported") for w in WORDS),
+    ("SELECT CHR(22909)", "CHR(22909)", "unsupported"),
+    ("SELECT REGEXP_INSTR(a, 'x', 2) FROM t", "REGEXP_INSTR(a, 'x', 2)", "unsupported"),
+    ("SELECT REGEXP_EXTRACT_ALL('x', a) FROM t", "REGEXP_EXTRACT_ALL('x', a)", "unsupported"),
+    ("SELECT s->a, b[0] FROM t", "[0]", "unsupported"),
+    ("SELECT s->a, STDDEV_SAMP(x) FROM t", "STDDEV_SAMP(x)", "unsupported"),
+    (r"SELECT s->a, 'it\'s' FROM t", r"'it\'s'", "unsupported"),
     ("SELECT iff(" * 200 + "1" + ")" * 200, "(", "unsupported"),
     *((f"SELECT {name}(x) FROM t", f"{name}(x)", "unsupported") for name in REFUSED_CALLS),
 ]
@@ -367,6 +420,44 @@ def test_every_translation_is_held_against_spark():
         assert f"{name}(" in tested, name
 
 
+def test_every_meaning_in_ksqldb_is_held_against_spark():
+    start = '"ksqldb_meanings"'
+    tested = VIEWS.read_text("utf-8").partition(start)[2].partition('""",')[0]
+    for name in {call.name for call in MEANINGS} | MEANT.keys() - {"STDDEV_SAMP"}:
+        assert f"{name}(" in tested, name
+
+
+KSQLDB = [
+    ("s->f", "s.f"),
+    ("transform(m, x => 1)", "transform(m, x -> 1)"),
+    ("struct(a := 1)", "named_struct('a', 1)"),
+    ("extractjsonfield(j, '$')", "get_json_object(j, '$')"),
+    ("latest_by_event_time(a, b)", None),
+    ("mask(s, upperChar => 'Q')", None),
+    ("j -> 'a'", None),
+    ("transform(m, x -> x.y)", None),
+    ("t.entries(1), entries", None),
+]
+
+
+@pytest.mark.parametrize(("sign", "written"), KSQLDB)
+def test_a_query_is_ksqldbs_as_a_whole_by_what_ksqldb_alone_has(sign, written):
+    found = read(f"SELECT l[1], '\\d' FROM (SELECT chr(a), {sign} FROM t)").text
+    if written is None:
+        assert found.startswith("SELECT l[1], '\\d' FROM (SELECT chr(a), ")
+        return
+    code = "decode(unhex(lpad(hex(a), 8, '0')), 'UTF-32')"
+    assert found == f"SELECT try_element_at(l, 1), '\\\\d' FROM (SELECT {code}, {written} FROM t)"
+
+
+def test_a_query_is_ksqldbs_by_its_windows_and_joins():
+    for clauses in (
+        "WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY k",
+        "JOIN r WITHIN 1 HOUR ON s.k = r.k",
+    ):
+        assert "try_element_at(l, 1)" in read_over_streams(f"SELECT l[1] FROM s {clauses}")
+
+
 def test_no_two_translations_are_of_one_call():
     calls = [(call.name, call.template.count("{*}") or call.arguments) for call in CALLS]
     assert len(set(calls)) == len(calls)
@@ -374,12 +465,13 @@ def test_no_two_translations_are_of_one_call():
     assert not {name.lower() for name in REFUSED_CALLS} & FUNCTIONS
 
 
-WORDS = sorted(
+DIALECT_WORDS = sorted(
     {*(re.split(r"\W+", " ".join(t for t, _ in READ))), *(c.name for c in CALLS), *FORMS}
 )
 SOUP = st.lists(
     st.sampled_from(
         [
+            *DIALECT_WORDS,
             *WORDS,
             *"()[]<>,.~!*:'",
             "->",

@@ -144,6 +144,35 @@ TIES = {
 }
 
 
+def test_the_inequality_may_stand_in_on(oracle):
+    run = oracle(rows_per_change=60)
+    exchange = Exchange(run, 5, stream=True)
+    exchange.trades(6)
+    exchange.quotes(8)
+    run.view(
+        "qualified",
+        """SELECT t.id, t.at, q.nr, q.price FROM trades t ASOF LEFT JOIN quotes q
+        ON t.sym = q.sym AND t.at >= q.at AND q.price > 1""",
+        """SELECT t.id, t.at, q.nr, q.price FROM trades t LEFT ASOF JOIN quotes q
+        MATCH_CONDITION (t.at >= q.at) ON t.sym = q.sym AND q.price > 1""",
+    )
+    run.view(
+        "bare",
+        "SELECT id, qt, price FROM trades ASOF JOIN (SELECT sym AS s, at AS qt, price FROM quotes) ON s = sym AND qt < at",
+        """SELECT id, p.at AS qt, p.price FROM trades t JOIN (SELECT *, lead(at) OVER (PARTITION BY sym ORDER BY at) AS next
+        FROM quotes WHERE at IS NOT NULL) p ON p.sym = t.sym AND p.at < t.at AND coalesce(p.next >= t.at, true)""",
+    )
+    run.view(
+        "alone",
+        "SELECT t.id, q.m AS m FROM trades t ASOF JOIN (SELECT max(at) AS m FROM quotes) q ON t.at > q.m",
+        "SELECT t.id, m FROM trades t, (SELECT max(at) AS m FROM quotes) WHERE t.at > m",
+    )
+    for _ in range(2):
+        exchange.change()
+        run.epoch()
+    run.finish()
+
+
 def test_queries_and_verify_choose_among_rows_that_tie_as_views_do(db):
     dice = random.Random(2)
     db.sql("CREATE TABLE trades (id INT, sym STRING, at INT, PRIMARY KEY (id))")

@@ -23,6 +23,8 @@ BY_OFFSET = {
     "some_structs": "SELECT COLLECT_LIST(struct(* EXCLUDE (k, n))) AS l FROM s",
     "lists": """SELECT k, COLLECT_LIST(v) AS l, ARRAY_AGG(v + 1) FILTER (WHERE v > 1) AS f, COLLECT_SET(v) AS s,
         size(collect_set(v)) AS n, sort_array(collect_list(v)) AS o FROM s GROUP BY k""",
+    "with_null_elements": """SELECT k, COLLECT_LIST(v) AS l, COLLECT_SET(v) FILTER (WHERE n > 0) AS s, EARLIEST_BY_OFFSET(v) AS e
+        FROM s GROUP BY k""",
     "texts": "SELECT LISTAGG(CAST(v AS STRING), '-') AS l, STRING_AGG(k) FILTER (WHERE v > 2) AS m FROM s",
     "joined_lists": "SELECT t.w, COLLECT_LIST(s.v) AS l FROM s JOIN t ON t.k = s.k GROUP BY t.w",
 }
@@ -70,6 +72,8 @@ def plain():
         "lists": f"""SELECT k, {in_order("v", "true")} AS l, {in_order("v + 1", "v > 1")} AS f,
             array_distinct({in_order("v", "true")}) AS s, CAST(count(DISTINCT v) AS INT) AS n,
             array_sort(collect_list(v)) AS o FROM s GROUP BY k""",
+        "with_null_elements": f"""SELECT k, transform(array_sort(collect_list(struct(n, v))), p -> p.v) AS l,
+            array_distinct(transform(array_sort(collect_list(if(n > 0, struct(n, v), NULL))), p -> p.v)) AS s, {first} AS e FROM s GROUP BY k""",
         "texts": f"""SELECT if(count(v) > 0, array_join({in_order("CAST(v AS STRING)", "true")}, '-'), NULL) AS l,
             if(count_if(v > 2 AND k IS NOT NULL) > 0, array_join({in_order("k", "v > 2")}, ''), NULL) AS m FROM s""",
         "joined_lists": f"SELECT t.w, {in_order('v', 'true')} AS l FROM s JOIN t ON t.k = s.k GROUP BY t.w",

@@ -25,6 +25,9 @@ KINDS_OF_JOIN = frozenset(
 )
 """The words that stand before JOIN."""
 
+_AFTER_RELATION = KINDS_OF_JOIN - {"LEFT", "RIGHT"} | {"JOIN", "ON", "USING"}
+"""The words after which nothing is a condition: LEFT and RIGHT are functions, too."""
+
 _WITHOUT_COLUMNS = frozenset({"SEMI", "ANTI"})
 
 NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
@@ -130,7 +133,8 @@ def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
     if word in _BY:
         return 2 if following.word == "BY" else 0
     if word in _ALONE:
-        return 0 if following.text in {".", ","} else 1
+        begun = following.text not in {".", ","} and following.word not in _AFTER_RELATION
+        return int(begun)
     if word == "WINDOW":
         named = at + 2 < end and nodes[at + 2].word == "AS"
         tumbling = following.word in KSQL_WINDOWS and at + 2 < end and is_group(nodes[at + 2])
@@ -163,11 +167,12 @@ def relations_of(block: Block) -> Iterator[Named]:
             continue
         name = ".".join(bare_name(n.text) for n in nodes[at:end:2])
         shown = nodes[at - 1].word != "JOIN" or nodes[at - 2].word not in _WITHOUT_COLUMNS
-        yield Named(at, end, name, _alias(nodes, end, last), shown)
+        yield Named(at, end, name, alias_at(nodes, end, last), shown)
         at = end
 
 
-def _alias(nodes: Sequence[Node], at: int, last: int) -> Token | None:
+def alias_at(nodes: Sequence[Node], at: int, last: int) -> Token | None:
+    """Return the alias that stands here, after a relation; None where there is none."""
     if at < last and nodes[at].word == "AS":
         at += 1
     elif (at < last and nodes[at].word in _JOINING | KINDS_OF_JOIN) or opens_within(nodes, at):
@@ -182,3 +187,20 @@ def opens_within(nodes: Sequence[Node], at: int) -> bool:
         return False
     following = nodes[at + 1]
     return is_group(following) or getattr(following, "kind", None) is Kind.NUMBER
+
+
+_FURTHER = frozenset({"JOIN", "LATERAL", "PIVOT", "UNPIVOT"})
+
+
+def condition_end(nodes: Sequence[Node], at: int, last: int) -> int:
+    """Return the node after the condition that begins at a node: a further join, or the end."""
+    end = next((i for i in range(at, last) if _goes_on(nodes, i)), last)
+    if end < last:
+        while nodes[end - 1].word in KINDS_OF_JOIN:
+            end -= 1
+    return end
+
+
+def _goes_on(nodes: Sequence[Node], at: int) -> bool:
+    """Say whether something of FROM stands here that is no part of a condition."""
+    return nodes[at].text == "," or (nodes[at].word in _FURTHER and nodes[at - 1].text != ".")

@@ -112,10 +112,13 @@ def _formatting(site: Site) -> Found | None:
 
 
 def _parsing(site: Site) -> Found | None:
-    """``PARSE_TIMESTAMP('%Y', text)`` of BigQuery, ``PARSE_TIMESTAMP(text, 'yyyy')`` of ksqlDB."""
+    """``PARSE_TIMESTAMP('%Y', text)`` of BigQuery, ``PARSE_TIMESTAMP(text, 'yyyy')`` of ksqlDB.
+
+    A text that is no time is an error in BigQuery, and NULL in ksqlDB.
+    """
     function = "to_date" if site.name.endswith("_DATE") else "to_timestamp"
     return _strftime(
-        site, f"{function}({{1}}, {{pattern}})", f"{function}({{0}}, {{1}})", reads=True
+        site, f"{function}({{1}}, {{pattern}})", f"try_{function}({{0}}, {{1}})", reads=True
     )
 
 
@@ -150,6 +153,7 @@ FORMATS: dict[str, Form] = {
     "TO_TIMESTAMP": _reading,
     "TO_DATE": _reading,
     "TRY_TO_TIMESTAMP": _reading,
+    "TRY_TO_DATE": _reading,
     **dict.fromkeys(("FORMAT_TIMESTAMP", "FORMAT_DATE", "FORMAT_DATETIME"), _formatting),
     **dict.fromkeys(("PARSE_TIMESTAMP", "PARSE_DATE", "PARSE_DATETIME"), _parsing),
 }

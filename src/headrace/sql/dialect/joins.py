@@ -11,15 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
-from headrace.sql.dialect.blocks import KINDS_OF_JOIN, Named, opens_within, relations_of
+from headrace.sql.dialect.blocks import Named, condition_end, opens_within, relations_of
 from headrace.sql.dialect.intervals import microseconds, spelled
 from headrace.sql.dialect.streams import event_time
-from headrace.sql.dialect.tree import Found, Group, Node, Part, split_at
+from headrace.sql.dialect.tree import Found, Group, Part, split_at
 from headrace.sql.dialect.writer import Edits, Scope, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headrace.errors import HeadraceError
     from headrace.sql.dialect.blocks import Block
 
@@ -27,7 +25,6 @@ _PLAIN = (
     "Write the condition: ON ... AND b.time BETWEEN a.time - INTERVAL 1 HOUR"
     " AND a.time + INTERVAL 1 HOUR."
 )
-_FURTHER = frozenset({"JOIN", "LATERAL", "PIVOT", "UNPIVOT"})
 _FORM = "Write WITHIN 1 HOUR, or WITHIN (1 HOUR, 2 HOURS): before and after."
 
 
@@ -47,7 +44,7 @@ def within(writer: Writer, block: Block, scope: Scope) -> Edits | None:
         )
         place = block.nodes[at], block.nodes[on]
         replaced[at] = Found(on + 1, [writer.put(condition, *place)])
-        inserted[_condition_end(block.nodes, on + 1, last)] = [writer.put(")", *place)]
+        inserted[condition_end(block.nodes, on + 1, last)] = [writer.put(")", *place)]
     return Edits(scope, replaced, inserted) if replaced else None
 
 
@@ -79,20 +76,6 @@ def _described(writer: Writer, block: Block, at: int) -> tuple[int, int, int]:
             "WITHIN stands before ON", _FORM, block.nodes[at], block.nodes[end - 1]
         )
     return known[0], known[-1], end
-
-
-def _condition_end(nodes: Sequence[Node], at: int, last: int) -> int:
-    """Return the node after the condition that begins at a node: a further join, or the end."""
-    end = next((i for i in range(at, last) if _goes_on(nodes, i)), last)
-    if end < last:
-        while nodes[end - 1].word in KINDS_OF_JOIN:
-            end -= 1
-    return end
-
-
-def _goes_on(nodes: Sequence[Node], at: int) -> bool:
-    """Say whether something of FROM stands here that is no part of a condition."""
-    return nodes[at].text == "," or (nodes[at].word in _FURTHER and nodes[at - 1].text != ".")
 
 
 def _times(writer: Writer, block: Block, at: int) -> tuple[str, str]:

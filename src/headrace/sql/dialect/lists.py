@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.sql.dialect.sites import Form, Site
 
 
+_LAST_CHR = 255
 _GROUP = re.compile(r"\\\d")
 _METACHARACTERS = frozenset(".|*+?^$()[]{}\\")
 
@@ -130,13 +131,56 @@ def _source(site: Site, argument: tuple[Node, ...]) -> str:
     return site.writer.span(argument[0], argument[-1]).source if argument else ""
 
 
+def _character(site: Site) -> Found | None:
+    """Refuse ``CHR(22909)``, which is the character 22909 % 256 in Spark alone."""
+    (node, *rest) = site.arguments[0] if len(site.arguments) == 1 else (None,)
+    if rest or node is None or not node.text.isdecimal() or int(node.text) <= _LAST_CHR:
+        return None
+    raise site.refused(
+        f"CHR of {node.text} is not supported",
+        f"Use decode(unhex(lpad(hex({node.text}), 8, '0')), 'UTF-32') for the character, as in"
+        f" other dialects; chr({int(node.text) % (_LAST_CHR + 1)}) for Spark's.",
+        f"Spark takes the code modulo {_LAST_CHR + 1}.",
+    )
+
+
+def _placed(site: Site) -> Found | None:
+    """Refuse ``REGEXP_INSTR(x, pattern, 2)``: Spark ignores what is a position elsewhere."""
+    if len(site.arguments) < 3:  # noqa: PLR2004
+        return None
+    raise site.refused(
+        f"{site.name} with {len(site.arguments)} arguments is not supported",
+        "Use REGEXP_INSTR(x, pattern), on substring(x, position) to begin further on.",
+        "The third is where to begin in other dialects; Spark ignores it.",
+    )
+
+
+def _truncated(site: Site) -> Found | None:
+    """``TRUNC(x)`` and ``TRUNC(x, 2)`` of numbers, toward zero; a text for digits is Spark's."""
+    given = site.arguments
+    if len(given) == 1 and given[0]:
+        return site.written("CASE WHEN ({0}) < 0 THEN ceil({0}) ELSE floor({0}) END")
+    digits = given[1] if len(given) == 2 else ()  # noqa: PLR2004
+    if len(digits) != 1 or not digits[0].text.isdecimal():
+        return None
+    return site.written("CASE WHEN ({0}) < 0 THEN ceil({0}, {1}) ELSE floor({0}, {1}) END")
+
+
+def _field(site: Site) -> Found | None:
+    """``FIELD(x, a, b)`` of ksqlDB and MySQL: which of the others the first value is."""
+    if len(site.arguments) < 2:  # noqa: PLR2004
+        return None
+    others = ", ".join(f"{{{i}}}" for i in range(1, len(site.arguments)))
+    return site.written(f"CAST(coalesce(array_position(array({others}), {{0}}), 0) AS INT)")
+
+
 def _extracted(site: Site) -> Found | None:
     """Refuse ``REGEXP_EXTRACT(pattern, x)`` of ksqlDB, which Spark reads the other way round."""
     if len(site.arguments) < 2 or site.literal(0) is None or site.literal(1) is not None:  # noqa: PLR2004
         return None
     raise site.refused(
-        "REGEXP_EXTRACT of a pattern and a text is not supported",
-        "Write REGEXP_EXTRACT(text, pattern, group).",
+        f"{site.name} of a pattern and a text is not supported",
+        f"Write {site.name}(text, pattern, group).",
         "The pattern stands first in ksqlDB, and second elsewhere.",
     )
 
@@ -163,5 +207,10 @@ LISTS: dict[str, Form] = {
     "REGEXP_REPLACE": _replaced,
     "ARRAY_LENGTH": _array_length,
     "REGEXP_EXTRACT": _extracted,
+    "REGEXP_EXTRACT_ALL": _extracted,
+    "REGEXP_INSTR": _placed,
+    "CHR": _character,
+    "TRUNC": _truncated,
+    "FIELD": _field,
 }
 """The functions of this page, by name."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.column_types import take_type
 from headrace.sql.cursor import Cursor
+from headrace.sql.dialect.lambdas import makes_function
 from headrace.sql.dialect.operands import ends_operand, is_double_arrow, operand_before
 from headrace.sql.dialect.tree import Found, Group, Node, Part, is_group, split_at
 from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
 
 _JSON = frozenset({"JSON", "JSONB"})
 _CAST = {"CAST": "CAST", "TRY_CAST": "TRY_CAST", "SAFE_CAST": "TRY_CAST"}
-LAMBDAS = frozenset(
-    """
-    AGGREGATE ARRAY_SORT EXISTS FILTER FORALL MAP_FILTER MAP_ZIP_WITH REDUCE TRANSFORM
-    TRANSFORM_KEYS TRANSFORM_VALUES ZIP_WITH
-    """.split()  # noqa: SIM905 - one word per line would be a screen of its own
-)
-"""The functions in whose arguments an arrow makes a function."""
-
 _NAMED = frozenset({Kind.WORD, Kind.BACKQUOTED})
 _ELEMENTS = {"OFFSET": "{0}", "ORDINAL": "({0}) - 1"}
 _SAFE = {"SAFE_OFFSET": "{0}", "SAFE_ORDINAL": "({0}) - 1"}
@@ -96,7 +89,7 @@ def arrow(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
     node = nodes[at]
     if node.text not in {"->", "=>"} or at == 0 or at + 1 >= len(nodes):
         return None
-    if _makes_function(nodes, at, scope):
+    if makes_function(nodes, at, scope.function):
         return Found(at + 1, [writer.put("->", node, node)]) if node.text == "=>" else None
     if node.text == "=>":
         return None
@@ -110,13 +103,6 @@ def arrow(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
     first, type_ = operand_before(nodes, at), "string" if double else "variant"
     end = f", {path}, '{type_}')"
     return Found(at + 2 + double, [], first, ("variant_get(", end))
-
-
-def _makes_function(nodes: Sequence[Node], at: int, scope: Scope) -> bool:
-    """Say whether an arrow makes a function, as in ``x -> x + 1``; ``->`` beside ``=>`` none."""
-    if scope.function not in LAMBDAS or (at > 1 and nodes[at - 2].text != ","):
-        return False
-    return nodes[at].text == "=>" or all(node.text != "=>" for node in nodes)
 
 
 def _path(writer: Writer, key: Token) -> str:
@@ -260,23 +246,26 @@ def element(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
 
 
 def one_based(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """``struct->array[1]`` and ``struct->map['key']`` of ksqlDB, whose arrays begin at 1.
+    """``array[1]`` and ``map['key']`` in a query of ksqlDB, whose arrays begin at 1.
 
-    The arrow tells the dialect: ``array[1]`` alone is Spark's, whose arrays begin at 0.
+    In other queries, ``array[1]`` is Spark's, whose arrays begin at 0.
     """
     group = nodes[at]
-    if not isinstance(group, Group) or group.text != "[" or not ends_operand(nodes, at - 1):
+    if not writer.ksqldb or not isinstance(group, Group) or group.text != "[":
         return None
+    if not ends_operand(nodes, at - 1) or not group.inside:
+        return None
+    if len(group.inside) == 1 and group.inside[0].text == "0":
+        raise writer.refused(
+            "the index 0 is not supported in a query of ksqlDB",
+            "Write [1] for the first element; try_element_at(map, 0) for the key 0 of a map.",
+            group,
+            detail="Arrays begin at 1 in ksqlDB, and this query has forms that ksqlDB alone has.",
+        )
     first = operand_before(nodes, at)
-    arrows = [i for i in range(first + 1, at - 1) if nodes[i].text == "->"]
-    keys = [nodes[i + 1] for i in arrows]
-    if not all(isinstance(key, Token) and key.kind in _NAMED for key in keys):
-        return None
-    if not keys or any(_makes_function(nodes, i, scope) for i in arrows):
-        return None
-    index = writer.level(group.inside, scope)
-    place = (group, group)
-    parts = [writer.put(", ", *place), *index]
+    made = (i for i in range(at - 1, first, -1) if makes_function(nodes, i, scope.function))
+    first = next((i + 1 for i in made if nodes[i].text == "->"), first)
+    parts = [writer.put(", ", group, group), *writer.level(group.inside, scope)]
     return Found(at + 1, parts, first, ("try_element_at(", ")"))
 
 

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 OFFSET = f"{RESERVED_PREFIX}offset"
 """The column of a row's place in its stream's log, counted from 0."""
 
-_BY_OFFSET = frozenset({"LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET"})
+BY_OFFSET = frozenset({"LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET"})
+_WITH_NULLS = frozenset({"COLLECT_LIST", "COLLECT_SET"})
+"""The lists that have NULLs too in ksqlDB."""
+
 _LISTS = frozenset({"COLLECT_LIST", "COLLECT_SET", "ARRAY_AGG", "LISTAGG", "STRING_AGG"})
 _ORDER_FORGOTTEN = frozenset(
     {"SORT_ARRAY", "SIZE", "CARDINALITY", "ARRAY_SIZE", "ARRAY_MAX", "ARRAY_MIN", "ARRAY_CONTAINS"}
@@ -129,7 +132,7 @@ def _is_use(nodes: Sequence[Node], at: int, function: str) -> bool:
     word, before = nodes[at].word, nodes[at - 1] if at else None
     if word in _LISTS:
         return _is_in_no_order(nodes, at, function)
-    if word in _BY_OFFSET:
+    if word in BY_OFFSET:
         return at + 1 < len(nodes) and is_group(nodes[at + 1])
     return word == "ROWOFFSET" and (before is None or before.text.upper() not in {".", "AS"})
 
@@ -154,7 +157,8 @@ def in_order_of_arrival(site: Site) -> Found | None:
     if not 0 < len(site.arguments) <= most:
         return None
     where = "FILTER (WHERE ({0}) IS NOT NULL{filter})"
-    rows = f"collect_list(struct({order} AS o, {{0}} AS v)) {where}"
+    kept = "{filter}" if site.writer.ksqldb and site.name in _WITH_NULLS else f" {where}"
+    rows = f"collect_list(struct({order} AS o, {{0}} AS v)){kept}"
     gathered = f"transform(sort_array({rows}, true), __e -> __e.v)"
     if site.name == "COLLECT_SET":
         return site.written(f"array_distinct({gathered})")
@@ -211,12 +215,12 @@ def _by_order(site: Site) -> Found | None:
     """``LATEST_BY_OFFSET(x [, n] [, ignore_nulls])``, ``LATEST_BY_EVENT_TIME(x [, time])``."""
     arguments = list(site.arguments)
     nulls = ""
-    if len(arguments) > 1 and site.name in _BY_OFFSET and site.bare(len(arguments) - 1) in _TRUTH:
+    if len(arguments) > 1 and site.name in BY_OFFSET and site.bare(len(arguments) - 1) in _TRUTH:
         nulls = site.bare(len(arguments) - 1)
         arguments.pop()
-    order = site.scope.offset if site.name in _BY_OFFSET else site.scope.time
+    order = site.scope.offset if site.name in BY_OFFSET else site.scope.time
     given = "{1}" if site.name in _BY_TIME and len(arguments) == 2 else order  # noqa: PLR2004
-    count = arguments[1] if site.name in _BY_OFFSET and len(arguments) == 2 else None  # noqa: PLR2004
+    count = arguments[1] if site.name in BY_OFFSET and len(arguments) == 2 else None  # noqa: PLR2004
     if not arguments or len(arguments) > 2 or not all(arguments):  # noqa: PLR2004
         raise site.refused(f"{site.name} takes a value here, and maybe how many", "Write it so.")
     if count is not None and not (len(count) == 1 and count[0].text.isdecimal()):
@@ -243,7 +247,7 @@ def _by_order(site: Site) -> Found | None:
 
 _TRUTH = frozenset({"TRUE", "FALSE"})
 BY_ORDER: dict[str, Form] = {
-    **dict.fromkeys([*_BY_OFFSET, *_BY_TIME], _by_order),
+    **dict.fromkeys([*BY_OFFSET, *_BY_TIME], _by_order),
     **dict.fromkeys(["COLLECT_LIST", "COLLECT_SET"], in_order_of_arrival),
 }
 """The functions of this page, by name."""

@@ -222,6 +222,49 @@ def _timestampadd(site: Site) -> Found | None:
     return site.written(f"{name}({unit}, {{0}}, {{1}})", site.arguments[1:])
 
 
+def _dateadd(site: Site) -> Found | None:
+    """``DATEADD`` with a unit in the plural or between quotes, which Spark has not."""
+    return None if site.bare(0) in _UNITS else KEEPS_DATES(site)
+
+
+_LONG = {
+    "DAY": "1 DAY",
+    "WEEK": "7 DAY",
+    "MONTH": "1 MONTH",
+    "QUARTER": "3 MONTH",
+    "YEAR": "1 YEAR",
+}
+"""The units that a date has, as a number of Spark's intervals of one field."""
+
+
+def _keeping_dates(site: Site) -> Found | None:
+    """``DATEADD(DAYS, n, x)``, ``DATESUB``: a date stays a date, unlike in Spark."""
+    if len(site.arguments) != 3:  # noqa: PLR2004
+        return None
+    unit = _unit(site.bare(0) or site.literal(0) or "")
+    if unit not in _UNITS:
+        return None
+    back = site.name.endswith("SUB")
+    if unit not in _LONG or site.literal(2) is not None:
+        count = "-({0})" if back else "{0}"
+        return site.written(f"timestampadd({unit}, {count}, {{1}})", site.arguments[1:])
+    times, field = _LONG[unit].split()
+    count = "{0}" if times == "1" else f"({{0}}) * {times}"
+    sign = "-" if back else "+"
+    return site.written(f"({{1}} {sign} CAST({count} AS INTERVAL {field}))", site.arguments[1:])
+
+
+KEEPS_DATES: Form = _keeping_dates
+"""``DATEADD(unit, n, x)`` of ksqlDB and Snowflake, which is a date where ``x`` is one."""
+
+
+def _timestampsub(site: Site) -> Found | None:
+    unit = _unit(site.bare(0) or site.literal(0) or "")
+    if len(site.arguments) != 3 or unit not in _UNITS:  # noqa: PLR2004
+        return None
+    return site.written(f"timestampadd({unit}, -({{0}}), {{1}})", site.arguments[1:])
+
+
 def _rounded(site: Site) -> Found | None:
     """``FLOOR(x TO HOUR)``, ``CEIL(x TO HOUR)``."""
     nodes = site.arguments[0] if len(site.arguments) == 1 else ()
@@ -274,7 +317,9 @@ TIMES: dict[str, Form] = {
     "TIMESTAMP_SUB": _added("-", own=False),
     "DATETIME_ADD": _added("+", own=False),
     "DATETIME_SUB": _added("-", own=False),
-    "DATEADD": _timestampadd,
+    "DATEADD": _dateadd,
+    "DATESUB": KEEPS_DATES,
+    "TIMESTAMPSUB": _timestampsub,
     "TIMESTAMPADD": _timestampadd,
     "TIMESTAMPDIFF": _timestampadd,
     "FLOOR": _rounded,

@@ -10,10 +10,14 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace.sql.cursor import Cursor
+from headrace.sql.dialect.aliases import WORDS, aliases
+from headrace.sql.dialect.asof_joins import asof_joins
 from headrace.sql.dialect.calls import CALLS, Call
 from headrace.sql.dialect.final import final_windows
 from headrace.sql.dialect.formats import FORMATS
 from headrace.sql.dialect.joins import within
+from headrace.sql.dialect.ksqldb import MEANINGS, MEANT, backslashes, meant, speaks_ksqldb
+from headrace.sql.dialect.lambdas import parameter
 from headrace.sql.dialect.limits import limited, top
 from headrace.sql.dialect.lists import LISTS
 from headrace.sql.dialect.operators import (
@@ -64,6 +68,8 @@ for _each in CALLS:
     _TEMPLATES[_each.name, None if "{*}" in _each.template else _each.arguments] = _each
 _NAMED = frozenset(name for name, _ in _TEMPLATES)
 
+_MEANT = frozenset({*MEANT, *(each.name for each in MEANINGS)})
+
 TRANSLATED = frozenset({*FORMS, *_NAMED, *REFUSED_CALLS, *KINDS, "UNNEST"})
 """The names of functions that a query cannot mean otherwise, in upper case."""
 
@@ -73,25 +79,16 @@ _WORDS = sorted(
         *_NAMED,
         *REFUSED_CALLS,
         *KINDS,
-        "ARRAY",
+        *WORDS,
         "MAP",
         "STRUCT",
         "UNNEST",
         "EXCLUDE",
         "DISTINCT",
-        "EMIT",
-        "FETCH",
-        "OFFSET",
-        "PARTITION",
-        "WITHIN",
-        "ANY",
-        "ALL",
         "SOME",
-        "TOP",
         "MATCH_RECOGNIZE",
         "MUTUALLY",
         "SIMILAR",
-        "SAMPLE",
         "REPLACE",
         "RENAME",
         "ILIKE",
@@ -122,17 +119,21 @@ def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
     if nodes is None:
         return unchanged(query)
     named = common_tables(cursor.tokens)
-    return Writer(query, relations, RULES, BLOCK_RULES, named).whole(nodes)
+    ksqldb = speaks_ksqldb(nodes)
+    return Writer(query, relations, RULES, BLOCK_RULES, named, ksqldb).whole(nodes)
 
 
 def _called(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
     """Write a call of a function of another dialect."""
     word = nodes[at].word
-    if word not in FORMS and word not in _NAMED and word not in REFUSED_CALLS:
+    if not (word in FORMS or word in _NAMED or word in REFUSED_CALLS or word in _MEANT):
         return None
     site = site_at(writer, nodes, at, scope)
     if site is None:
         return None
+    found = meant(site)
+    if found is not None:
+        return found
     if word in REFUSED_CALLS:
         why = REFUSED_CALLS[word]
         raise site.refused(f"{word} is not supported", why.hint, why.reason)
@@ -150,6 +151,7 @@ RULES = (
     window_name,
     _called,
     typed,
+    parameter,
     arrow,
     matching,
     element,
@@ -161,9 +163,11 @@ RULES = (
     quantified,
     one_based,
     unserved,
+    backslashes,
     quoted,
 )
 BLOCK_RULES = (
+    aliases,
     stream_columns,
     columns_of_time,
     ksql_window,
@@ -173,6 +177,7 @@ BLOCK_RULES = (
     distinct_on,
     final_windows,
     within,
+    asof_joins,
     partitioned,
     top,
 )

@@ -106,6 +106,8 @@ class Writer:
     block_rules: Sequence[BlockRule]
     common_tables: Collection[str] = ()
     """What WITH names in the query, in lower case."""
+    ksqldb: bool = False
+    """Whether the query has forms that only ksqlDB has, so that all of it is read as ksqlDB's."""
 
     def whole(self, nodes: Sequence[Node]) -> Rewritten:
         """Return the query anew."""
