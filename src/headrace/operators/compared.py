@@ -91,7 +91,7 @@ class Compared(StatefulOperator):
         """Return the pairs for which the condition may change, and the consolidated inputs."""
         change, changed_value = inputs
         rows = self._by_bound(change).consolidated()
-        comes, goes = rows.parted()
+        comes, goes = rows.by_sign()
         values = ZSet.of(self.layouts[1], changed_value).consolidated()
         held = ZSet.sum_of(self.layouts[1], list(before[1].scan(_SCAN_ROWS)))
         old = _one(held)

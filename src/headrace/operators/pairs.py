@@ -77,7 +77,7 @@ class Pairs:
 
         The changes are consolidated and matchable. The answer has the columns of ``schema``.
         """
-        comes, goes = left.parted()
+        comes, goes = left.by_sign()
         parts = []
         for rows, others in ((comes, before[1].plus(right)), (goes, before[1])):
             probes, partners = others.lookup(rows.hashes, rows.keys)

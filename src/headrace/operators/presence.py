@@ -51,7 +51,7 @@ def moved(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> Move
     ``change`` and ``counts_change`` are consolidated; ``rows`` and ``counts`` are what was before.
     The other side must not have a negative number of rows under any key.
     """
-    comes, goes = change.parted()
+    comes, goes = change.by_sign()
     matched, unmatched = [], []
     for changed, seen in ((comes, counts.plus(counts_change)), (goes, counts)):
         present = _weights(seen, changed) > 0
