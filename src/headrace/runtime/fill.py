@@ -77,7 +77,7 @@ class Fill:
     _partitions: int = 1
 
     def run(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
-        """Fill the view and commit it, dropping ``dropped``; the caller holds the loop's lock."""
+        """Fill the view and commit it, in place of ``dropped``; the loop's lock is held."""
         filled = self.filled()
         created = NewObject(
             self.view.id,
@@ -301,7 +301,7 @@ class Fill:
             files[id_] = self._compacted(step, layout, files[id_])
 
     def _own(self, needs: StepPlan) -> dict[ArrangementId, Layout]:
-        """Return the layouts of the view's own arrangements."""
+        """Return what the view keeps itself."""
         return {id_: a for id_, a in needs.arrangements.items() if id_ not in needs.shared}
 
     def _compacted(self, step: Step, layout: Layout, files: list[RunFile]) -> list[RunFile]:
@@ -361,7 +361,7 @@ def due_by_partition(files: list[RunFile], partitions: int) -> list[tuple[RunFil
 
 
 def _within(share: LogShare) -> LogShare:
-    """Return the share with only the segments that contain its changes."""
+    """Name only the segments that hold the share."""
     return replace(
         share,
         segments=tuple(
