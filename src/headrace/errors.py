@@ -1,4 +1,4 @@
-"""Errors as API: a stable code, a message, and what to do about it."""
+"""Errors as API: a stable code, a message, and a hint."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Code(StrEnum):
     UNSUPPORTED = "unsupported"
     """The request is meaningful but not served: use another form."""
     CONFLICT = "conflict"
-    """Another writer or object is in the way: resolve that, then retry."""
+    """The request conflicts with another writer or object: resolve that, then retry."""
     UNAVAILABLE = "unavailable"
-    """Something outside is down or not ready: retry later."""
+    """An external system is down or not ready: retry later."""
     CORRUPT = "corrupt"
     """Stored data fails its checksum or is missing: restore or rebuild it."""
     INTERNAL = "internal"
@@ -32,9 +32,9 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch ``[start, end)`` of characters in ``text``, which may come from a file.
+    """A range ``[start, end)`` of characters in ``text``, which may come from a file.
 
-    ``line`` is the number in the file of the first line of ``text``, counted from 1.
+    ``line`` is the line number in the file of the first line of ``text``, counted from 1.
     """
 
     text: str = field(repr=False)
@@ -45,7 +45,7 @@ class Span:
 
     @property
     def source(self) -> str:
-        """The stretch itself."""
+        """The characters in the range."""
         return self.text[self.start : self.end]
 
     @property
@@ -55,9 +55,10 @@ class Span:
         return self.line + before.count("\n"), self.start - (before.rfind("\n") + 1) + 1
 
     def __str__(self) -> str:
-        """Show the line with carets under the stretch, as in a compiler's message.
+        """Return the line with carets under the range, as in a compiler's message.
 
-        Of a stretch over several lines the first is shown; of a long line, the part around it.
+        If the range has several lines, only the first is shown; if the line is long, only the part
+        around the range.
         """
         number, column = self.position
         begin = self.start - (column - 1)
@@ -70,7 +71,7 @@ class Span:
             under = under[:_AROUND]
             after = after[:_AROUND] + _CUT if len(after) > _AROUND else after
         gutter = f"{number:>4} | "
-        # Tabs keep their width, so that the carets stand under the word they mean.
+        # Tabs are kept, so that the carets are under the right characters.
         blank = "".join("\t" if c == "\t" else " " * _width(c) for c in before)
         carets = "^" * max(1, sum(map(_width, under)))
         place = f"  --> {self.file}:{number}:{column}\n" if self.file else ""
@@ -84,7 +85,7 @@ _LONGEST_LINE = 200
 _AROUND = 60
 _CUT = "... "
 _UNSHOWN = "\ufffd"
-"""Stands for control characters: a message never steers the terminal that shows it."""
+"""Replaces control characters, so that a message cannot control the terminal that shows it."""
 
 
 _SECRET = re.compile(
@@ -97,9 +98,9 @@ _SECRET = re.compile(
 
 
 def masked(sql: str) -> str:
-    """Return SQL text with the values of secret options as asterisks, its length unchanged.
+    """Return SQL text with the values of secret options replaced by asterisks, of equal length.
 
-    A quoted value is taken for a secret where ``=`` and a name such as ``password`` precede it.
+    A quoted value is considered secret if ``=`` and a name such as ``password`` precede it.
     """
     return _SECRET.sub(_mask, sql)
 
@@ -115,18 +116,17 @@ def _printable(text: str) -> str:
 
 
 def _width(character: str) -> int:
-    """Return how many columns a character takes in a terminal."""
+    """Return the width of a character in a terminal, in columns."""
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 class HeadraceError(Exception):
-    """Everything that Headrace refuses or fails at, with its place and a hint.
+    """The only exception of Headrace's API, with the place in the SQL and a hint.
 
-    The primary message is lower case (but for SQL's words) without a full stop; ``detail`` and
-    ``hint`` are sentences.
-    Instances survive pickling with every field, since they cross process borders.
+    The primary message is lower case (except SQL keywords), without a full stop; ``detail`` and
+    ``hint`` are sentences. Pickling preserves every field, since errors cross processes.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class HeadraceError(Exception):
         self.span = span
 
     def at(self, span: Span) -> HeadraceError:
-        """Return the same error with its place, unless it has one already."""
+        """Return the error with this place, or the error itself if it has a place already."""
         if self.span is not None:
             return self
         return HeadraceError(self.code, self.primary, self.detail, self.hint, span)
@@ -173,7 +173,7 @@ def not_written(what: str, error: OSError) -> HeadraceError:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word closest to ``word``, or None where none is close."""
+    """Return the known word most similar to ``word``, or None if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415  (only errors pay for it)
 
     folded = {name.lower(): name for name in known}

@@ -1,4 +1,4 @@
-"""Crashes, damage, second writers: all or nothing, and said in words."""
+"""Crashes, damage, second writers: writes are atomic, and errors are readable."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_merge_holds_only_some_rows_at_a_time(
 
 
 @given(before=PARTS, after=PARTS)
-def test_what_leads_from_one_sum_to_another_does_in_every_part(
+def test_a_difference_plus_the_runs_before_is_the_sum_of_those_after(
     tmp_path_factory: pytest.TempPathFactory,
     before: list[dict[str, int]],
     after: list[dict[str, int]],

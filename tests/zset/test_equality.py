@@ -119,7 +119,7 @@ def test_many_wide_columns_do_not_overflow_the_numbers_of_rows() -> None:
     assert len(set(codes.tolist())) == 1000
 
 
-def test_what_stands_under_a_null_does_not_count() -> None:
+def test_the_bits_under_a_null_do_not_count() -> None:
     mask = pa.py_buffer(b"\x00")
     left, right = (
         pa.Array.from_buffers(pa.int64(), 1, [mask, pa.py_buffer(np.array([n]))]) for n in (1, 2)

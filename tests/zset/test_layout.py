@@ -45,7 +45,7 @@ def test_a_layout_may_have_no_columns() -> None:
     [
         (("id",), [("x", pa.int64())], [COUNT], "not an identity column"),
         ((), [("x", pa.int64())], [], "no int64 weight"),
-        ((), [(WEIGHT, pa.int64())], [COUNT], "share a name"),
+        ((), [(WEIGHT, pa.int64())], [COUNT], "have the same name"),
         ((), [], [COUNT, ("mean", pa.float64())], "neither int64 nor decimal128"),
     ],
 )
@@ -67,7 +67,7 @@ def test_an_order_survives_json_and_a_layout_written_without_one_still_reads() -
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("tags", "column without an order"), ("total", "than its columns")]
+    ("name", "message"), [("tags", "is not orderable"), ("total", "is not an identity column")]
 )
 def test_an_order_that_columns_do_not_have_is_refused(name: str, message: str) -> None:
     with pytest.raises(HeadraceError, match=message):

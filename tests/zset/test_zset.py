@@ -45,7 +45,7 @@ def zset_of(changes: list, kept_bits: int) -> ZSet:
 
 
 @given(changes=rows, kept=bits)
-def test_consolidating_keeps_the_bag_and_the_promise(changes: list, kept: int) -> None:
+def test_consolidating_keeps_the_bag(changes: list, kept: int) -> None:
     given_rows = zset_of(changes, kept)
     result = given_rows.consolidated()
     assert is_consolidated(result)
@@ -93,7 +93,7 @@ def test_equal_rows_merge_also_where_another_row_with_that_hash_stands_between(
     )
 
 
-def test_a_row_goes_only_when_all_its_sums_are_zero() -> None:
+def test_a_row_is_dropped_only_if_all_its_sums_are_zero() -> None:
     result = zset(
         TOTALS,
         """
@@ -112,7 +112,7 @@ def test_a_row_goes_only_when_all_its_sums_are_zero() -> None:
     ]
 
 
-def test_a_single_row_with_zero_sums_goes() -> None:
+def test_a_single_row_with_zero_sums_is_dropped() -> None:
     assert zset(USERS, "weight | user \n 0 | ann").rows == 0
 
 

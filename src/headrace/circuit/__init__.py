@@ -1,4 +1,4 @@
-"""Incremental programs of views: what is kept, and how a change of the inputs becomes one of it."""
+"""Incremental programs of views: their state, and how input deltas become output deltas."""
 
 from headrace.circuit.accumulators import Accumulator, Accumulators, Kind
 from headrace.circuit.circuit import (

@@ -1,4 +1,4 @@
-"""Aggregates as sums: what is added up per group so that every result can be computed.
+"""Aggregates as sums: the sums per group from which every result can be computed.
 
 ``count`` needs the number of rows that count; ``sum`` and ``avg`` also the sum of their argument,
 over exact types: integers in 64 bits, decimals with ten more digits, as Spark widens them. Sums of
@@ -26,10 +26,10 @@ _SUM_DIGITS = 10
 
 
 class Kind(Enum):
-    """What is added up over the rows of a group."""
+    """What an accumulator sums over the rows of a group."""
 
     COUNT = auto()
-    """The rows in which no argument is NULL and the condition is true."""
+    """The number of rows in which no argument is NULL and the condition is true."""
     SUM = auto()
     """The argument of those rows."""
     UPPER = auto()
@@ -50,7 +50,7 @@ class Accumulator:
 
     @property
     def field(self) -> pa.Field:
-        """The Arrow field that stores it."""
+        """The Arrow field of the accumulator."""
         return pa.field(self.column, to_arrow(self.type))
 
 
@@ -58,7 +58,7 @@ class Accumulator:
 class Argument:
     """A column of values, which are NULL where the condition is not true.
 
-    Computing a value may fail, and the condition is there to keep it from that.
+    The value is computed only where the condition is true: elsewhere, computing it may fail.
     """
 
     column: str
@@ -82,9 +82,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Accumulators:
-    """What is kept for one GROUP BY, each only once, and which calls use which.
+    """The distinct accumulators of one GROUP BY, and the calls that use them.
 
-    ``summed`` are added up from rows; ``fed`` by parts, from their values. The weight
+    ``summed`` are sums over rows; ``fed`` are sums that parts compute from their values. The weight
     of each part is among ``weights``, and its arguments are among ``arguments``.
     """
 
@@ -102,12 +102,12 @@ class Accumulators:
 
     @property
     def increments(self) -> tuple[Accumulator, ...]:
-        """What each row has an increment of."""
+        """The accumulators of which each row has an increment."""
         return self.summed + self.weights
 
     @property
     def extrema(self) -> tuple[tuple[str, Expression], ...]:
-        """The results that are values of an argument, with that argument."""
+        """The result column of each extremum, with the argument of which it is a value."""
         given = {argument.column: argument.value for argument in self.arguments}
         return tuple(
             (part.result, given[part.argument.name])
@@ -117,17 +117,17 @@ class Accumulators:
 
 
 ROWS = "__rows"
-"""The number of rows in a group: always kept, since a group without rows vanishes."""
+"""The number of rows in a group: always kept, since a group without rows is removed."""
 
 
 def accumulators_of(
-    functions: tuple[AggregateFunction, ...], *, grows: bool = False
+    functions: tuple[AggregateFunction, ...], *, append_only: bool = False
 ) -> Accumulators:
-    """Return what has to be kept for the functions; equal needs share one accumulator.
+    """Return the accumulators that the functions need; equal ones are shared.
 
-    ``grows``: no row of the input ever goes.
+    ``append_only``: no row of the input is ever retracted.
     """
-    collected = _Collected(grows)
+    collected = _Collected(append_only)
     calls = tuple(collected.call(function) for function in functions)
     parts = tuple(collected.distinct_parts() + list(collected.extrema.values()))
     return Accumulators(
@@ -145,9 +145,9 @@ _Slot = tuple[object, ...]
 
 @dataclass(slots=True)
 class _Collected:
-    """What the functions of one GROUP BY need, by what makes two needs the same."""
+    """The accumulators collected for one GROUP BY, by slot: equal slots share an accumulator."""
 
-    grows: bool
+    append_only: bool
     summed: dict[_Slot, Accumulator] = field(default_factory=dict)
     fed: dict[_Slot, Accumulator] = field(default_factory=dict)
     weights: dict[str, Accumulator] = field(default_factory=dict)
@@ -227,13 +227,13 @@ class _Collected:
                 self._weight(function),
                 f"e{len(self.extrema)}",
                 End.MIN if function.name == "min" else End.MAX,
-                self.grows,
+                self.append_only,
             )
         return Call(function, self.extrema[slot].result, ROWS)
 
     def _argument(self, value: Expression, condition: Expression | None) -> str:
         if value.passes is not None:
-            condition = None  # a column is there in any case
+            condition = None  # reading a column cannot fail
         slot = (value.identity, condition and condition.identity)
         column = f"v{len(self.arguments)}"
         return self.arguments.setdefault(slot, Argument(column, value, condition)).column

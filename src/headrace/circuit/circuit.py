@@ -1,7 +1,7 @@
-"""The incremental program of a view: nodes that turn the deltas of its inputs into its own.
+"""The incremental program of a view: nodes that turn the deltas of its inputs into its own delta.
 
-A node's *columns* are those of the plan node it came from. Stateless nodes are linear: they map
-a delta as they map a table. Stateful nodes hold arrangements, named ``"<view id>/<node>.<part>"``.
+A node's *columns* are those of its plan node. Stateless nodes are linear: they map a delta as they
+map a table. Stateful nodes have arrangements, named ``"<view id>/<node>.<part>"``.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The contents of a table or a view, read in place of a copy that an operator would keep.
+    """The contents of a table or a view, read by an operator instead of a copy of its own.
 
-    ``layout`` is how they are kept; ``columns`` are those that are read, in the operator's order.
-    Rows with NULL in one of the operator's columns ``present`` are passed over.
-    The relation's own node is the only one that writes them: whoever reads them reads them as they
-    were before the step, and gets the same delta as its input.
+    ``layout`` is that of the contents; ``columns`` are the columns to read, in the operator's
+    order. Rows with NULL in one of the operator's columns ``present`` are ignored.
+    Only the relation's own node writes them. Operators that share them read the contents before the
+    step, and their input is the delta of the same step.
     """
 
     relation: RelationId
@@ -65,7 +65,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """Rows that are written in the query: there when the view is made, and never change."""
+    """Rows that are written in the query: inserted when the view is created, never changed."""
 
     name: str
     plan: plan.Constant
@@ -73,7 +73,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stateless:
-    """A linear map of rows, done by Spark: ``Δ f(a) = f(Δa)``."""
+    """A linear map of rows, evaluated by Spark: ``Δ f(a) = f(Δa)``."""
 
     plan: plan.Project | plan.Filter | plan.Expand | plan.Generate
     child: Node
@@ -91,8 +91,8 @@ class Sum:
 class Join:
     """A join by key. Key expressions that are plain columns are not stored twice.
 
-    The operator's columns are called ``l0``, ``l1``, ... and ``r0``, ``r1``, ... by the position
-    of the attributes of its sides. ``shared`` are the arrangements that are not its own, by their
+    The operator's columns are named ``l0``, ``l1``, ... and ``r0``, ``r1``, ... by the position of
+    the attributes of its sides. ``shared`` are the arrangements that it reads but does not own, by
     position.
     """
 
@@ -107,7 +107,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Which rows of one side of a join have a pair for which the whole condition is true."""
+    """The rows of one side of a join by whether they have a pair that meets the whole condition."""
 
     name: str
     plan: plan.Join
@@ -130,7 +130,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class First:
-    """The first rows of each group, in an order; columns are called as in :class:`Recompute`."""
+    """The first rows of each group, in an order; columns are named as in :class:`Recompute`."""
 
     name: str
     plan: plan.FirstRows
@@ -141,7 +141,7 @@ class First:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Temporal:
-    """The rows that the clock lets through; columns are called as in :class:`Recompute`."""
+    """The rows that meet a condition on the clock; columns are named as in :class:`Recompute`."""
 
     name: str
     plan: plan.Temporal
@@ -152,7 +152,7 @@ class Temporal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
-    """The rows on one side of a value; columns are called as in :class:`Recompute`."""
+    """The rows on one side of a value; columns are named as in :class:`Recompute`."""
 
     name: str
     plan: plan.Compared
@@ -164,9 +164,9 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recompute:
-    """Groups whose value Spark computes from all of their rows, wherever one has changed.
+    """Groups whose value Spark recomputes from all of their rows if one of these has changed.
 
-    The operator's columns are called ``x0``, ``x1``, ... by the position of the attributes below.
+    The operator's columns are named ``x0``, ``x1``, ... by the position of the child's attributes.
     """
 
     name: str
@@ -179,10 +179,10 @@ class Recompute:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """The rows of a recursive WITH; columns are called as in :class:`Recompute`, the level last.
+    """The rows of a recursive WITH; columns are named as in :class:`Recompute`, the level last.
 
-    ``arrangements`` last for one attempt at an epoch: what one round hands to the next, and the
-    rows of a level that must not be.
+    ``arrangements`` exist during one attempt at an epoch: the feedback, which is the input of the
+    next round, and the rows of levels at or over the limit.
     """
 
     name: str
@@ -194,7 +194,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Feedback:
-    """The delta of a loop in the round before, within the step of that loop."""
+    """The delta of a loop in the round before, as an input of the loop's own step."""
 
     plan: plan.LoopRef
     layout: Layout
@@ -203,7 +203,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
-    """The view itself: its contents by key, and by that its changelog. ``key`` holds positions."""
+    """The view itself: its contents by key, and its changelog. ``key`` has column positions."""
 
     name: str
     operator: Integrate
@@ -232,26 +232,26 @@ Stateful = Join | Match | Aggregate | First | Temporal | Compared | Recompute | 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Circuit:
-    """A view's program. ``unique`` tells whether the output's key is unique, not just chosen."""
+    """A view's program. ``unique``: whether the output's key is unique, not only a partitioning."""
 
     view: RelationId
     output: Output
     unique: bool
 
     def nodes(self) -> Iterator[Node | Output]:
-        """Yield every node once, inputs before what uses them."""
+        """Yield every node once, inputs before the nodes that use them."""
         yield from _below(self.output, set())
 
     def users(self) -> Counter[Node]:
-        """Return how many inputs of other nodes each node is."""
+        """Return how often each node is an input of another."""
         return Counter(below for node in self.nodes() for below in inputs(node))
 
     def stateful(self) -> tuple[Stateful, ...]:
-        """Return the nodes that keep arrangements, inputs first."""
+        """Return the nodes with arrangements, inputs first."""
         return tuple(n for n in self.nodes() if isinstance(n, Stateful))
 
     def initial(self) -> frozenset[str]:
-        """Return the names of the nodes that have a row to publish before there is any input."""
+        """Return the names of the nodes that emit rows even for empty inputs."""
         return frozenset(
             node.name
             for node in self.nodes()
@@ -264,38 +264,38 @@ class Circuit:
         return tuple(n for n in self.nodes() if isinstance(n, Source))
 
     def temporal(self) -> tuple[Temporal, ...]:
-        """Return the nodes whose rows come and go as the clock passes."""
+        """Return the nodes whose rows change as the clock advances."""
         return tuple(n for n in self.nodes() if isinstance(n, Temporal))
 
     def loops(self) -> tuple[Loop, ...]:
-        """Return the recursions, those that others are over first."""
+        """Return the recursions, each after those it reads."""
         return tuple(n for n in self.nodes() if isinstance(n, Loop))
 
     @property
     def reads(self) -> frozenset[RelationId]:
-        """The relations that the view is over."""
+        """The relations that the view reads."""
         return frozenset(source.plan.relation for source in self.sources())
 
 
 def rows_of(relation: RelationId) -> ArrangementId:
-    """Return the name of the arrangement that holds a table's or a view's contents."""
+    """Return the name of the arrangement with a table's or a view's contents."""
     return ArrangementId(f"{relation}/rows")
 
 
 def shared(node: Stateful) -> Mapping[int, Shared]:
-    """Return the arrangements that a node reads but does not keep, by their position."""
+    """Return the arrangements that a node reads but does not own, by position."""
     return node.shared if isinstance(node, Join) else {}
 
 
 def kept(node: Stateful) -> dict[ArrangementId, Layout]:
-    """Return the arrangements that a node keeps itself."""
+    """Return the arrangements that a node owns."""
     operator: StatefulOperator = node.operator
     pairs = enumerate(zip(node.arrangements, operator.layouts, strict=True))
     return {id_: layout for i, (id_, layout) in pairs if i not in shared(node)}
 
 
 def inputs(node: Node | Output) -> tuple[Node, ...]:
-    """Return the nodes whose deltas ``node`` takes."""
+    """Return the nodes whose deltas are the inputs of ``node``."""
     match node:
         case Source() | Constant() | Feedback():
             return ()

@@ -1,7 +1,7 @@
-"""From a plan to the circuit that maintains it.
+"""Build the circuit that maintains a plan.
 
-Linear nodes stay as they are; a join and an aggregate become operators with arrangements; an
-:class:`~headrace.operators.Integrate` at the root keeps the view's contents.
+Linear nodes stay as they are; joins, aggregates and other nonlinear nodes become operators with
+arrangements; an :class:`~headrace.operators.Integrate` at the root stores the view's contents.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.circuit.circuit import (
 )
 from headrace.circuit.properties import (
     KeyOf,
-    grows,
+    is_append_only,
     partitioning,
     reads_loop,
     recompute_reason,
@@ -85,7 +85,7 @@ def differentiate(
     is_stream: Callable[[RelationId], bool],
     stored_as: StoredAs,
 ) -> Circuit:
-    """Return the circuit of ``query``; ``schema`` names the view's columns."""
+    """Return the circuit of ``query``; ``schema`` has the view's columns."""
     builder = _Builder(view, is_stream, stored_as)
     query = aligned(query, stored_as)
     root = builder.node(query)
@@ -101,10 +101,10 @@ def differentiate(
 
 
 def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return by which of its columns a view is arranged.
+    """Return the positions of the columns by which a view's contents are arranged.
 
-    That is its unique key, so that readers can look rows up. Without one it is what its rows are
-    partitioned by already, so that they need not be moved, or else the whole row.
+    These are its unique key, so that readers can look up rows. Without one, they are the columns by
+    which its delta is partitioned, so that rows need not be moved, or else the whole row.
     """
     ids = [attribute.id for attribute in query.attributes]
     if unique is not None:
@@ -125,7 +125,7 @@ class _Builder:
     loops: dict[int, tuple[ArrangementId, Layout]] = field(default_factory=dict)
 
     def node(self, query: plan.Plan) -> Node:
-        """Return the node of a plan; one that is used twice is one node."""
+        """Return the node of a plan; a plan that is used twice has one node."""
         if query not in self.built:
             self.built[query] = self.new(query)
         return self.built[query]
@@ -156,8 +156,8 @@ class _Builder:
             case plan.Loop():
                 return self.loop(query)
             case plan.LoopRef():
-                handed, layout = self.loops[query.number]
-                return Feedback(query, layout, handed)
+                feedback, layout = self.loops[query.number]
+                return Feedback(query, layout, feedback)
             case plan.Window():
                 reason = "window functions see all rows of their partition"
                 return self.recompute(query, query.partition, reason, always=False)
@@ -205,7 +205,7 @@ class _Builder:
         return joined
 
     def shared(self, query: plan.Join, parts: dict[str, Layout]) -> dict[int, Shared]:
-        """Return what a join need not keep, by the position of its part."""
+        """Return the arrangements that a join can share instead of owning, by position."""
         found = {}
         for i, (part, layout) in enumerate(parts.items()):
             is_left = part.startswith("left")
@@ -242,7 +242,8 @@ class _Builder:
     def aggregate(self, query: plan.Aggregate) -> Aggregate:
         child = self.node(query.child)
         name = self.name("aggregate")
-        accumulators = accumulators_of(query.functions, grows=grows(query.child, self.is_stream))
+        append_only = is_append_only(query.child, self.is_stream)
+        accumulators = accumulators_of(query.functions, append_only=append_only)
         keys = [pa.field(f"g{i}", to_arrow(e.type)) for i, e in enumerate(query.grouping)]
         layout = Layout(
             key=tuple(key.name for key in keys),
@@ -264,8 +265,9 @@ class _Builder:
             query.count,
             Rank[query.rank.upper()],
             query.skip,
-            # What comes out goes again when better rows come; in a loop, it may come in again.
-            append_only=grows(query.child, self.is_stream) and not reads_loop(query.child),
+            # The output retracts rows when better ones arrive; in a loop, these retractions may
+            # return as input.
+            append_only=is_append_only(query.child, self.is_stream) and not reads_loop(query.child),
         )
         return First(name, query, operator, (ArrangementId(f"{name}.rows"),), child)
 
@@ -290,10 +292,10 @@ class _Builder:
         name = self.name("loop")
         columns = side_layout("x", query.attributes, ()).columns
         layout = Layout(tuple(columns.names), columns, pa.schema([_WEIGHT_FIELD]))
-        handed, beyond = ArrangementId(f"{name}.handed"), ArrangementId(f"{name}.beyond")
-        self.loops[query.number] = handed, layout
+        feedback, over_limit = ArrangementId(f"{name}.handed"), ArrangementId(f"{name}.beyond")
+        self.loops[query.number] = feedback, layout
         operator = Recursion(layout, query.limit)
-        return Loop(name, query, operator, (handed, beyond), self.node(query.child))
+        return Loop(name, query, operator, (feedback, over_limit), self.node(query.child))
 
     def recompute(
         self,
@@ -320,7 +322,7 @@ def side_layout(
     keys: tuple[plan.Expression, ...],
     order: tuple[plan.SortKey, ...] = (),
 ) -> Layout:
-    """Return how an input is arranged: its columns, and the keys and the order that it lacks."""
+    """Return the layout of an input: its columns, and the computed keys and order columns."""
     own = {attribute.id: f"{prefix}{i}" for i, attribute in enumerate(attributes)}
     fields = [pa.field(own[a.id], to_arrow(a.type)) for a in attributes]
     names = []

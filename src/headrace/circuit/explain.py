@@ -1,4 +1,8 @@
-"""A circuit as text: its operators, what each keeps and what a change costs it."""
+"""A circuit as text: its operators, their arrangements, and the cost of a change.
+
+The text of :func:`explain` is also the basis of :func:`digest`, which the ledger stores for each
+view. Rewording a line changes the digests, and views stored before are refused.
+"""
 
 from __future__ import annotations
 
@@ -36,33 +40,33 @@ from headrace.types import ArrangementId, RelationId
 if TYPE_CHECKING:
     from headrace.zset import Layout
 
-_MADE_UP = re.compile(r"[#_]\d+L?")
+_GENERATED_ID = re.compile(r"[#_]\d+L?")
 
 Sizes = Mapping[ArrangementId, tuple[int, int]]
-"""Physical rows and bytes of each arrangement; empty for a view that does not exist yet."""
+"""The physical rows and bytes of each arrangement; empty for a view that does not exist yet."""
 
 
 def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes) -> list[str]:
-    """Return the lines of the circuit, the output first, inputs indented below what uses them."""
+    """Return the lines of the circuit: the output first, inputs indented below their users."""
     return list(_lines(circuit.output, 0, name_of, sizes, set()))
 
 
 def digest(circuit: Circuit) -> str:
-    """Return a short text that differs where two circuits compute or keep different things.
+    """Return a short text that differs if two circuits compute or store different things.
 
-    Planning a query again gives the same digest: ids that Spark makes up are left out.
+    Planning a query again returns the same digest: ids that Spark generates are left out.
     """
     lines = explain(circuit, lambda id_: f"relation {id_}", {})
     for node in circuit.stateful():
         lines += [json.dumps(layout.to_json()) for layout in node.operator.layouts]
         for read in shared(node).values():
             lines += [read.id, json.dumps(read.layout.to_json()), *read.columns, *read.present]
-    said = _MADE_UP.sub("", "\n".join(lines))
-    return hashlib.blake2s(said.encode(), digest_size=16).hexdigest()
+    text = _GENERATED_ID.sub("", "\n".join(lines))
+    return hashlib.blake2s(text.encode(), digest_size=16).hexdigest()
 
 
 def summary(circuit: Circuit) -> str:
-    """Say in one sentence whether the work of an epoch follows its changes."""
+    """Return a sentence or two: whether the work of an epoch follows its changes."""
     rounds = " A recursion takes one more job for each level that a change reaches."
     return _recomputation(circuit) + (rounds if circuit.loops() else "")
 
@@ -74,26 +78,28 @@ def _recomputation(circuit: Circuit) -> str:
     whole = sum(not node.operator.layout.key for node in recomputed)
     verb = "recomputes" if len(recomputed) == 1 else "recompute"
     counted = _counted(len(recomputed), "operator")
-    said = f"{counted} {verb} the groups in which a row has changed"
+    sentence = f"{counted} {verb} the groups in which a row has changed"
     if whole:
-        return f"{said}; {whole} of them with one group, which is all of the input."
-    return f"{said}; no view is recomputed whole."
+        return f"{sentence}; {whole} of them with one group, which is all of the input."
+    return f"{sentence}; no view is recomputed whole."
 
 
 def state(circuit: Circuit, sizes: Sizes) -> str:
-    """Say in a sentence or two what a view keeps in all, and what it has no copy of."""
+    """Return a few sentences: what a view stores in total, and what it shares."""
     own = [id_ for node in circuit.stateful() for id_ in kept(node)]
-    there = [sizes[id_] for id_ in own if id_ in sizes]
-    rows, size = sum(r for r, _ in there), sum(b for _, b in there)
-    held = f": {rows:,} rows, {size:,} bytes" if there else ""
-    said = [f"{_counted(len(own), 'arrangement')} kept{held}."]
+    known = [sizes[id_] for id_ in own if id_ in sizes]
+    rows, size = sum(r for r, _ in known), sum(b for _, b in known)
+    total = f": {rows:,} rows, {size:,} bytes" if known else ""
+    sentences = [f"{_counted(len(own), 'arrangement')} kept{total}."]
     read = {each.relation for node in circuit.stateful() for each in shared(node).values()}
     if read:
-        said.append(f"The rows of {_counted(len(read), 'relation')} are read in place of a copy.")
+        relations = _counted(len(read), "relation")
+        sentences.append(f"The rows of {relations} are read in place of a copy.")
     again = sum(users > 1 for users in circuit.users().values())
     if again:
-        said.append(f"{_counted(again, 'part')} of the query used more than once, kept once.")
-    return " ".join(said)
+        parts = _counted(again, "part")
+        sentences.append(f"{parts} of the query used more than once, kept once.")
+    return " ".join(sentences)
 
 
 def _counted(count: int, noun: str) -> str:
@@ -110,29 +116,29 @@ def _lines(
     depth: int,
     name_of: Callable[[RelationId], str],
     sizes: Sizes,
-    said: set[Node | Output],
+    printed: set[Node | Output],
 ) -> Iterator[str]:
     indent = "  " * depth
-    if node in said:
+    if node in printed:
         yield f"{indent}{_title(node, name_of)}: the one above, used again"
         return
-    said.add(node)
+    printed.add(node)
     yield indent + _title(node, name_of)
     if isinstance(node, Stateful):
         for read in {each.id: each for each in shared(node).values()}.values():
             by = ", ".join(read.layout.key) or "()"
-            held = _size(read.id, sizes)
-            yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by}){held}"
+            size = _size(read.id, sizes)
+            yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by}){size}"
         for id_, layout in kept(node).items():
-            held = _size(id_, sizes)
+            size = _size(id_, sizes)
             key = _by(node, layout)
             columns = len(layout.columns.names)
-            yield f"{indent}    keeps {id_} by ({key}): {columns} columns{held}"
+            yield f"{indent}    keeps {id_} by ({key}): {columns} columns{size}"
         yield f"{indent}    per change: {_cost(node)}"
     if isinstance(node, Loop):
         yield f"{indent}    per change: a round, one more job, for each level that it reaches"
     for child in inputs(node):
-        yield from _lines(child, depth + 1, name_of, sizes, said)
+        yield from _lines(child, depth + 1, name_of, sizes, printed)
 
 
 def _by(node: Stateful, layout: Layout) -> str:

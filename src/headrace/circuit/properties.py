@@ -1,4 +1,4 @@
-"""What is known of a plan's rows without reading them."""
+"""Properties of a plan's rows that follow from the plan alone."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from headrace.catalyst import plan
 from headrace.types import RelationId
 
 KeyOf = Callable[[RelationId], tuple[int, ...] | None]
-"""The positions of a relation's unique key, or None where it has none."""
+"""Returns the positions of a relation's unique key, or None if it has none."""
 
 
 def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
-    """Return ids of attributes whose values no two rows share, or None where none are known.
+    """Return the attribute ids of a unique key, or None if none is known.
 
-    The empty tuple says that there is one row at most.
+    An empty tuple means that there is at most one row.
     """
     match node:
         case plan.Scan():
@@ -37,10 +37,9 @@ def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
 
 
 def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
-    """Return by which columns a delta arrives in the partition that owns the hash of them.
+    """Return the columns by whose hash a delta is partitioned, or None if it is not.
 
-    For each column, the ids of the attributes that have its value; none where no attribute has.
-    None where rows may be anywhere.
+    For each column, return the ids of the attributes with its value, which may be none.
     """
     match node:
         case plan.Scan() | plan.Constant() | plan.UnionAll() | plan.Expand() | plan.Generate():
@@ -63,20 +62,21 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
             return _by_join_key(node)
 
 
-def grows(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
-    """Say whether no row of a plan ever goes."""
+def is_append_only(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
+    """Whether no row of a plan is ever retracted."""
     match node:
         case plan.Scan():
             return is_stream(node.relation)
         case plan.Constant() | plan.LoopRef():
-            return True  # of a loop, as long as nothing else in it goes
+            return True  # a loop is append-only if everything else in it is
         case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate() | plan.Loop():
-            return grows(node.child, is_stream)
+            return is_append_only(node.child, is_stream)
         case plan.UnionAll():
-            return all(grows(child, is_stream) for child in node.children)
+            return all(is_append_only(child, is_stream) for child in node.children)
         case plan.Join():
+            sides = (node.left, node.right)
             inner = node.kind is plan.JoinKind.INNER
-            return inner and grows(node.left, is_stream) and grows(node.right, is_stream)
+            return inner and all(is_append_only(side, is_stream) for side in sides)
         case plan.Temporal() | plan.Compared() | plan.Aggregate() | plan.Window():
             return False
         case plan.FirstRows():
@@ -84,12 +84,12 @@ def grows(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
 
 
 def reads_loop(node: plan.Plan) -> bool:
-    """Say whether a plan has to do with a recursion."""
+    """Whether a plan reads the rows of a recursion."""
     return isinstance(node, plan.LoopRef) or any(map(reads_loop, plan.children(node)))
 
 
 def recompute_reason(node: plan.Aggregate) -> str | None:
-    """Say why the groups of an aggregate are computed anew where they change, if they are."""
+    """Return why changed groups of an aggregate are recomputed, or None if they are not."""
     if node.session is not None:
         return "sessions merge and split as rows come and go"
     for call in node.functions:
@@ -100,7 +100,7 @@ def recompute_reason(node: plan.Aggregate) -> str | None:
 
 def _by_join_key(node: plan.Join) -> tuple[frozenset[int], ...] | None:
     if node.residual is not None and node.kind is not plan.JoinKind.INNER:
-        return None  # the last operator has them by whole rows
+        return None  # the last operator partitions its rows by all columns
     match node.kind:
         case plan.JoinKind.INNER:
             pairs = list(zip(node.left_keys, node.right_keys, strict=True))
@@ -129,7 +129,7 @@ def renamed(
     expressions: tuple[plan.Expression, ...],
     attributes: tuple[plan.Attribute, ...],
 ) -> tuple[int, ...] | None:
-    """Return the key as the output of a projection names it, or None if part of it is lost."""
+    """Return the key with the ids of a projection's output, or None if it drops part of it."""
     if key is None:
         return None
     names: dict[int, int] = {}
@@ -157,7 +157,7 @@ def _of_join(node: plan.Join, key_of: KeyOf) -> tuple[int, ...] | None:
     left_on = {e.passes for e in node.left_keys}
     right_on = {e.passes for e in node.right_keys}
     if set(right) <= right_on and not node.kind.keeps_right:
-        return left  # each row of the left meets one row of the right at most
+        return left  # each row of the left has at most one partner
     if set(left) <= left_on and not node.kind.keeps_left:
         return right
     return left + right

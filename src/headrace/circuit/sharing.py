@@ -1,12 +1,13 @@
-"""Sides of joins that are kept already: as the contents of the table or view that they scan.
+"""Sides of joins that are stored already: as the contents of the table or view that they scan.
 
-Such a side is not copied. What is arranged by the keys of the join, in one order and by one hash,
-is read as it was before the step; the delta that arrives is the relation's own, so
+Such a side is not copied. If the contents are arranged by the keys of the join, in the same order
+and by the same hash, the join reads the contents before the step; its input is the relation's own
+delta, so
 
     L⁺ ⋈ (R + ΔR) - L⁻ ⋈ R + (L - L⁻) ⋈ ΔR
 
-holds as it does for a copy. Rows that a copy would not have, those with a NULL in the key, are
-never looked for: NULL equals nothing.
+holds as for a copy. Rows that a copy would not have, those with a NULL in the key, are never
+looked up: NULL equals nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ class Stored:
 
 
 StoredAs = Callable[["RelationId"], Stored | None]
-"""How a relation's contents are kept; None of a stream's, which are not."""
+"""Returns how a relation's contents are stored; None for a stream, whose contents are not."""
 
 
 def aligned(query: plan.Plan, stored_as: StoredAs) -> plan.Plan:
-    """Return the plan with the keys of each join in the order in which a side is kept, if one is.
+    """Return the plan with the keys of each join in the order in which a side is stored, if one is.
 
-    In which order equalities stand makes no difference to a join. A node with several users stays
-    one node.
+    The order of its equalities makes no difference to a join. A node with several users stays one
+    node.
     """
     done: dict[plan.Plan, plan.Plan] = {}
 
@@ -55,9 +56,10 @@ def aligned(query: plan.Plan, stored_as: StoredAs) -> plan.Plan:
 def shared_rows(
     side: plan.Plan, keys: tuple[plan.Expression, ...], wanted: Layout, stored_as: StoredAs
 ) -> Shared | None:
-    """Return where a side's rows are kept by its keys, or None where they are not.
+    """Return the stored contents that have a side's rows by its keys, or None if there are none.
 
-    ``wanted`` is how the join would keep them: a column for each attribute of the side, in order.
+    ``wanted`` is the layout of the join's own copy: a column for each attribute of the side, in
+    order.
     """
     return _shared(side, keys, wanted, stored_as, unique=False)
 
@@ -65,9 +67,9 @@ def shared_rows(
 def shared_counts(
     side: plan.Plan, keys: tuple[plan.Expression, ...], wanted: Layout, stored_as: StoredAs
 ) -> Shared | None:
-    """Return where one can see how many rows a side has by its keys, or None.
+    """Return the stored contents that have the number of a side's rows by its keys, or None.
 
-    That is where the rows are kept, if no key has many: ``wanted`` has no columns but the keys.
+    These are the stored rows, if the keys are unique. ``wanted`` has only the keys as columns.
     """
     return _shared(side, keys, wanted, stored_as, unique=True)
 
@@ -88,7 +90,7 @@ def _shared(
         return None
     names, present = dict(zip(wanted.key, kept.key, strict=True)), []
     if unique and scanned.present:
-        return None  # to tell, one would have to read more than the keys
+        return None  # the check for NULL would have to read columns other than the keys
     if not unique:
         named = list(zip(wanted.columns.names, side.attributes, strict=True))
         names = {name: scanned.columns[a.id] for name, a in named}
@@ -109,7 +111,7 @@ def _aligned(join: plan.Join, stored_as: StoredAs) -> plan.Join:
         if len(set(names)) == len(names) and set(names) == set(scanned.stored.layout.key):
             orders.append([names.index(name) for name in scanned.stored.layout.key])
     if not orders or sorted(orders[0]) in orders:
-        return join  # a side is kept by its keys as they stand, or neither is in any order
+        return join  # a side is stored in the present order of the keys, or neither is stored
     return replace(
         join,
         left_keys=tuple(join.left_keys[i] for i in orders[0]),
@@ -119,10 +121,10 @@ def _aligned(join: plan.Join, stored_as: StoredAs) -> plan.Join:
 
 @dataclass(frozen=True, slots=True)
 class _Scanned:
-    """The relation of which a side is just some columns, without rows that have NULL in some.
+    """A side that is a choice of columns of a relation, without rows that have NULL in some.
 
     ``columns`` are the names of the side's attributes in the relation, by id; ``present`` the ids
-    of those, other than keys, of which no row may have a NULL.
+    of the attributes, other than keys, in which rows must not have NULL.
     """
 
     relation: RelationId
@@ -131,14 +133,14 @@ class _Scanned:
     present: frozenset[int]
 
     def by_keys(self, keys: tuple[plan.Expression, ...]) -> tuple[str | None, ...]:
-        """Return the columns that the keys are, None for one that is computed."""
+        """Return the relation's column of each key, None for a computed key."""
         return tuple(None if k.passes is None else self.columns.get(k.passes) for k in keys)
 
 
 def _scanned(
     side: plan.Plan, keys: tuple[plan.Expression, ...], stored_as: StoredAs
 ) -> _Scanned | None:
-    """Return what a side is a plain choice of columns of, or None where it is more than that."""
+    """Return the relation of which a side is a choice of columns, or None if it is more."""
     present: set[int] = set()
     below = {a.id: a.id for a in side.attributes}
     while not isinstance(side, plan.Scan):

@@ -266,7 +266,7 @@ class Engine:
                 for node in circuit.loops()
                 if node.name in program.operators
             ]
-        passing = {id_ for loop in loops for id_ in (loop.handed, loop.beyond)}
+        passing = {id_ for loop in loops for id_ in (loop.feedback, loop.over_limit)}
         kept = {id_: a for id_, a in program.arrangements.items() if id_ not in passing}
         there = {*program.operators, *program.constants}
         return StepPlan(

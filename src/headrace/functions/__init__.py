@@ -1,4 +1,4 @@
-"""Python functions that queries call: what they are, what identifies them, how they are run."""
+"""Python functions that queries can call: declaration, identity, execution."""
 
 from headrace.functions.function import Function, FunctionRecord, Kind, function
 

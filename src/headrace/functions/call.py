@@ -1,7 +1,7 @@
-"""Calling a user's function in Spark's workers: what goes wrong there is told by its name.
+"""Call a user's function in Spark's workers; errors name the function.
 
-Spark gets one of these callables. Each carries the function pickled by itself, so that a function
-that a worker cannot load is an error of that function, like any other.
+Spark gets one of these callables. Each contains the function pickled separately, so that a worker
+that cannot load the function reports that as an error of this function.
 """
 
 from __future__ import annotations
@@ -39,26 +39,30 @@ class Call:
     type: DataType
 
     def run(self, arguments: tuple[Any, ...], shown: str) -> Any:
-        """Call it; what it raises becomes ``invalid``, with the place and the arguments shown."""
+        """Call the function; raise its exceptions as ``invalid``, with their place and ``shown``.
+
+        ``shown`` describes the arguments.
+        """
         try:
             return _loaded(self.code)(*arguments)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise self.failed(f"{said}{_place(error)}{shown}") from error
+            name = type(error).__name__
+            message = f"{name}: {error}" if str(error) else name
+            raise self.failed(f"{message}{_place(error)}{shown}") from error
 
     def failed(self, why: str) -> HeadraceError:
-        """Return the error of a call, on one line."""
+        """Return the error of a call; its detail is one line."""
         return HeadraceError(
             Code.INVALID,
             f'function "{self.name}" failed',
             detail=" ".join(why.split()),
-            hint="Correct the data, or have the function return None for what it cannot take.",
+            hint="Correct the data, or let the function return None for such arguments.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RowCall:
-    """Called with the values of one row."""
+    """A function that Spark calls with the values of one row."""
 
     call: Call
 
@@ -69,14 +73,16 @@ class RowCall:
         try:
             return fitted(value, self.call.type)
         except UnfitError as error:
-            raise self.call.failed(f"It returned what it must not: {error}.") from error
+            raise self.call.failed(
+                f"Its result does not have the declared type: {error}."
+            ) from error
 
 
 def callable_of(function: Function, type_: DataType) -> Callable[..., Any]:
-    """Return what Spark is given to call, for the function's kind.
+    """Return the callable for Spark, by the function's kind.
 
     Raises:
-        HeadraceError: ``invalid`` where the function cannot be sent to Spark's workers.
+        HeadraceError: ``invalid`` if the function cannot be sent to Spark's workers.
     """
     call = Call(function.key, _pickled(function), type_)
     match function.kind:
@@ -103,7 +109,7 @@ def _of_series(call: Call) -> Callable[..., Any]:
             _arrow(call, lambda: pa.Array.from_pandas(value, type=to_arrow(call.type)))
         return value
 
-    # Spark reads from these what it is to call the function with.
+    # Spark takes the types of the arguments from these annotations.
     called.__annotations__ = {
         "arguments": pd.Series,
         "return": pd.DataFrame if frames else pd.Series,
@@ -133,12 +139,12 @@ def _check_length(call: Call, rows: int, arguments: tuple[Any, ...]) -> None:
 
 
 def _arrow(call: Call, convert: Callable[[], pa.Array]) -> pa.Array:
-    """Have Arrow convert a result strictly: Spark itself would truncate what does not fit."""
+    """Convert a result strictly with Arrow: Spark would truncate values that do not fit."""
     try:
         return convert()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         wanted = call.type.simpleString().upper()
-        raise call.failed(f"It returned what is no value of {wanted}: {error}") from error
+        raise call.failed(f"Its result is not of type {wanted}: {error}") from error
 
 
 @lru_cache(maxsize=64)
@@ -148,7 +154,7 @@ def _loaded(code: bytes) -> Callable[..., Any]:
 
 
 def _pickled(function: Function) -> bytes:
-    """Pickle a function: by value unless it is of an installed package, which workers have too."""
+    """Pickle a function: by value, unless it is in an installed package, which workers have too."""
     module = sys.modules.get(getattr(function.body, "__module__", None) or "")
     by_value = module is not None and not _is_installed(module)
     try:
@@ -164,7 +170,7 @@ def _pickled(function: Function) -> bytes:
             Code.INVALID,
             f'function "{function.name}" cannot be sent to Spark\'s workers',
             detail=f"{type(error).__name__}: {error}",
-            hint="It must not hold what cannot be pickled, such as locks, files or connections.",
+            hint="It must not refer to locks, files, connections or other unpicklable objects.",
         ) from error
     return code
 
@@ -178,7 +184,7 @@ def _is_installed(module: Any) -> bool:
 
 
 def _place(error: Exception) -> str:
-    """Return the line that raised, unless that is in this module."""
+    """Return the line that raised an error, unless it is in this module."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
     return f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
 

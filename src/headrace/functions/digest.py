@@ -1,8 +1,8 @@
-"""What identifies a function's code: equal code gives equal digests, in one version of Python.
+"""The identity of a function's code: equal code has equal digests, in one version of Python.
 
 A digest covers the byte code, constants, defaults and closed-over values of a function, and of the
-Python functions and plain constants that it names. It does not see: libraries (their names alone),
-the state of other objects (their types alone), files, and what is found at run time only.
+Python functions and plain constants that it names. It covers only the names of libraries and the
+types of other objects, and neither files nor anything that is looked up at run time.
 Comments, line numbers and documentation make no difference.
 """
 
@@ -39,16 +39,16 @@ _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def digest(body: Any) -> str:
-    """Return a short text that differs where two functions do, as far as can be seen."""
-    said = hashlib.blake2s(digest_size=16)
+    """Return a short text that differs if two functions differ in the parts that it covers."""
+    hashed = hashlib.blake2s(digest_size=16)
     for part in _described(body, {}):
-        said.update(part.encode())
-        said.update(b"\0")
-    return said.hexdigest()
+        hashed.update(part.encode())
+        hashed.update(b"\0")
+    return hashed.hexdigest()
 
 
 def _described(value: Any, seen: dict[int, int]) -> Iterator[str]:
-    """Yield what is seen of a value; one that was met before is told by its number."""
+    """Yield a description of a value; a value that was described before is named by its number."""
     if value is None or value is Ellipsis or isinstance(value, _PLAIN):
         yield f"{type(value).__name__} {value!r}"
         return
@@ -105,7 +105,7 @@ def _function(function: FunctionType, seen: dict[int, int]) -> Iterator[str]:
 def _code(code: CodeType, seen: dict[int, int]) -> Iterator[str]:
     constants = list(code.co_consts)
     if constants and isinstance(constants[0], str):
-        constants[0] = None  # where documentation stands; other code names its constants' places
+        constants[0] = None  # a docstring; the byte code refers to constants by position
     yield f"code {code.co_argcount} {code.co_flags} {code.co_names} {code.co_varnames}"
     yield f"{code.co_freevars} {code.co_cellvars}"
     yield code.co_code.hex()
@@ -113,7 +113,7 @@ def _code(code: CodeType, seen: dict[int, int]) -> Iterator[str]:
 
 
 def _globals(code: CodeType) -> set[str]:
-    """Return the names of globals that the code reads, that of inner functions included."""
+    """Return the names of the globals that the code and its inner functions read."""
     found = {str(i.argval) for i in dis.get_instructions(code) if i.opname in _GLOBAL}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""A Python function as users declare it, and as the catalog remembers it."""
+"""Python functions as users declare them, and as the catalog stores them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class Kind(StrEnum):
-    """What a function is called with."""
+    """The form of a function's arguments and result."""
 
     PYTHON = "python"
     """The values of one row; it returns a value."""
@@ -34,15 +34,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecord:
-    """What is remembered of a function: everything but its code.
+    """A function as the catalog stores it: everything except its code.
 
-    ``digest`` identifies the code, as far as the version of Python in ``python`` can tell.
+    ``digest`` identifies the code; digests of different versions of Python, which is in ``python``,
+    cannot be compared.
     """
 
     name: str
     """In lower case."""
     returns: str
-    """A type in Spark's spelling; so are the arguments', which are None if not declared."""
+    """A type as Spark writes it, like those of the arguments, which are None if not declared."""
     arguments: tuple[str, ...] | None
     kind: Kind
     deterministic: bool
@@ -51,12 +52,12 @@ class FunctionRecord:
 
     @property
     def signature(self) -> str:
-        """The name, the arguments and the result, for people."""
+        """The name, the arguments and the result, as text."""
         arguments = "..." if self.arguments is None else ", ".join(self.arguments)
         return f"{self.name}({arguments}) RETURNS {self.returns}"
 
     def differences(self, other: FunctionRecord) -> tuple[str, ...]:
-        """Return in what two functions of one name differ, in words."""
+        """Return descriptions of the differences between two functions of one name."""
         parts = {
             "its result": self.returns != other.returns,
             "its arguments": self.arguments != other.arguments,
@@ -69,7 +70,7 @@ class FunctionRecord:
         return tuple(part for part, differs in parts.items() if differs)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        """Return a JSON value that :meth:`of_json` reads."""
         return {
             "name": self.name,
             "returns": self.returns,
@@ -99,9 +100,9 @@ class FunctionRecord:
 class Function:
     """A Python function that queries can call by name.
 
-    ``returns`` and ``arguments`` are types of Spark SQL. Where arguments are declared, a call with
-    other types is refused. ``deterministic`` is a promise: equal arguments give equal results,
-    on every machine and for ever. Only such a function may stand in a view.
+    ``returns`` and ``arguments`` are types of Spark SQL. If arguments are declared, calls with
+    other types are refused. ``deterministic`` is a promise: equal arguments always give equal
+    results, on every machine. Views can call only such functions.
     Calling the value calls the Python function.
 
     Raises:
@@ -116,7 +117,7 @@ class Function:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what could not be called from SQL."""
+        """Raise ``invalid`` for a function that could not be called from SQL."""
         if not _NAME.fullmatch(self.name):
             raise HeadraceError(
                 Code.INVALID,
@@ -140,20 +141,20 @@ class Function:
             )
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the Python function, here and now."""
+        """Call the Python function directly."""
         return self.body(*arguments)
 
     @property
     def key(self) -> str:
-        """The name as the catalog knows it: in lower case."""
+        """The name in the catalog: in lower case."""
         return self.name.lower()
 
     @property
     def arity(self) -> tuple[int, int | None]:
-        """The least and the most arguments that it takes; None where there is no most."""
+        """The least and the greatest number of arguments; None if there is no greatest."""
         try:
             parameters = inspect.signature(self.body).parameters.values()
-        except (TypeError, ValueError):  # some functions written in C do not say
+        except (TypeError, ValueError):  # some functions written in C have no signature
             return 0, None
         needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
         if needed:
@@ -167,14 +168,14 @@ class Function:
 
     @property
     def takes(self) -> str:
-        """How many arguments it takes, in words."""
+        """The number of arguments that it takes, as text."""
         least, most = self.arity
         if most is None:
             return f"{least} or more"
         return str(least) if least == most else f"{least} to {most}"
 
     def record(self, returns: DataType, arguments: tuple[DataType, ...] | None) -> FunctionRecord:
-        """Return what the catalog remembers, its types being what Spark reads them as."""
+        """Return the catalog's record of the function, with the types that Spark parsed."""
         return FunctionRecord(
             self.key,
             returns.simpleString(),
@@ -206,8 +207,8 @@ def function(
     >>> doubled.name, doubled(4)
     ('doubled', 8)
 
-    The name may be left out: that of the Python function is taken then.
-    Returns the :class:`Function`, or without a ``body`` what makes one of the body.
+    The default name is that of the Python function.
+    Returns the :class:`Function` or, without a ``body``, a decorator that makes one of the body.
     """
     if kind not in list(Kind):
         close = nearest(str(kind), list(Kind))

@@ -1,8 +1,8 @@
-"""Whether what a function returned is a value of the type that it declared.
+"""Check that the results of functions have the declared types.
 
-PySpark turns a Python value of another type into NULL, or truncates it. Here that is an error:
-the function said what it returns. Whole numbers are fine where fractions are declared, NumPy's
-scalars count as Python's, and decimals are rounded half up to the declared scale, as in PySpark.
+PySpark turns a Python value of another type into NULL, or truncates it. Here that is an error.
+Whole numbers are accepted as floats and decimals, NumPy's scalars as Python's, and decimals are
+rounded half up to the declared scale, as in PySpark.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _SCALARS: dict[type[DataType], type] = {
 
 
 class UnfitError(Exception):
-    """A value is not of the declared type; the message says which, and why."""
+    """Raised for a value that is not of the declared type; the message has the value and why."""
 
 
 def require_returnable(name: str, type_: DataType) -> None:
-    """Refuse a result type whose values cannot be checked."""
+    """Raise ``unsupported`` for a result type whose values cannot be checked."""
     match type_:
         case ArrayType():
             require_returnable(name, type_.elementType)
@@ -80,10 +80,10 @@ def require_returnable(name: str, type_: DataType) -> None:
 
 
 def fitted(value: Any, type_: DataType) -> Any:
-    """Return a value as PySpark takes it for the type.
+    """Return a value in the form that PySpark expects for the type.
 
     Raises:
-        UnfitError: where it is of another type, or out of range.
+        UnfitError: if it is of another type, or out of range.
     """
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Relations, settings, dirty views and the list of epochs, as kept in the ledger."""
+"""The ledger's relations, settings, dirty views and list of epochs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _RESERVED = frozenset({"format", "identity"})
 
 
 def reserve_relation(connection: sa.Connection) -> RelationId:
-    """Hand out an id that no relation has or will have."""
+    """Return a new relation id; no id is returned twice."""
     reserved: int = connection.execute(sa.select(schema.fence.c.next_relation)).scalar_one()
     connection.execute(schema.fence.update().values(next_relation=reserved + 1))
     return RelationId(reserved)
 
 
 def objects(connection: sa.Connection, epoch: Epoch | None) -> tuple[ObjectRecord, ...]:
-    """Return the relations that live at an epoch (None: now), by id."""
+    """Return the relations that exist at an epoch (None: now), by id."""
     table = schema.objects
     alive: sa.ColumnElement[bool] = table.c.dropped_epoch.is_(None)
     if epoch is not None:
@@ -79,7 +79,7 @@ def epoch_at(connection: sa.Connection, timestamp: float) -> Epoch:
 
 
 def clock(connection: sa.Connection, epoch: Epoch | None) -> int:
-    """Return the clock of an epoch, or of the last one; 0 where none has been set."""
+    """Return the clock of an epoch (None: the last one); 0 if it was never set."""
     table = schema.epochs.c
     query = sa.select(table.counters).order_by(table.epoch.desc()).limit(1)
     if epoch is not None:
@@ -104,7 +104,7 @@ def set_setting(connection: sa.Connection, key: str, value: Any) -> None:
 
 
 def mark_dirty(connection: sa.Connection, entry: Dirty) -> None:
-    """Record a dirty view; for a cause that is recorded already, the earlier time stays."""
+    """Record a dirty view; if its cause is recorded already, keep the earlier time."""
     table = schema.dirty
     mine = (table.c.view == entry.view) & (table.c.cause == entry.cause)
     earlier = connection.execute(sa.select(table.c.since).where(mine)).scalar()
@@ -115,7 +115,7 @@ def mark_dirty(connection: sa.Connection, entry: Dirty) -> None:
 
 
 def clear_dirty(connection: sa.Connection, view: RelationId, cause: str | None) -> None:
-    """Record that a view was repaired, from one cause or, with None, from all."""
+    """Remove the dirty entries of a view: of one cause or, with None, of all causes."""
     table = schema.dirty
     change = table.delete().where(table.c.view == view)
     connection.execute(change if cause is None else change.where(table.c.cause == cause))

@@ -1,6 +1,6 @@
-"""Writing an epoch, and compacting between epochs.
+"""Write epochs to the ledger, and compactions between epochs.
 
-The order of statements inside a transaction is free: none of them is seen before all are.
+The order of statements inside a transaction does not matter: readers see all of them or none.
 ``stage`` is called between them, with a name, so that a test can crash at each.
 """
 
@@ -39,7 +39,10 @@ def last_epoch(connection: sa.Connection) -> Epoch:
 def commit_epoch(
     connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float, stage: Stage
 ) -> Epoch:
-    """Write one epoch, if it follows the last one and breaks no invariant."""
+    """Write one epoch.
+
+    Raises ``conflict`` if it does not follow the last epoch, ``internal`` if an invariant fails.
+    """
     last = last_epoch(connection)
     if last != commit.previous:
         raise HeadraceError(
@@ -66,7 +69,7 @@ def commit_epoch(
 
 
 def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) -> Epoch:
-    """Replace runs by their sums as of the first epoch not yet committed; return that epoch."""
+    """Replace runs by their sums from the first uncommitted epoch on; return that epoch."""
     previous = last_epoch(connection)
     commit = EpochCommit(previous, "compaction", merges=tuple(merges))
     _require_live(connection, merges)
@@ -81,7 +84,7 @@ def _insert_epoch(connection: sa.Connection, commit: EpochCommit, fence: Fence, 
     before = connection.execute(_BEFORE, {"of": commit.previous}).one()
     row = {
         "epoch": commit.epoch,
-        # Clocks step back; commit times do not, so that a time names one epoch.
+        # Commit times never decrease, even if the system clock does: a time identifies one epoch.
         "committed_at": max(now, before.committed_at),
         "attempt": commit.attempt,
         "fence": fence,
@@ -91,7 +94,7 @@ def _insert_epoch(connection: sa.Connection, commit: EpochCommit, fence: Fence, 
 
 
 def _clock(commit: EpochCommit, before: Mapping[str, Any]) -> dict[str, int]:
-    """Return the clock of an epoch, which is that of the one before unless it says another."""
+    """Return the clock of an epoch: its own, or that of the epoch before if it sets none."""
     known = before.get(CLOCK)
     clock = known if commit.clock is None else commit.clock
     if clock is None:
@@ -216,7 +219,10 @@ def _apply(connection: sa.Connection, merges: Sequence[Merge], epoch: Epoch) -> 
 
 
 def _require_live(connection: sa.Connection, merges: Sequence[Merge]) -> None:
-    """A drop may overtake a merge: that is no defect, only work for nothing."""
+    """Raise ``conflict`` if an arrangement was dropped while its runs were merged.
+
+    That is no defect: the merge was only unnecessary.
+    """
     arrangements = schema.arrangements.c
     query = sa.select(arrangements.id, arrangements.dropped_epoch).where(
         arrangements.id.in_({merge.arrangement for merge in merges}),

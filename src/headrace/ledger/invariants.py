@@ -1,8 +1,8 @@
-"""What must be true of every commit, each as a predicate with a name.
+"""The invariants of a commit, each a predicate with a name.
 
-They run inside the commit's transaction, before it writes: the ledger is in the state that the
-commit builds on. A predicate returns None, or what it found wrong. None of these can fail unless
-Headrace has a defect; what users or other processes can cause is refused elsewhere.
+They run inside the commit's transaction, before it writes, so they see the ledger that the commit
+builds on. A predicate returns None, or a description of the violation. Only a defect in Headrace
+can violate one; errors that users or other processes can cause are raised elsewhere.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _LIVE_ARRANGEMENTS: Final = sa.select(schema.arrangements.c.id, schema.arrangeme
 
 
 def epochs_are_consecutive(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """The commit follows the last epoch, and that one followed another."""
+    """The commit follows the last epoch, which follows the one before it."""
     newest = list(connection.execute(_NEWEST_EPOCHS).scalars())
     expected = [commit.previous, commit.previous - 1][: 1 if commit.previous == 0 else 2]
     return None if newest == expected else f"the newest epochs are {newest}, not {expected}"
 
 
 def reads_continue_the_last(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """A relation is read once, from where the last epoch stopped, not past its log's end."""
+    """A relation is read at most once, from where the last read ended, within its log."""
     twice = _repeated(read.relation for read in commit.reads)
     if twice:
         return f"relations {twice} are read twice"
@@ -60,7 +60,7 @@ def reads_continue_the_last(connection: sa.Connection, commit: EpochCommit) -> s
 
 
 def run_names_are_new(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """A file's name is used once, for ever."""
+    """A file name is never used twice."""
     names = [run.name for run in _new_runs(commit)]
     twice = _repeated(names)
     if twice:
@@ -70,7 +70,7 @@ def run_names_are_new(connection: sa.Connection, commit: EpochCommit) -> str | N
 
 
 def runs_belong_to_live_arrangements(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """A run is added to an arrangement that lives on after the commit."""
+    """A run is added to an arrangement that still exists after the commit."""
     wanted = {run.arrangement for run in _new_runs(commit)}
     wanted -= {new.id for created in commit.created for new in created.arrangements}
     if not wanted:
@@ -81,7 +81,7 @@ def runs_belong_to_live_arrangements(connection: sa.Connection, commit: EpochCom
 
 
 def removed_runs_were_visible(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """A merge takes live runs of its own arrangement, each of them once."""
+    """The inputs of a merge are distinct live runs of its arrangement."""
     pairs = [(name, merge.arrangement) for merge in commit.merges for name in merge.inputs]
     twice = _repeated(name for name, _ in pairs)
     if twice:
@@ -93,22 +93,22 @@ def removed_runs_were_visible(connection: sa.Connection, commit: EpochCommit) ->
         runs.name.in_([name for name, _ in pairs]), runs.removed == schema.NEVER
     )
     live = {(name, owner) for name, owner in connection.execute(query)}
-    gone = sorted(name for name, owner in pairs if (name, owner) not in live)
-    return f"runs {gone} are not live" if gone else None
+    removed = sorted(name for name, owner in pairs if (name, owner) not in live)
+    return f"runs {removed} are not live" if removed else None
 
 
 def merges_stay_in_their_arrangement(_connection: sa.Connection, commit: EpochCommit) -> str | None:
     """A merge's output belongs to the arrangement of its inputs."""
     for merge in commit.merges:
         if merge.output is not None and merge.output.arrangement != merge.arrangement:
-            return f"run {merge.output.name} leaves arrangement {merge.arrangement}"
+            return f"run {merge.output.name} is not of arrangement {merge.arrangement}"
     return None
 
 
 def dropped_relations_have_no_dependants(
     connection: sa.Connection, commit: EpochCommit
 ) -> str | None:
-    """No relation that lives on, or is created now, is computed from a dropped one."""
+    """No relation that exists after the commit is computed from a dropped one."""
     needed = {relation for created in commit.created for relation in created.inputs}
     created_on = sorted(needed.intersection(commit.dropped))
     if created_on:
@@ -130,7 +130,7 @@ def dropped_relations_have_no_dependants(
 
 
 def dropped_relations_are_live(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """What is dropped exists, and is dropped once."""
+    """A dropped relation exists, and is dropped once."""
     twice = _repeated(commit.dropped)
     if twice:
         return f"relations {twice} are dropped twice"
@@ -141,7 +141,7 @@ def dropped_relations_are_live(connection: sa.Connection, commit: EpochCommit) -
 def inputs_of_created_relations_are_live(
     connection: sa.Connection, commit: EpochCommit
 ) -> str | None:
-    """A new relation is computed from live ones, or from ones created with it."""
+    """The inputs of a new relation are live, or created with it."""
     needed = {relation for created in commit.created for relation in created.inputs}
     needed -= {created.relation for created in commit.created}
     dead = sorted(needed - _live(connection, needed))
@@ -149,7 +149,7 @@ def inputs_of_created_relations_are_live(
 
 
 def relation_ids_are_reserved_and_new(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """A relation's id was handed out by the ledger, and stands for one relation for ever."""
+    """A new relation's id was reserved, and no relation has ever had it."""
     ids = [created.relation for created in commit.created]
     if not ids:
         return None
@@ -164,7 +164,7 @@ def relation_ids_are_reserved_and_new(connection: sa.Connection, commit: EpochCo
 
 
 def live_names_are_unique(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """Two live relations never share a name."""
+    """No two live relations have the same name."""
     names = [created.name for created in commit.created]
     if not names:
         return None
@@ -184,7 +184,7 @@ EVERY_CHANGE_OF_RUNS: Final[tuple[Invariant, ...]] = (
     removed_runs_were_visible,
     merges_stay_in_their_arrangement,
 )
-"""What also holds for a compaction between epochs."""
+"""The invariants of compactions, which happen between epochs."""
 
 EVERY_EPOCH: Final[tuple[Invariant, ...]] = (
     epochs_are_consecutive,
@@ -199,15 +199,15 @@ EVERY_EPOCH: Final[tuple[Invariant, ...]] = (
 
 
 def check(connection: sa.Connection, commit: EpochCommit, invariants: Sequence[Invariant]) -> None:
-    """Raise INTERNAL, naming the first invariant that does not hold."""
+    """Raise INTERNAL, naming the first invariant that is violated."""
     for invariant in invariants:
-        found = invariant(connection, commit)
-        if found is not None:
+        violation = invariant(connection, commit)
+        if violation is not None:
             name = invariant.__name__.replace("_", " ")
             raise HeadraceError(
                 Code.INTERNAL,
                 f"epoch {commit.epoch} breaks an invariant: {name}",
-                f"In attempt {commit.attempt!r}, {found}.",
+                f"In attempt {commit.attempt!r}, {violation}.",
                 "Nothing was committed. Please report this with the detail above.",
             )
 

@@ -1,4 +1,4 @@
-"""The ledger as others use it: who may write, and one transaction per call."""
+"""The ledger's public class: one transaction per call, and only the newest writer may write."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 
 def _uninterrupted(_stage: str) -> None:
-    """Crash nowhere."""
+    """Do nothing: the fault hook outside of tests."""
 
 
 class Ledger:
     """The transactional record of epochs.
 
-    Every method is one transaction. Writers follow one another; readers wait for nobody and see
-    one state. Only the process that last called :meth:`acquire` can write: the change of any
-    other fails whole with CONFLICT. Safe to use from several threads.
+    Every method is one transaction. Writes are serialized; reads never wait and see one consistent
+    state. Only the process that last called :meth:`acquire` can write: changes by any other
+    process fail as a whole with CONFLICT. Thread-safe.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Ledger:
     ) -> Ledger:
         """Open and check the ledger at a SQLite file or a database URL.
 
-        In WRITE mode it is created if there is none. ``fault`` is called with the name of each
-        point at which a test may want to crash.
+        In WRITE mode it is created if it does not exist. ``fault`` is called with the name of each
+        point at which a test may crash.
 
         Raises:
             HeadraceError: INVALID, UNSUPPORTED, CORRUPT or UNAVAILABLE; see :class:`Store`.
@@ -89,7 +89,7 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
-        """A transaction of the newest writer."""
+        """Open a write transaction; raise CONFLICT if another process has taken over."""
         with self._lock, self._store.writing() as connection:
             query = sa.select(schema.fence.c.token).with_for_update()
             newest = connection.execute(query).scalar_one()
@@ -114,7 +114,7 @@ class Ledger:
     # Taking over
 
     def acquire(self) -> Fence:
-        """Become the only writer: every earlier one's changes fail from now on."""
+        """Become the only writer: changes by earlier writers fail from now on."""
         with self._lock, self._store.writing() as connection:
             token = schema.fence.c.token
             connection.execute(schema.fence.update().values(token=token + 1))
@@ -123,7 +123,7 @@ class Ledger:
 
     @property
     def identity(self) -> str:
-        """What tells this ledger from every other, for ever."""
+        """The unique and permanent id of this ledger."""
         return str(self.get("identity"))
 
     # Epochs
@@ -139,11 +139,11 @@ class Ledger:
         return Epoch(self.last_epoch() + 1)
 
     def commit(self, change: EpochCommit) -> Epoch:
-        """Commit an epoch, all of it or nothing.
+        """Commit an epoch atomically.
 
         Raises:
             HeadraceError: CONFLICT if it does not follow the last epoch, or another process took
-                over; INTERNAL if it breaks an invariant.
+                over; INTERNAL if it violates an invariant.
         """
         with self._writing() as connection:
             fence = Fence(0) if self._fence is None else self._fence
@@ -160,7 +160,7 @@ class Ledger:
             return catalogue.epoch_at(connection, timestamp)
 
     def clock(self, epoch: Epoch | None = None) -> int:
-        """Return what ``now()`` is in an epoch, or in the last one: microseconds UTC, or 0."""
+        """Return ``now()`` of an epoch (None: the last one) in microseconds UTC; 0 if never set."""
         with self._store.reading() as connection:
             return catalogue.clock(connection, epoch)
 
@@ -175,11 +175,12 @@ class Ledger:
         producer: ProducerPosition | None = None,
         rejects: Sequence[Reject] = (),
     ) -> OffsetRange:
-        """Append a synced file to a relation's log and return the offsets it got.
+        """Append a synced file to a relation's log and return its offsets.
 
-        The load's progress, the producer's position and the rejects are recorded with it. A
-        producer's number that is not above its last one appends nothing: the range is empty, at
-        the log's end, and the file is not named. ``segment`` is None where every row was refused.
+        The load's progress, the producer's position and the rejects are recorded in the same
+        transaction. If the producer's number is not above its last one, nothing is appended: the
+        returned range is empty, at the log's end, and the ledger does not name the file.
+        ``segment`` is None if every row was rejected.
 
         Raises:
             HeadraceError: CONFLICT if the relation was dropped, the load was finished, or another
@@ -217,12 +218,12 @@ class Ledger:
             return log.positions(connection)
 
     def segments(self, relation: RelationId, first: Offset, end: Offset) -> tuple[Segment, ...]:
-        """Return the segments that hold any of the offsets ``[first, end)``, in order."""
+        """Return the segments that contain any of the offsets ``[first, end)``, in order."""
         with self._store.reading() as connection:
             return log.segments(connection, relation, first, end)
 
     def load_of(self, relation: RelationId, source: str) -> LoadProgress | None:
-        """Return how far the load of a source has come; None if it never began."""
+        """Return the progress of the load of a source; None if it never began."""
         with self._store.reading() as connection:
             return log.load_of(connection, relation, source)
 
@@ -237,12 +238,12 @@ class Ledger:
             return log.producer_at(connection, relation, producer)
 
     def rejects(self, relation: RelationId, limit: int = 100) -> tuple[RejectRecord, ...]:
-        """Return the newest refused rows of a relation, newest first."""
+        """Return the newest rejected rows of a relation, newest first."""
         with self._store.reading() as connection:
             return log.rejects(connection, relation, limit)
 
     def reject_count(self, relation: RelationId) -> int:
-        """Return how many rows a relation has refused."""
+        """Return how many rows of a relation were rejected."""
         with self._store.reading() as connection:
             return log.reject_count(connection, relation)
 
@@ -267,7 +268,7 @@ class Ledger:
             return spines.spines(connection, arrangements, epoch)
 
     def delta_runs(self, arrangement: ArrangementId, after: Epoch, upto: Epoch) -> tuple[Run, ...]:
-        """Return the runs that are the changes of the epochs ``(after, upto]``, by epoch.
+        """Return the runs that are the deltas of the epochs ``(after, upto]``, by epoch.
 
         Raises:
             HeadraceError: INVALID if ``after`` is older than the arrangement's ``since``.
@@ -278,11 +279,11 @@ class Ledger:
     def compact(self, merges: Sequence[Merge]) -> Epoch:
         """Replace runs by their sums from the first uncommitted epoch on, and return that epoch.
 
-        A reader at a committed epoch still sees the originals.
+        Readers at committed epochs still see the original runs.
 
         Raises:
             HeadraceError: CONFLICT if an arrangement was dropped meanwhile, or another process
-                took over; INTERNAL if an invariant breaks.
+                took over; INTERNAL if an invariant is violated.
         """
         with self._writing() as connection:
             return commit.compact(connection, merges, self._fault)
@@ -300,34 +301,34 @@ class Ledger:
             return spines.arrangement_of(connection, arrangement).since
 
     def advance_since(self, since: Mapping[ArrangementId, Epoch]) -> None:
-        """Give up the epochs before ``since``; no value moves back or passes the last epoch."""
+        """Stop keeping the epochs before ``since``; no value moves back or past the last epoch."""
         with self._writing() as connection:
             spines.advance_since(connection, since)
 
     def garbage(self) -> Files:
-        """Return the files that no readable epoch, now or later, can see."""
+        """Return the files that no readable epoch needs, now or later."""
         with self._store.reading() as connection:
             return spines.garbage(connection)
 
     def forget(self, files: Files) -> None:
-        """Remove the names of garbage files, after the files themselves are deleted."""
+        """Remove the names of garbage files; delete the files themselves first."""
         with self._writing() as connection:
             spines.forget(connection, files)
 
     def known_files(self) -> Files:
-        """Return every file the ledger names: at start, before any write, others can be deleted."""
+        """Return every file that the ledger names; at start, all others can be deleted."""
         with self._store.reading() as connection:
             return spines.known_files(connection)
 
     # Relations, settings, dirty views
 
     def reserve_relation(self) -> RelationId:
-        """Hand out an id that no relation has or will have."""
+        """Return a new relation id; no id is returned twice."""
         with self._writing() as connection:
             return catalogue.reserve_relation(connection)
 
     def objects(self, epoch: Epoch | None = None) -> tuple[ObjectRecord, ...]:
-        """Return the relations that live at an epoch (None: now), by id."""
+        """Return the relations that exist at an epoch (None: now), by id."""
         with self._store.reading() as connection:
             return catalogue.objects(connection, epoch)
 
@@ -347,11 +348,11 @@ class Ledger:
             return catalogue.dirty(connection)
 
     def mark_dirty(self, entry: Dirty) -> None:
-        """Record a dirty view; for a cause that is recorded already, the earlier time stays."""
+        """Record a dirty view; if its cause is recorded already, keep the earlier time."""
         with self._writing() as connection:
             catalogue.mark_dirty(connection, entry)
 
     def clear_dirty(self, view: RelationId, cause: str | None = None) -> None:
-        """Record that a view was repaired, from one cause or, with None, from all."""
+        """Remove the dirty entries of a view: of one cause or, with None, of all causes."""
         with self._writing() as connection:
             catalogue.clear_dirty(connection, view, cause)

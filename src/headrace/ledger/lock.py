@@ -1,6 +1,7 @@
-"""One writer per data directory, on one machine: a lock the kernel keeps and releases.
+"""The lock that admits one writer per data directory on a machine; the kernel releases it.
 
-The fence in the ledger is what makes a second writer harmless; this lock is what tells it early.
+Safety comes from the fence in the ledger: a second writer's changes fail. This lock only reports
+the conflict earlier.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
 
 
 class DirectoryLock:
-    """Holds ``<directory>/lock`` until :meth:`release` or the end of the process, however it ends.
+    """Holds ``<directory>/lock`` until :meth:`release` or the end of the process, even by a crash.
 
-    Child processes do not keep it: one that executes a program never gets the file, and one that
-    is only forked closes it.
+    Child processes do not hold it: the file is closed when one executes a program or is forked.
 
     Raises:
         HeadraceError: CONFLICT if another holder is alive; INVALID if there is no such directory.
@@ -47,7 +47,7 @@ class DirectoryLock:
         os.register_at_fork(after_in_child=self._close)
 
     def release(self) -> None:
-        """Let another process open the directory. The lock file stays: removing it would race."""
+        """Release the lock. The lock file stays: removing it would be a race."""
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_UN)
         self._close()
@@ -59,7 +59,7 @@ class DirectoryLock:
         self.release()
 
     def _close(self) -> None:
-        """Close the file, in a forked child too: the lock goes with the last descriptor of it."""
+        """Close the file; in a forked child too, since any open descriptor keeps the lock."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)

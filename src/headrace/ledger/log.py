@@ -1,4 +1,4 @@
-"""The embedded log: segments, bulk loads, producers, and the rows that were refused."""
+"""The embedded log: segments, bulk loads, producers, and rejected rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def append(
     rejects: Sequence[Reject],
     now: float,
 ) -> OffsetRange:
-    """Name a segment, and record all that came with it."""
+    """Append a segment to a relation's log; see :meth:`Ledger.append`."""
     end, rejected = _log_for_append(connection, relation)
     if producer is not None and not _advance_producer(connection, relation, producer):
         return OffsetRange(Offset(end), Offset(end))
@@ -80,18 +80,18 @@ def position(connection: sa.Connection, relation: RelationId) -> Offset:
 
 
 def reject_count(connection: sa.Connection, relation: RelationId) -> int:
-    """Return how many rows a relation has refused."""
+    """Return how many rows of a relation were rejected."""
     return _of_relation(connection, schema.logs.c.rejected, relation)
 
 
 def segments(
     connection: sa.Connection, relation: RelationId, first: Offset, end: Offset
 ) -> tuple[Segment, ...]:
-    """Return the segments that hold any of ``[first, end)``, by offset."""
+    """Return the segments that contain any of the offsets ``[first, end)``, by offset."""
     if first >= end:
         return ()
     table = schema.segments.c
-    # Segments do not overlap: the one holding `first` is the last that starts at or before it.
+    # Segments do not overlap: `first` is in the last segment that starts at or before it.
     start = (
         sa.select(sa.func.max(table.first_offset))
         .where(table.relation == relation, table.first_offset <= first)
@@ -111,7 +111,7 @@ def segments(
 
 
 def load_of(connection: sa.Connection, relation: RelationId, source: str) -> LoadProgress | None:
-    """Return how far the load of a source has come; None if it never began."""
+    """Return the progress of the load of a source; None if it never began."""
     loads = schema.loads.c
     query = sa.select(loads.progress, loads.finished).where(
         loads.relation == relation, loads.source == source
@@ -134,7 +134,7 @@ def unfinished_loads(connection: sa.Connection, relation: RelationId) -> tuple[L
 def rejects(
     connection: sa.Connection, relation: RelationId, limit: int
 ) -> tuple[RejectRecord, ...]:
-    """Return the newest refused rows of a relation, newest first."""
+    """Return the newest rejected rows of a relation, newest first."""
     table = schema.rejects.c
     query = (
         sa.select(schema.rejects)
@@ -168,7 +168,7 @@ def _log_for_append(connection: sa.Connection, relation: RelationId) -> tuple[in
 def _advance_producer(
     connection: sa.Connection, relation: RelationId, producer: ProducerPosition
 ) -> bool:
-    """Record the producer's number; False if it, or a later one, is recorded already."""
+    """Record the producer's number; return False if this or a later one is recorded already."""
     table = schema.producers.c
     mine = (table.relation == relation) & (table.producer == producer.producer)
     last = connection.execute(sa.select(table.sequence).where(mine)).scalar()

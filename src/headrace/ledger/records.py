@@ -1,4 +1,4 @@
-"""What goes into the ledger and what comes out of it: plain values."""
+"""The values that the ledger stores and returns."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Fence = NewType("Fence", int)
-"""A token that grows with every takeover: only the holder of the newest one may write."""
+"""A token that increases with every takeover: only the process with the newest may write."""
 
 
 class RunKind(StrEnum):
-    """Why a run exists."""
+    """Whether a run is part of the changelog."""
 
     DELTA = "delta"
-    """The change of one epoch: a part of the changelog."""
+    """The delta of one epoch: part of the changelog."""
     MERGED = "merged"
-    """What compaction or a backfill wrote: contents, but no change."""
+    """Contents written by compaction or a backfill: not part of the changelog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class OffsetRange:
 
     @property
     def rows(self) -> int:
-        """How many changes the range holds."""
+        """The number of changes in the range."""
         return self.end - self.first
 
 
@@ -49,7 +49,7 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of the log and the offsets it holds. ``appended_at`` is in Unix seconds."""
+    """A file of the log and its offsets. ``appended_at`` is in Unix seconds."""
 
     relation: RelationId
     range: OffsetRange
@@ -59,9 +59,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a bulk load of ``source`` has come, in the words of its reader.
+    """The progress of a bulk load of ``source``; only the source's reader interprets it.
 
-    ``source`` identifies one state of the source, such as path, size and modification time.
+    ``source`` identifies one version of the source, for example by path, size and modification
+    time.
     """
 
     source: str
@@ -71,7 +72,7 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProducerPosition:
-    """The number that a producer gave this append; it never gives a number twice."""
+    """The sequence number of a producer's append; a producer never reuses a number."""
 
     producer: str
     sequence: int
@@ -79,7 +80,7 @@ class ProducerPosition:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A row that was refused: where, why, and its text."""
+    """A rejected row: its place, the reason, and its text."""
 
     file: str
     line: int
@@ -90,7 +91,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class RejectRecord:
-    """A refused row as kept. ``at`` is in Unix seconds."""
+    """A rejected row in the ledger. ``at`` is in Unix seconds."""
 
     reject: Reject
     at: float
@@ -121,7 +122,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run and the epochs ``[added, removed)`` that see it; ``removed`` is None while live."""
+    """A run that epochs ``[added, removed)`` contain; ``removed`` is None while it is live."""
 
     name: str
     arrangement: ArrangementId
@@ -137,7 +138,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Runs of one arrangement and the one run, or none, whose weights are their sum."""
+    """Runs of one arrangement, and the run with their sum; None if the sum is empty."""
 
     arrangement: ArrangementId
     inputs: tuple[str, ...]
@@ -146,7 +147,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class NewArrangement:
-    """An arrangement to keep from now on; its layout is opaque to the ledger."""
+    """A new arrangement; the ledger does not interpret its layout."""
 
     id: ArrangementId
     layout: Mapping[str, Any] = field(default_factory=dict)
@@ -154,7 +155,7 @@ class NewArrangement:
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """A relation to create under an id that :meth:`Ledger.reserve_relation` gave.
+    """A new relation, with an id from :meth:`Ledger.reserve_relation`.
 
     ``inputs`` are the relations it is computed from: none of them can be dropped before it.
     """
@@ -169,7 +170,7 @@ class NewObject:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRecord:
-    """A relation as the ledger knows it."""
+    """A relation in the ledger."""
 
     relation: RelationId
     name: str
@@ -182,7 +183,7 @@ class ObjectRecord:
 
 @dataclass(frozen=True, slots=True)
 class ArrangementRecord:
-    """An arrangement as the ledger knows it; ``since`` is its oldest readable epoch."""
+    """An arrangement in the ledger; ``since`` is its oldest readable epoch."""
 
     id: ArrangementId
     owner: RelationId
@@ -192,16 +193,16 @@ class ArrangementRecord:
 
 
 CLOCK = "clock"
-"""The counter of an epoch that says what ``now()`` is in it."""
+"""The counter of an epoch with the value of ``now()`` in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochCommit:
-    """All that one epoch changes. It follows ``previous`` or fails.
+    """The changes of one epoch. The commit fails if ``previous`` is not the last epoch.
 
-    Drops happen before creations, so that one epoch can swap two relations of one name.
-    ``merges`` are compactions that take effect with this epoch. ``clock`` is what ``now()`` is in
-    it, in microseconds UTC, kept among the counters; None leaves it as it was.
+    Drops happen before creations, so one epoch can replace a relation by another of the same name.
+    ``merges`` are compactions that take effect with this epoch. ``clock`` is ``now()`` of the
+    epoch, in microseconds UTC, stored in the counters; with None it stays as it was.
     """
 
     previous: Epoch
@@ -216,7 +217,7 @@ class EpochCommit:
 
     @property
     def epoch(self) -> Epoch:
-        """The epoch that this commit makes."""
+        """The epoch that this commit creates."""
         return Epoch(self.previous + 1)
 
 
@@ -234,7 +235,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """File names, by the kind of directory they live in."""
+    """File names, by directory."""
 
     runs: frozenset[str] = frozenset()
     segments: frozenset[str] = frozenset()
@@ -245,7 +246,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """A view known to differ, or not known to agree, with its inputs. ``since``: Unix seconds."""
+    """A view that is, or may be, inconsistent with its inputs. ``since`` is in Unix seconds."""
 
     view: RelationId
     cause: str

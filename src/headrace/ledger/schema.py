@@ -1,6 +1,6 @@
 """The ledger's tables, and the version of their format.
 
-Portable SQL only: the same tables live in SQLite and in PostgreSQL.
+Portable SQL only: SQLite and PostgreSQL have the same tables.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Final
 import sqlalchemy as sa
 
 FORMAT: Final = 1
-"""The format this version writes; a ledger of a newer one is refused."""
+"""The format that this version writes; a ledger of a newer format is refused."""
 
 NEVER: Final = 2**63 - 1
-"""What ``runs.removed`` holds while a run is live: then one range condition finds a spine."""
+"""The value of ``runs.removed`` while a run is live, so that one range condition finds a spine."""
 
 REJECT_BYTES: Final = 4096
-"""How much of a rejected row's raw text is kept."""
+"""The number of bytes of a rejected row's text that are stored."""
 
 metadata = sa.MetaData()
 
@@ -38,7 +38,7 @@ fence = sa.Table(
     sa.Column("next_relation", sa.BigInteger, nullable=False),
     sa.CheckConstraint("one = 1", name="one_fence"),
 )
-"""One row. A writer locks it first, so that writers follow one another also in PostgreSQL."""
+"""One row. A writer locks it first, which serializes writers in PostgreSQL too."""
 
 objects = sa.Table(
     "objects",
@@ -66,7 +66,7 @@ logs = sa.Table(
     sa.Column("consumed", sa.BigInteger, nullable=False),
     sa.Column("rejected", sa.BigInteger, nullable=False),
 )
-"""Per relation: the end of its log, how much of it epochs have read, how many rows it refused."""
+"""Per relation: the end of its log, the end of what epochs have read, the number of rejects."""
 
 segments = sa.Table(
     "segments",
@@ -119,7 +119,7 @@ epochs = sa.Table(
     sa.Column("fence", sa.BigInteger, nullable=False),
     sa.Column("counters", sa.JSON, nullable=False),
 )
-"""Epoch 0, the empty database, is there from the start."""
+"""Epoch 0, the empty database, exists from the start."""
 
 reads = sa.Table(
     "reads",
@@ -129,7 +129,7 @@ reads = sa.Table(
     sa.Column("from_offset", sa.BigInteger, nullable=False),
     sa.Column("to_offset", sa.BigInteger, nullable=False),
 )
-"""Lineage: exactly the offsets each epoch consumed."""
+"""Lineage: the offsets that each epoch consumed."""
 
 arrangements = sa.Table(
     "arrangements",
@@ -157,7 +157,7 @@ runs = sa.Table(
     sa.Index("runs_by_removal", "arrangement", "removed"),
     sa.Index("runs_by_addition", "arrangement", "added"),
 )
-"""A spine at epoch ``e`` is the runs with ``added <= e < removed``."""
+"""The runs of a spine at epoch ``e`` are those with ``added <= e < removed``."""
 
 dirty = sa.Table(
     "dirty",

@@ -1,10 +1,10 @@
-"""Which runs an epoch sees, how far back epochs can be read, and which files no epoch needs.
+"""The runs of each epoch, the oldest readable epoch, and the files that no epoch needs.
 
-Deleting a file goes in this order: take its name from :func:`garbage`, delete the file, then
-:func:`forget` the name. ``since`` never moves back, so garbage stays garbage: a crash in between
-leaves a name whose file is gone, which nobody can read through, and the next round names it
-again; deleting a file that is gone is no error. The other order would leave a file that the
-ledger does not name, which only the sweep at the next start would find.
+A file is deleted in this order: take its name from :func:`garbage`, delete the file, then
+:func:`forget` the name. ``since`` never moves back, so garbage stays garbage. A crash in between
+leaves a name whose file is missing: no reader uses it, and the next round returns it as garbage
+again (deleting a missing file is not an error). In the other order, a crash would leave a file
+that the ledger does not name, which only the sweep at the next start would find.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BATCH: Final = 10_000
 
 
 def _arrangements_with(visible: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Every wanted arrangement with each of its visible runs, or with NULLs for none."""
+    """Return the query for wanted arrangements and their visible runs; NULLs if it has none."""
     arranged, runs = schema.arrangements, schema.runs
     last = sa.select(sa.func.max(schema.epochs.c.epoch)).scalar_subquery().label("last_epoch")
     return (
@@ -37,8 +37,8 @@ def _arrangements_with(visible: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 _LIVE: Final = _arrangements_with(schema.runs.c.removed == schema.NEVER)
-# The sum keeps the index by addition away: nearly all runs were added before any epoch asked for,
-# while those not yet removed are few.
+# `added + 0` prevents the use of the index by addition: nearly all runs were added before the epoch
+# that is read, while few are not removed yet.
 _AS_OF: Final = _arrangements_with(
     (schema.runs.c.removed > sa.bindparam("epoch"))
     & (schema.runs.c.added + 0 <= sa.bindparam("epoch"))
@@ -74,11 +74,11 @@ def spines(
 def delta_runs(
     connection: sa.Connection, arrangement: ArrangementId, after: Epoch, upto: Epoch
 ) -> tuple[Run, ...]:
-    """Return the runs that are the changes of the epochs ``(after, upto]``, by epoch.
+    """Return the runs that are the deltas of the epochs ``(after, upto]``, by epoch.
 
     Raises:
         HeadraceError: INVALID if ``after`` is older than the arrangement's ``since``: some of
-            the changes may be gone.
+            the deltas may have been deleted.
     """
     record = arrangement_of(connection, arrangement)
     if after < record.since:
@@ -98,7 +98,7 @@ def delta_runs(
 
 
 def arrangement_of(connection: sa.Connection, arrangement: ArrangementId) -> ArrangementRecord:
-    """Return what is known of an arrangement."""
+    """Return the record of an arrangement; raise INVALID if it does not exist."""
     query = sa.select(schema.arrangements).where(schema.arrangements.c.id == arrangement)
     row = connection.execute(query).one_or_none()
     if row is None:
@@ -114,7 +114,7 @@ def arrangements(connection: sa.Connection) -> tuple[ArrangementRecord, ...]:
 
 
 def advance_since(connection: sa.Connection, since: Mapping[ArrangementId, Epoch]) -> None:
-    """Give up the epochs before ``since``. One that would move back stays where it is.
+    """Stop keeping the epochs before ``since``; a value that would move back is ignored.
 
     Raises:
         HeadraceError: INTERNAL if a value is past the last epoch, which must stay readable.
@@ -139,11 +139,11 @@ def advance_since(connection: sa.Connection, since: Mapping[ArrangementId, Epoch
 
 
 def garbage(connection: sa.Connection) -> Files:
-    """Return the files that no readable epoch, now or later, can see.
+    """Return the files that no readable epoch needs, now or later.
 
-    A run removed at or before its arrangement's ``since`` is garbage, and so is one that was
-    merged away before any epoch saw it. A dropped relation's segments are garbage once none of
-    its arrangements can be read.
+    A run that was removed at or before its arrangement's ``since`` is garbage, and so is a run
+    that was merged before any epoch contained it. The segments of a dropped relation are garbage
+    once none of its arrangements can be read.
     """
     runs, owners, objects = schema.runs.c, schema.arrangements.c, schema.objects.c
     dead_runs = (
@@ -166,7 +166,7 @@ def garbage(connection: sa.Connection) -> Files:
 
 
 def known_files(connection: sa.Connection) -> Files:
-    """Return every file that the ledger names; any other is left over from a crash."""
+    """Return every file that the ledger names; any other file is left over from a crash."""
     return Files(
         frozenset(connection.execute(sa.select(schema.runs.c.name)).scalars()),
         frozenset(connection.execute(sa.select(schema.segments.c.file)).scalars()),
@@ -174,7 +174,7 @@ def known_files(connection: sa.Connection) -> Files:
 
 
 def forget(connection: sa.Connection, files: Files) -> None:
-    """Remove the names of deleted files; a name that is not garbage stays."""
+    """Remove the names of deleted files; names that are not garbage stay."""
     now_garbage = garbage(connection)
     for table, column, names in (
         (schema.runs, schema.runs.c.name, files.runs & now_garbage.runs),

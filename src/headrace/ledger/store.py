@@ -1,8 +1,8 @@
-"""The database under the ledger: opening, checking, transactions, and errors in our words.
+"""The ledger's database: opening, checking, transactions, and translation of its errors.
 
 A new SQLite ledger is built under another name and moved into place. So a ledger file that is
-empty, short or foreign is damage, never a beginning, and no damage can pass for a new ledger,
-whose start would sweep every file away as unknown.
+empty, truncated or not a ledger is damaged, and never mistaken for a new ledger: a new ledger
+names no files, and the sweep at start would delete all data.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _BUSY_SECONDS: Final = 10.0
 
 
 class Mode(Enum):
-    """What an opened ledger may do."""
+    """Whether a ledger is opened for writing or only for reading."""
 
     WRITE = auto()
     READ = auto()
 
 
 def corrupt(place: str, detail: str) -> HeadraceError:
-    """Return the error for a ledger that cannot be trusted."""
+    """Return the error for a damaged ledger."""
     return HeadraceError(Code.CORRUPT, f'ledger "{place}" is damaged', detail, _RESTORE)
 
 
@@ -59,7 +59,7 @@ class Store:
 
     @classmethod
     def open(cls, where: str | Path, mode: Mode, now: float) -> Store:
-        """Open the ledger at a file or a database URL; in WRITE mode, create it if there is none.
+        """Open the ledger at a file or a database URL; in WRITE mode, create a missing one.
 
         Raises:
             HeadraceError: INVALID for a bad URL or, in READ mode, a missing ledger; UNSUPPORTED
@@ -85,13 +85,13 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that sees one state of the ledger and writes nothing."""
+        """Open a read transaction: it sees one consistent state of the ledger."""
         with translated(self.place), self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that may write: all of it happens, or nothing."""
+        """Open a write transaction: atomic."""
         with translated(self.place), self._writer.begin() as connection:
             yield connection
 
@@ -125,7 +125,7 @@ class Store:
 
 @contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Raise the database's errors as ours, naming the ledger."""
+    """Raise the database's errors as ``HeadraceError``, naming the ledger."""
     try:
         yield
     except IntegrityError as error:
@@ -133,18 +133,18 @@ def translated(place: str) -> Iterator[None]:
             Code.INTERNAL, "ledger refused an inconsistent change", f"{error.orig}"
         ) from error
     except DBAPIError as error:
-        said = str(error.orig)
-        if any(sign in said for sign in _DAMAGE):
-            raise corrupt(place, f"The database says: {said}.") from error
-        if "readonly" in said:
+        message = str(error.orig)
+        if any(sign in message for sign in _DAMAGE):
+            raise corrupt(place, f"The database says: {message}.") from error
+        if "readonly" in message:
             raise HeadraceError(
-                Code.INVALID, f'ledger "{place}" is open for reading only', f"{said}."
+                Code.INVALID, f'ledger "{place}" is open for reading only', f"{message}."
             ) from error
         raise HeadraceError(
             Code.UNAVAILABLE,
             f'ledger "{place}" did not answer',
-            f"The database says: {said}.",
-            "Nothing of the change was kept: try again once the database answers.",
+            f"The database says: {message}.",
+            "Nothing was changed: try again once the database answers.",
         ) from error
 
 
@@ -208,7 +208,7 @@ def _prepare_writer(connection: Any, _record: object) -> None:
 
 
 def _begin(connection: sa.Connection) -> None:
-    """Take the write lock at once where a transaction will write: it never has to be upgraded."""
+    """Begin a transaction; one that may write takes the write lock now, so none is upgraded."""
     writes = connection.get_execution_options().get("headrace_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -231,7 +231,7 @@ def _create_file(file: Path, mode: Mode, now: float) -> None:
         raise HeadraceError(
             Code.CORRUPT,
             f'ledger "{file}" is missing',
-            f'The directory holds data already, such as "{orphan}"; only a ledger can explain it.',
+            f'The directory contains data of a missing ledger, such as "{orphan}".',
             "Restore the ledger from a backup, or start with an empty directory.",
         )
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")

@@ -1,4 +1,4 @@
-"""The stateful operators: pure functions from a change, and what was before, to a change."""
+"""The stateful operators: pure functions of input deltas and state that return an output delta."""
 
 from headrace.operators.aggregate_parts import Distinct, End, Extremum, Part
 from headrace.operators.compared import BOUND, VALUE, Compared

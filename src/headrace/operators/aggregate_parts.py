@@ -1,9 +1,9 @@
-"""The parts of an aggregate that sums alone cannot keep: ``DISTINCT`` arguments, ``min``, ``max``.
+"""The parts of an aggregate that are not sums: ``DISTINCT`` arguments, ``min``, ``max``.
 
-A part keeps an arrangement of its own: the values of its arguments, by group, with the number of
-rows that have them. NULL never gets in: a row counts for a part with the weight in the part's own
-input column, which is 0 where an argument is NULL or the ``FILTER`` is not true. Floats that are to
-be distinct must arrive normalised (one NaN, no -0.0).
+A part has its own arrangement: the values of its arguments, by group, with the number of rows that
+have them. It has no NULLs: a row counts for a part with the weight in the part's own input column,
+which is 0 if an argument is NULL or the ``FILTER`` is not true. Floats with ``DISTINCT`` must be
+normalised in the input (one NaN, no -0.0).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Distinct:
         return (*self.counts, *(name for name, _ in self.sums), *split)
 
     def layout(self, groups: Layout) -> Layout:
-        """Return how the values are arranged: by group, in order, so that one is found fast."""
+        """Return the layout of the values: by group, ordered, so that one is found fast."""
         columns = pa.schema([*groups.columns, *self.arguments])
         order = tuple(OrderBy(field.name) for field in self.arguments if orderable(field.type))
         return Layout(groups.key, columns, _WEIGHTS, order)
 
     def change(self, given: ZSet, totals: Layout, before: Spine) -> tuple[ZSet, ZSet]:
-        """Return the change of the values, consolidated, and what it adds to the totals."""
+        """Return the consolidated delta of the values, and the increments of the totals."""
         change = _counted(before.layout, self.weight, given)
         old = before.weights_of(change)
         new = old + change.weights
@@ -80,7 +80,7 @@ class Distinct:
 
 
 class End(Enum):
-    """Which end of the order an :class:`Extremum` is."""
+    """The end of the order that an :class:`Extremum` returns."""
 
     MIN = auto()
     MAX = auto()
@@ -90,12 +90,12 @@ class End(Enum):
 class Extremum:
     """``min(a)`` or ``max(a)``: the first value in its order.
 
-    ``argument`` is an input column of a type that has an order; ``weight`` is the input column with
-    the weight of a row for this part; ``result`` is the output column. With ``append_only``, no row
-    may ever go, and only the extremum itself is kept.
+    ``argument`` is an input column of an orderable type; ``weight`` is the input column with the
+    weight of a row for this part; ``result`` is the output column. With ``append_only``, no row is
+    ever retracted, and only the extremum itself is kept.
 
-    Cost per epoch: O(log n) per group and value touched; a group is never read as a whole, but for
-    values in front that were deleted since runs were last merged.
+    Cost per epoch: O(log n) per group and value touched; never the whole group, except values in
+    front that were retracted since runs were last merged.
     """
 
     argument: pa.Field
@@ -106,7 +106,7 @@ class Extremum:
 
     @property
     def field(self) -> pa.Field:
-        """The output column: NULL where no row of the group counts."""
+        """The output column: NULL if no row of the group counts."""
         return pa.field(self.result, self.argument.type)
 
     @property
@@ -120,34 +120,34 @@ class Extremum:
         return ()
 
     def layout(self, groups: Layout) -> Layout:
-        """Return how the values are arranged: by group, the extremum first."""
+        """Return the layout of the values: by group, the extremum first."""
         columns = pa.schema([*groups.columns, self.argument])
         order = OrderBy(self.argument.name, self.end is End.MAX, nulls_first=False)
         return Layout(groups.key, columns, _WEIGHTS, (order,))
 
     def change(self, given: ZSet, groups: ZSet, before: Spine) -> tuple[ZSet, pa.Array, pa.Array]:
-        """Return the change of the values, and the extremum of each group before and after.
+        """Return the delta of the values, and the extremum of each group before and after.
 
-        ``groups`` has one row for each group of ``given``, sorted by hash. The change is
+        ``groups`` has one row for each group of ``given``, sorted by hash. The delta is
         consolidated.
         """
         layout = before.layout
         change = _counted(layout, self.weight, given)
-        goes = change.filter(change.weights < 0)
+        retracted = change.filter(change.weights < 0)
         old = before.first_rows(groups.hashes, groups.keys, 1)
-        if goes.rows == 0:
+        if retracted.rows == 0:
             new = _first_of(groups, old, change)
         elif self.append_only:
-            raise _miscounted("The input of the aggregate was to grow only, but deletes a row.")
+            raise _miscounted("The input of the aggregate is append-only, but deletes a row.")
         else:
-            _check_counts(before.weights_of(goes) + goes.weights)
+            _check_counts(before.weights_of(retracted) + retracted.weights)
             new = before.plus(change).first_rows(groups.hashes, groups.keys, 1)
         if self.append_only:
             change = _once(new.rows).plus(old.rows.negated()).consolidated()
         return change, self._values(old, groups.rows), self._values(new, groups.rows)
 
     def _values(self, found: Ranked, groups: int) -> pa.Array:
-        """Return the value found for each group, NULL where there is none."""
+        """Return the value found for each group, NULL if none was found."""
         positions = np.full(groups, -1, np.int64)
         positions[found.probes] = np.arange(len(found.probes))
         values = column(found.rows.table, self.argument.name)
@@ -158,7 +158,7 @@ Part: TypeAlias = Distinct | Extremum
 
 
 def with_zeros(layout: Layout, given: dict[str, pa.Array], rows: int) -> ZSet:
-    """Return a Z-set of columns by name, in which the sums that are not given are zero."""
+    """Return a Z-set of the given columns; columns of the layout that are not given are zero."""
     columns = [
         given[field.name] if field.name in given else pa.repeat(pa.scalar(0, field.type), rows)
         for field in layout.schema
@@ -167,7 +167,7 @@ def with_zeros(layout: Layout, given: dict[str, pa.Array], rows: int) -> ZSet:
 
 
 def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
-    """Return the given rows by the weights in a column of theirs, consolidated."""
+    """Return the rows with the weights of the column ``weight``, consolidated."""
     weights = numbers(given.table, weight)
     counted = given.filter(weights != 0).table
     columns = [counted.column(name) for name in (HASH, *layout.columns.names)]
@@ -175,24 +175,24 @@ def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
     return ZSet(layout, table).consolidated()
 
 
-def _first_of(groups: ZSet, old: Ranked, came: ZSet) -> Ranked:
-    """Return the first row of each group, of those that were first and those that came."""
+def _first_of(groups: ZSet, old: Ranked, inserted: ZSet) -> Ranked:
+    """Return the first row of each group among the old first rows and the inserted rows."""
     hashes = groups.hashes
-    if came.rows == 0:
+    if inserted.rows == 0:
         return old
     if bool((hashes[1:] == hashes[:-1]).any()):
-        both = old.rows.plus(came).consolidated()
-        return Spine(came.layout).plus(both).first_rows(hashes, groups.keys, 1)
-    # Each hash is one group, whose position stands in for it.
-    came = came.with_hashes(np.searchsorted(hashes, came.hashes))
-    both = old.rows.with_hashes(old.probes).plus(came).consolidated()
+        both = old.rows.plus(inserted).consolidated()
+        return Spine(inserted.layout).plus(both).first_rows(hashes, groups.keys, 1)
+    # Every group has its own hash here, so the position of the group can replace it.
+    inserted = inserted.with_hashes(np.searchsorted(hashes, inserted.hashes))
+    both = old.rows.with_hashes(old.probes).plus(inserted).consolidated()
     first = both.filter(fresh(both.hashes))
     probes = first.hashes
     return Ranked(probes, first.with_hashes(hashes[probes]), np.ones_like(probes))
 
 
 def _once(rows: ZSet) -> ZSet:
-    """Return the rows, each with the weight 1."""
+    """Return the rows with weight 1 each."""
     weights = pa.array(np.ones(rows.rows, np.int64))
     index = rows.table.schema.get_field_index(WEIGHT)
     return ZSet(rows.layout, rows.table.set_column(index, rows.layout.schema.field(index), weights))

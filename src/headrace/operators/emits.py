@@ -1,19 +1,19 @@
-"""Which rows of a join's side are part of the answer, by whether they have a partner."""
+"""Which rows of one side of a join are in the output, by whether they have a partner."""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
 FLAG = "__exists"
-"""The output column that says whether a row has a partner."""
+"""The output column: whether a row has a partner."""
 
 
 class Emits(Enum):
-    """What an operator that knows which rows have a partner passes on."""
+    """The rows that an operator emits, by whether they have a partner."""
 
     MATCHED = auto()
     """The rows with a partner: a semi join."""
     UNMATCHED = auto()
-    """The rows without: an anti join, and with NULLs beside them the rest of an outer join."""
+    """The rows without a partner: an anti join, and, padded with NULLs, part of an outer join."""
     FLAGGED = auto()
-    """All rows, each with ``__exists``: what ``EXISTS`` within an ``OR`` needs."""
+    """All rows, each with ``__exists``: for ``EXISTS`` inside an ``OR``."""

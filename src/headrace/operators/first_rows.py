@@ -4,15 +4,15 @@ Algebra: not linear. Only the groups touched can change, and in these only the f
 
     Δ answer = first(a + Δa) - first(a)
 
-State: the input, arranged by the key, in order. Where no row of it ever goes, a row that is not
-among the first will never be: then only the first ``skip + count`` of each group are kept, and
-those that tie with them.
+State: the input, arranged by the key, in order. If the input is append-only, only the first
+``skip + count`` rows of each group are kept, and the rows that tie with them: no other row can
+become one of the first.
 Cost per epoch: O(|Δ| log n) plus, for each group touched, the first ``skip + count`` rows of each
-run, or those that tie with them; never the whole group, but for rows in front that were deleted
-since runs were last merged.
-NULL: the NULLs of a key are one group; in the order, NULL stands where the layout puts it.
-Ties: after the order of the layout, rows are ordered by their values. So the answer depends on the
-rows alone, and never on their history.
+run, and the rows that tie with them; never the whole group, except rows in front that were
+retracted since runs were last merged.
+NULL: the NULLs of a key are one group; in the order, NULL is where the layout puts it.
+Ties: rows that tie in the order of the layout are ordered by their values. So the result depends
+on the rows alone, not on their history.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64(), nullable=False)
 
 @dataclass(frozen=True)
 class FirstRows(StatefulOperator):
-    """Keep, of each group, the copies of rows with a rank in ``(skip, skip + count]``.
+    """Emit the copies of each group's rows whose rank is in ``(skip, skip + count]``.
 
-    ``layout``: the key is that of the group (there may be none: then every ``__hash`` is 0), the
-    order is the ``ORDER BY``. The input is a table in its physical order. The output has the same
-    columns, with the rank as an int64 column ``number`` before the weight if it is named;
-    consolidated. A row of which only some copies are among the first has their number as weight.
-    With ``append_only``, no row of the input ever goes.
+    ``layout``: the key is that of the group (if it is empty, every ``__hash`` is 0), the order is
+    the ``ORDER BY``. The input is a table with the layout's physical schema. The output has the
+    same columns, with the rank as int64 column ``number`` before the weight if it is named;
+    consolidated. The weight of an output row is the number of its copies in that range.
+    With ``append_only``, no row of the input is ever retracted.
     """
 
     layout: Layout
@@ -56,13 +56,13 @@ class FirstRows(StatefulOperator):
 
     def __post_init__(self) -> None:
         if self.layout.summed.names != [WEIGHT]:
-            raise HeadraceError(Code.INTERNAL, "the first rows of an input with accumulators")
+            raise HeadraceError(Code.INTERNAL, "an input with accumulators has no first rows")
         if not self.layout.order:
-            raise HeadraceError(Code.INTERNAL, "the first rows of an input without order")
+            raise HeadraceError(Code.INTERNAL, "an input without order has no first rows")
 
     @property
     def layouts(self) -> tuple[Layout]:
-        """The rows, by group and in order."""
+        """The rows, by group, in order."""
         return (self.layout,)
 
     @property
@@ -78,13 +78,13 @@ class FirstRows(StatefulOperator):
         return self.answer.schema
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the copies that come and go among the first, and the change of the state."""
+        """Return the delta of the first rows, and the delta of the state."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
         if self.append_only and (change.weights < 0).any():
             raise HeadraceError(
                 Code.INTERNAL,
-                "a row goes that was to stay",
-                detail="The input of the first rows was to grow only, but deletes a row.",
+                "an append-only input deletes a row",
+                detail="The first rows were kept without the rows that would replace them.",
             )
         groups = _groups(change)
         asked = (groups.hashes, groups.keys, self.skip + self.count, self.rank)
@@ -93,7 +93,7 @@ class FirstRows(StatefulOperator):
         if (new.rows.weights < 0).any():
             raise HeadraceError(
                 Code.INTERNAL,
-                "a row is there a negative number of times",
+                "a row has a negative weight",
                 detail="The input deletes a row that was never inserted.",
             )
         output = self._first(new).plus(self._first(old).negated()).consolidated()
@@ -102,7 +102,7 @@ class FirstRows(StatefulOperator):
         return Step(output.table, (change,))
 
     def _first(self, found: Ranked) -> ZSet:
-        """Return the copies whose rank is asked for."""
+        """Return the copies whose rank is in the range."""
         ranks, copies = found.ranks, found.rows.weights
         if self.rank is Rank.ROW_NUMBER:
             stops = ranks + np.minimum(copies, self.skip + self.count)
@@ -121,13 +121,13 @@ class FirstRows(StatefulOperator):
 
 
 def _one_by_one(rows: Ints, ranks: Ints, copies: Ints) -> tuple[Ints, Ints, Ints]:
-    """Give each copy its own row and number."""
+    """Return the rows, ranks and copies with one entry of its own for every copy."""
     within = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
     return np.repeat(rows, copies), np.repeat(ranks, copies) + within, np.ones_like(within)
 
 
 def _groups(change: ZSet) -> ZSet:
-    """Return the keys of consolidated rows, each once, sorted by hash."""
+    """Return the distinct keys of consolidated rows, sorted by hash."""
     layout = change.layout
     names = dict.fromkeys(layout.key)
     columns = pa.schema([layout.columns.field(name) for name in names])

@@ -1,17 +1,17 @@
 """``SELECT key, count(*), sum(x), min(y) ... GROUP BY key``: exact aggregates, by group.
 
-Algebra: the accumulators are linear, so the state takes the increments as they are; only the
-answer needs the old totals. For the groups touched, with ``n`` the number of rows of a group::
+Algebra: the accumulators are linear, so the increments are added to the state as they are; only
+the output needs the old totals. For the groups touched, with ``n`` the number of rows of a group::
 
     Δ answer = [n + Δn > 0] (total + Δ) - [n > 0] total
 
-What does not add up is a *part*, with an arrangement of its own: ``Distinct`` turns values that
-come and go into increments; ``Extremum`` finds the first value before and after.
+An aggregate that is not a sum is a *part*, with its own arrangement: ``Distinct`` turns added and
+removed values into increments; ``Extremum`` finds the first value before and after.
 
-State: the number of rows and the accumulators, by group, which the spine adds up; then the values
+State: the number of rows and the accumulators, by group, which the spine sums; then the values
 of each part, by group.
 Cost per epoch: O(|Δ| log n), whatever the size of the groups.
-NULL: the NULLs of a key are one group. Arguments that are NULL have added nothing by now.
+NULL: the NULLs of a key are one group. The increments contain nothing for arguments that are NULL.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ ROWS = "__rows"
 """The output column with the number of rows of a group."""
 
 INIT = "__init"
-"""The sum that tells a global aggregate whose answer was published from a new one: 1, or none."""
+"""The sum that is 1 once a global aggregate has emitted its row; before, the state has no row."""
 
 _TOUCHED = "__touched"
-"""The number of increments of a group, so that those that cancel still show their group."""
+"""The number of increments of a group: it keeps groups whose increments cancel."""
 
 
 @dataclass(frozen=True)
 class GroupAggregate(StatefulOperator):
-    """Keep totals by group; a group without rows vanishes.
+    """Emit totals by group; a group without rows has none.
 
     ``layout``: the identity columns are the group key; ``__weight`` sums to the number of rows;
-    the other sums are the accumulators. The input is a table of ``increments``, per row or added up
-    already. The output has ``__hash``, the key columns, ``__weight`` (-1 for an old row, +1 for a
-    new one), ``__rows`` (int64), the accumulators with their totals, and one column for each
+    the other sums are the accumulators. The input is a table of ``increments``, one per row or
+    already summed. The output has ``__hash``, the key columns, ``__weight`` (-1 for an old row, +1
+    for a new one), ``__rows`` (int64), the accumulators with their totals, and one column for each
     :class:`Extremum`, in the order of the parts. At most two rows per group touched; none for a
     group in which nothing changes.
     """
@@ -60,22 +60,22 @@ class GroupAggregate(StatefulOperator):
 
     def __post_init__(self) -> None:
         if self.layout.key != tuple(self.layout.columns.names):
-            raise HeadraceError(Code.INTERNAL, "a group is not identified by all of its key")
+            raise HeadraceError(Code.INTERNAL, "the columns of a group are not its key")
         _check_parts(self.layout, self.parts)
 
     @property
     def is_global(self) -> bool:
-        """Whether there is an answer before there is any input."""
+        """Whether there is a result over an empty input."""
         return False
 
     @property
     def increments(self) -> Layout:
-        """The layout of the input: key and arguments; the accumulators, the weights for parts."""
+        """The layout of the input: key, arguments; sums: accumulators, weights for the parts."""
         return _increments(self.layout, self.parts)
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """The totals by group, then the values of each part."""
+        """The totals by group, and the values of each part."""
         return (self.layout, *(part.layout(self.layout) for part in self.parts))
 
     @property
@@ -84,18 +84,18 @@ class GroupAggregate(StatefulOperator):
         return _answer_schema(self.layout, self.parts)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the old and new rows of the groups touched, and the increments consolidated."""
+        """Return the old and new rows of the groups touched, and the consolidated increments."""
         given = ZSet.of(self.increments, inputs[0])
         return _step(self.parts, given, ZSet.empty(self.layout), before)
 
 
 @dataclass(frozen=True)
 class GlobalAggregate(StatefulOperator):
-    """Keep totals without ``GROUP BY``: there is exactly one row, also over no input.
+    """Emit totals without ``GROUP BY``: exactly one row, even for an empty input.
 
-    ``layout`` has no identity columns, and every ``__hash`` is 0. The first step publishes the row,
-    even for an input without rows; so only the partition that owns the hash 0 may step. Everything
-    else is as with :class:`GroupAggregate`.
+    ``layout`` has no identity columns, and every ``__hash`` is 0. The first step emits the row,
+    even for an empty input; so only the partition that owns the hash 0 may step. Otherwise like
+    :class:`GroupAggregate`.
     """
 
     layout: Layout
@@ -108,17 +108,17 @@ class GlobalAggregate(StatefulOperator):
 
     @property
     def is_global(self) -> bool:
-        """Whether there is an answer before there is any input."""
+        """Whether there is a result over an empty input."""
         return True
 
     @property
     def increments(self) -> Layout:
-        """The layout of the input: arguments; the accumulators, the weights for parts."""
+        """The layout of the input: arguments; sums: accumulators, weights for the parts."""
         return _increments(self.layout, self.parts)
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """The totals, with the sum ``__init`` that is 1 once the row was published; the parts."""
+        """The totals, with the sum ``__init``, and the values of each part."""
         totals = self.layout.with_summed(pa.field(INIT, pa.int64(), nullable=False))
         return (totals, *(part.layout(self.layout) for part in self.parts))
 
@@ -128,7 +128,7 @@ class GlobalAggregate(StatefulOperator):
         return _answer_schema(self.layout, self.parts)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the old and the new row where they differ, and the increments consolidated."""
+        """Return the old and the new row if they differ, and the consolidated increments."""
         given = ZSet.of(self.increments, inputs[0])
         if given.hashes.any():
             raise HeadraceError(Code.INTERNAL, "an increment of a global aggregate has a hash")
@@ -142,7 +142,7 @@ class GlobalAggregate(StatefulOperator):
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Totals of some of the groups touched, by their position among these."""
+    """The totals of some of the groups touched; ``at`` has their positions among these."""
 
     at: Ints
     totals: ZSet
@@ -152,7 +152,7 @@ class _Groups:
 
 
 def _step(parts: tuple[Part, ...], given: ZSet, more: ZSet, before: tuple[Spine, ...]) -> Step:
-    """Take one epoch; ``more`` are increments of the totals besides those given."""
+    """Return the step of one epoch; ``more`` are further increments of the totals."""
     layout = more.layout
     increments, updates = [_linear(layout, given), more], {}
     for index, part in enumerate(parts):
@@ -181,7 +181,7 @@ def _step(parts: tuple[Part, ...], given: ZSet, more: ZSet, before: tuple[Spine,
 
 
 def _linear(layout: Layout, given: ZSet) -> ZSet:
-    """Return the increments as given, with zeros for the accumulators that others feed."""
+    """Return the given increments, with zeros for the accumulators that parts feed."""
     if given.layout == layout:
         return given
     names = [name for name in layout.schema.names if name in given.layout.schema.names]
@@ -190,9 +190,9 @@ def _linear(layout: Layout, given: ZSet) -> ZSet:
 
 
 def _touched(increments: ZSet, *, marked: bool) -> tuple[ZSet, _Groups]:
-    """Return the groups touched, sorted by hash, and those of them whose totals change.
+    """Return the groups touched, sorted by hash, and those whose totals change.
 
-    ``marked``: groups whose increments are zero count as touched.
+    With ``marked``, groups whose increments cancel count as touched.
     """
     layout = increments.layout
     if not marked:
@@ -206,8 +206,8 @@ def _touched(increments: ZSet, *, marked: bool) -> tuple[ZSet, _Groups]:
 
 
 def _after(old: _Groups, change: _Groups, groups: ZSet) -> _Groups:
-    """Add the change to the old totals; a group whose totals are all zero is left out."""
-    # The position of a group stands in for its hash.
+    """Return the sum of the old totals and the change; groups whose totals are all zero are out."""
+    # The position of a group replaces its hash.
     parts = [each.totals.with_hashes(each.at) for each in (old, change)]
     new = parts[0].plus(parts[1]).consolidated()
     return _Groups(new.hashes, new.with_hashes(groups.hashes[new.hashes]))
@@ -216,10 +216,10 @@ def _after(old: _Groups, change: _Groups, groups: ZSet) -> _Groups:
 def _check_parts(layout: Layout, parts: tuple[Part, ...]) -> None:
     fed = [name for part in parts for name in part.fed]
     if len(set(fed)) != len(fed) or not set(fed) <= {*layout.summed.names} - {WEIGHT, INIT}:
-        raise HeadraceError(Code.INTERNAL, "a part of an aggregate feeds what is not its own")
+        raise HeadraceError(Code.INTERNAL, "a part of an aggregate feeds another's accumulator")
     arguments = [field for part in parts for field in part.arguments]
     if len({field.name for field in arguments}) != len({(f.name, f.type) for f in arguments}):
-        raise HeadraceError(Code.INTERNAL, "two parts share an argument of two types")
+        raise HeadraceError(Code.INTERNAL, "two parts have an argument of one name and two types")
 
 
 def _increments(layout: Layout, parts: tuple[Part, ...]) -> Layout:
@@ -237,24 +237,24 @@ def _increments(layout: Layout, parts: tuple[Part, ...]) -> Layout:
 
 
 def _check_groups(totals: ZSet) -> None:
-    """Refuse totals that no bag of rows has."""
+    """Raise ``internal`` for totals that no bag of rows has."""
     if (totals.weights < 0).any():
         raise HeadraceError(
             Code.INTERNAL,
             "a group has a negative number of rows",
             detail="The input of the aggregate deletes a row that was never inserted.",
         )
-    gone = totals.filter(totals.weights == 0)
-    accumulators = [name for name in gone.layout.summed.names if name not in {WEIGHT, INIT}]
-    if not all(is_zero(column(gone.table, name)).all() for name in accumulators):
+    empty = totals.filter(totals.weights == 0)
+    accumulators = [name for name in empty.layout.summed.names if name not in {WEIGHT, INIT}]
+    if not all(is_zero(column(empty.table, name)).all() for name in accumulators):
         raise _leftover("a group without rows has a total other than zero")
 
 
 def _check_extrema(new: _Groups, results: list[pa.Array]) -> None:
-    there = new.at[new.totals.weights > 0]
+    present = pa.array(new.at[new.totals.weights > 0])
     for result in results:
-        if len(result) - result.null_count > len(there) - result.take(pa.array(there)).null_count:
-            raise _leftover("a group without rows has a least or greatest value")
+        if len(result) - result.null_count > len(present) - result.take(present).null_count:
+            raise _leftover("a group without rows has a minimum or maximum")
 
 
 def _leftover(primary: str) -> HeadraceError:
@@ -282,9 +282,9 @@ def _answer_schema(layout: Layout, parts: tuple[Part, ...]) -> pa.Schema:
 def _answer(
     parts: tuple[Part, ...], groups: _Groups, results: list[pa.Array], weight: int
 ) -> pa.Table:
-    """Return the groups that are there as rows of the answer that come (+1) or go (-1)."""
-    there = INIT if INIT in groups.totals.layout.summed.names else WEIGHT
-    groups = groups.where(numbers(groups.totals.table, there) != 0)
+    """Return the output rows of the groups that exist, with the given weight: +1 or -1."""
+    existence = INIT if INIT in groups.totals.layout.summed.names else WEIGHT
+    groups = groups.where(numbers(groups.totals.table, existence) != 0)
     table, schema = groups.totals.table, _answer_schema(groups.totals.layout, parts)
     given = {name: table[name] for name in table.schema.names}
     given[ROWS] = table[WEIGHT]

@@ -1,6 +1,6 @@
-"""The contents of a view or a stream, kept as the sum of its changes.
+"""The contents of a view or a stream, as the sum of its deltas.
 
-Algebra: the identity; what it remembers is the integral::
+Algebra: the identity; the state is the integral of the input::
 
     Δ output = Δ input
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Integrate(StatefulOperator):
-    """Keep what arrives. The output is the input consolidated, in the order of the layout.
+    """Store the input. The output is the consolidated input, in the order of the layout.
 
-    Rows whose total is negative are kept as such: telling them from defects is not done here.
+    Rows whose total is negative are stored as they are: this operator does not check for them.
     """
 
     layout: Layout
 
     @property
     def layouts(self) -> tuple[Layout]:
-        """The rows so far."""
+        """The rows of all inputs so far."""
         return (self.layout,)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:  # noqa: ARG002
-        """Return the consolidated change, as output and as update."""
+        """Return the consolidated delta, as output and as update."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
         return Step(change.table, (change,))

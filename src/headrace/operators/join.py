@@ -5,9 +5,9 @@ Algebra: bilinear. Both sides may change in one epoch; with ``ΔL = L⁺ - L⁻`
     Δ(L ⋈ R) = L⁺ ⋈ (R + ΔR) - L⁻ ⋈ R + (L - L⁻) ⋈ ΔR
 
 State: both inputs, each arranged by its key.
-Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs that come and go.
-NULL: equals nothing, as in ``=``, so rows with a NULL key are not even kept; a key column that is
-``null_safe`` compares as in ``<=>``. Float keys must arrive normalised (one NaN, no -0.0).
+Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs added and removed.
+NULL: equals nothing, as in ``=``, so rows with a NULL key are not stored; a key column that is
+``null_safe`` compares as in ``<=>``. Float keys must be normalised (one NaN, no -0.0).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 class InnerJoin(StatefulOperator):
     """Pair the rows of two inputs whose key columns are equal, multiplying their weights.
 
-    The inputs are tables in the physical order of ``pairs.left`` and ``pairs.right``. The output
-    has the columns of ``pairs.schema``; it is not consolidated. With ``alone`` it has ``__row``
-    as well, and besides the pairs the changed rows of the left and of the right, as asked, each on
-    its own: :class:`~headrace.operators.matches.Matches` finds those that have no pair left once a
-    further condition has been applied to the pairs.
+    The inputs are tables with the physical schemas of ``pairs.left`` and ``pairs.right``. The
+    output has the columns of ``pairs.schema``; it is not consolidated. If ``alone`` asks for the
+    rows of the left or the right side, the output also has ``__row`` and, besides the pairs, the
+    changed rows of these sides, not paired. With them, once a further condition has been applied
+    to the pairs, :class:`~headrace.operators.matches.Matches` finds the rows without a pair.
     """
 
     pairs: Pairs
@@ -47,7 +47,7 @@ class InnerJoin(StatefulOperator):
         return self.pairs.left, self.pairs.right
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the pairs that come and go, and the consolidated inputs."""
+        """Return the delta of the pairs, and the consolidated inputs."""
         changes = [
             ZSet.of(layout, given).consolidated()
             for layout, given in zip(self.layouts, inputs, strict=True)

@@ -1,16 +1,17 @@
 """Outer, semi and anti joins ``ON`` any condition: rows by the number of their pairs.
 
-Where a condition is more than equalities, which rows have a partner is not told by their key. An
-inner join pairs them, Spark applies the rest of the condition, and here the pairs are counted.
+If a condition is more than equalities, the key does not decide whether a row has a partner. An
+inner join pairs the rows, Spark applies the rest of the condition, and this operator counts the
+remaining pairs.
 
-Algebra: with ``w(l)`` how often a row is there and ``m(l)`` the weight of all its pairs, both
-linear, the rows without a partner are::
+Algebra: with ``w(l)`` the weight of a row and ``m(l)`` the weight of all its pairs, both linear,
+the rows without a partner are::
 
     U(l) = w(l) [m(l) = 0]        Δ U = U(w + Δw, m + Δm) - U(w, m), at the rows touched
 
 State: ``w`` and ``m`` of each row, by the whole row.
-Cost per epoch: O(|Δ| log n), where Δ has the changed rows and the changed pairs.
-NULL: a value like any other; a condition that is NULL has made no pair.
+Cost per epoch: O(|Δ| log n), where Δ are the changed rows and the changed pairs.
+NULL: a value like any other; a pair whose condition is NULL is not in the input.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Bools, Ints
 
 MATCHES = "__matches"
-"""The sum that tells how many pairs a row has, weights multiplied."""
+"""The sum of the weights of a row's pairs."""
 
 
 @dataclass(frozen=True)
 class Matches(StatefulOperator):
-    """Hold the rows of one side of a join against their pairs.
+    """Find the rows of one side of a join that have pairs, and those that have none.
 
     ``layout``: the identity and the key are all columns of the side; the sums are ``__weight`` and
-    ``__matches``. The input has the columns of ``schema``, ``__hash`` being that of the side's
-    columns: pairs, and rows of the kind ``alone`` with this side's columns. The output has the
-    columns of ``schema``: with ``passes`` the pairs, always the rows of other kinds as they came,
-    and then, as ``settled``, the rows of the side that ``emits`` asks for, other columns NULL. For
-    ``FLAGGED`` there is ``__exists`` as well.
+    ``__matches``. The input has the columns of ``schema``, where ``__hash`` is the hash of the
+    side's columns; its rows are pairs, rows of the kind ``alone`` (this side's rows), and rows of
+    other kinds. The output has the columns of ``schema``. It contains the pairs (only with
+    ``passes``), the rows of other kinds, and, with the kind ``SETTLED``, the rows of the side that
+    ``emits`` asks for, with NULL in the other side's columns. For ``FLAGGED``, the output has only
+    the last of these, and the column ``__exists``.
     """
 
     layout: Layout
@@ -60,7 +62,7 @@ class Matches(StatefulOperator):
         return (self.layout,)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the rows that come and go, and how weights and pairs have changed."""
+        """Return the output delta, and the deltas of the rows' weights and pairs."""
         given = inputs[0].select(self.schema.names).cast(self.schema)
         kinds = numbers(given, ROW)
         pairs, own = kinds == RowKind.PAIR, kinds == self.alone
@@ -80,7 +82,7 @@ class Matches(StatefulOperator):
         return Step(self._answer(passed, change, matched, lone), (change,))
 
     def _change(self, given: pa.Table, pairs: Bools, own: Bools) -> ZSet:
-        """Return the change of the sums: from rows of the side, and from pairs."""
+        """Return the delta of the sums: weights from rows of the side, matches from pairs."""
         ours = given.filter(pa.array(pairs | own))
         is_pair = pairs[pairs | own]
         weights = numbers(ours, WEIGHT)
@@ -93,7 +95,7 @@ class Matches(StatefulOperator):
         return ZSet(self.layout, table).consolidated()
 
     def _sums(self, change: ZSet, before: Spine) -> tuple[Ints, Ints]:
-        """Return weight and pairs of each row before."""
+        """Return the old weight and the old matches of each row."""
         weights, matches = np.zeros(change.rows, np.int64), np.zeros(change.rows, np.int64)
         probes, found = before.rows_of(change)
         weights[probes] = found.weights
@@ -117,7 +119,7 @@ class Matches(StatefulOperator):
                 return pa.concat_tables(flagged)
 
     def _rows(self, change: ZSet, weights: Ints) -> pa.Table:
-        """Return rows of the side with the given weights, where these are not 0."""
+        """Return the rows of the side whose given weight is not 0, with that weight."""
         kept = np.flatnonzero(weights)
         rows = change.take(kept)
         given = {name: rows.table[name] for name in (HASH, *self.layout.columns.names)}

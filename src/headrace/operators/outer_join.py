@@ -1,13 +1,13 @@
 """``left LEFT | RIGHT | FULL JOIN right ON left.key = right.key``: pairs, and rows without one.
 
-Algebra: the inner part is bilinear; a row without a partner is there once, with NULLs::
+Algebra: the inner part is bilinear; a row without a partner occurs once, padded with NULLs::
 
-    L ⟕ R = L ⋈ R + L[n_R = 0], NULL beside it
+    L ⟕ R = L ⋈ R + L[n_R = 0], padded
 
 State: both inputs by key, and how many rows the other side has under each key.
-Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs that come and go, plus the rows whose key
+Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs added and removed, plus the rows whose key
 gets its first partner or loses its last one.
-NULL: equals nothing, so a row with a NULL key has no partner and is not kept; it is passed on.
+NULL: equals nothing, so a row with a NULL key has no partner: it is emitted, but not stored.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OuterJoin(StatefulOperator):
-    """Pair rows as an inner join does, and keep the rows without a partner of one or both sides.
+    """Pair rows as an inner join does, and emit the rows without a partner of one or both sides.
 
     The inputs are as in :class:`~headrace.operators.join.InnerJoin`. The output has the columns of
-    ``pairs.schema``: the hash is that of the key of the side that is there.
+    ``pairs.schema``; the hash of a row without a partner is that of its own key.
     """
 
     pairs: Pairs
@@ -40,13 +40,13 @@ class OuterJoin(StatefulOperator):
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """Both inputs, then the counts that tell which rows of a kept side have no partner."""
+        """Both inputs, then, for each kept side, the counts of the other side's rows by key."""
         counts = [counts_layout(self.pairs.right)] if self.keeps_left else []
         counts += [counts_layout(self.pairs.left)] if self.keeps_right else []
         return (self.pairs.left, self.pairs.right, *counts)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the pairs and lone rows that come and go, and what is kept."""
+        """Return the delta of pairs and rows without partner, and each arrangement's delta."""
         sides = (self.pairs.left, self.pairs.right)
         changes = [
             ZSet.of(side, given).consolidated() for side, given in zip(sides, inputs, strict=True)

@@ -1,13 +1,12 @@
-"""Pairs of rows with equal keys: what all joins by key have in common.
+"""Pairs of rows with equal keys: the common part of all joins by key.
 
-Algebra: bilinear. Where both sides change, with ``ΔL = L⁺ - L⁻``, the rows that come and those that
-go, the pairs that come and go are::
+Algebra: bilinear. If both sides change, with ``ΔL = L⁺ - L⁻``, inserted minus retracted rows::
 
     Δ(L ⋈ R) = L⁺ ⋈ (R + ΔR) - L⁻ ⋈ R + (L - L⁻) ⋈ ΔR
 
-Each is one that is there after the change, or was there before it. ``ΔL ⋈ (R + ΔR) + L ⋈ ΔR`` has
-the same sum, but rows that go are beside rows that have come, and what is computed from such a
-pair, which never was, may be an error.
+Each pair in it exists before or after the epoch. ``ΔL ⋈ (R + ΔR) + L ⋈ ΔR`` has the same sum, but
+pairs retracted rows with inserted ones: such a pair never exists, and evaluating an expression on
+it may raise an error that the query does not have.
 
 A *side* is an input of a join and the layout by which it is arranged. Both sides' keys have the
 same types. NULL equals nothing, as in ``=``, unless a key column is ``null_safe``, as in ``<=>``.
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Bools
 
 Output = tuple[tuple[str, str], ...]
-"""Identity columns to emit: the name in the input, the name in the output."""
+"""Identity columns to emit: pairs of the name in the input and the name in the output."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The equality of two sides, and which of their columns a pair of rows has."""
+    """Two sides whose keys are compared, and the columns of a pair of their rows."""
 
     left: Layout
     right: Layout
@@ -44,7 +43,7 @@ class Pairs:
     null_safe: tuple[bool, ...]
 
     def __post_init__(self) -> None:
-        """Check that the sides can be compared."""
+        """Check that the keys of the sides have equal types."""
         sides = (self.left, self.right)
         types = [[side.columns.field(n).type for n in side.key] for side in sides]
         if types[0] != types[1] or len(types[0]) != len(self.null_safe):
@@ -54,7 +53,7 @@ class Pairs:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of a pair: ``__hash``, those of the left, those of the right, weight."""
+        """The columns of a pair: ``__hash``, left columns, right columns, ``__weight``."""
         return pa.schema(
             [
                 pa.field(HASH, pa.int64(), nullable=False),
@@ -65,7 +64,7 @@ class Pairs:
         )
 
     def matchable(self, rows: ZSet) -> Bools:
-        """Say which rows of a side have no NULL that equals nothing in their key."""
+        """Return for each row of a side whether its key can equal another: no NULL prevents it."""
         kept = np.ones(rows.rows, np.bool_)
         for key, null_safe in zip(rows.keys, self.null_safe, strict=True):
             if not null_safe and key.null_count:
@@ -73,21 +72,21 @@ class Pairs:
         return kept
 
     def change(self, left: ZSet, right: ZSet, before: tuple[Spine, Spine]) -> pa.Table:
-        """Return the pairs that come and go as both sides change.
+        """Return the delta of the pairs, with the columns of ``schema``.
 
-        The changes are consolidated and matchable. The answer has the columns of ``schema``.
+        ``left`` and ``right`` are the sides' deltas, consolidated and matchable.
         """
-        comes, goes = left.parted()
+        inserted, retracted = left.by_sign()
         parts = []
-        for rows, others in ((comes, before[1].plus(right)), (goes, before[1])):
+        for rows, others in ((inserted, before[1].plus(right)), (retracted, before[1])):
             probes, partners = others.lookup(rows.hashes, rows.keys)
             parts.append(self._combined(rows.take(probes), partners))
-        probes, partners = before[0].plus(goes).lookup(right.hashes, right.keys)
+        probes, partners = before[0].plus(retracted).lookup(right.hashes, right.keys)
         parts.append(self._combined(partners, right.take(probes)))
         return pa.concat_tables(parts)
 
     def alone(self, rows: ZSet, *, is_left: bool) -> pa.Table:
-        """Return rows of one side in the columns of a pair, NULL for the other side's."""
+        """Return rows of one side with the columns of a pair: NULL in those of the other side."""
         output = self.left_output if is_left else self.right_output
         given = {to: rows.table[name] for name, to in output}
         given |= {HASH: rows.table[HASH], WEIGHT: rows.table[WEIGHT]}
@@ -98,7 +97,7 @@ class Pairs:
         return pa.Table.from_arrays(columns, schema=self.schema)
 
     def _combined(self, left: ZSet, right: ZSet) -> pa.Table:
-        """Combine the rows of two Z-sets position by position."""
+        """Return pairs of the rows of two Z-sets, position by position."""
         try:
             weights = pc.multiply_checked(left.table[WEIGHT], right.table[WEIGHT])
         except pa.ArrowInvalid as error:

@@ -1,12 +1,13 @@
-"""Which rows have a partner, and how that changes: the rule of outer, semi and anti joins.
+"""The delta of the rows with and without a partner: the rule of outer, semi and anti joins.
 
-With ``n(k)`` the number of rows that the other side has with key ``k``, the rows of ``L`` with and
-without a partner are ``L[n > 0]`` and ``L[n = 0]``. When both sides change, the left by the rows
-``L⁺`` that come and the rows ``L⁻`` that go::
+With ``n(k)`` the number of rows of the other side with key ``k``, the rows of ``L`` with and
+without a partner are ``L[n > 0]`` and ``L[n = 0]``. If both sides change, the left by the inserted
+rows ``L⁺`` and the retracted rows ``L⁻``, then for either predicate ``p``::
 
     Δ L[p(n)] = L⁺[p(n + Δn)] - L⁻[p(n)] + (L - L⁻)[p(n + Δn)] - (L - L⁻)[p(n)]
 
-so besides the changed rows, only those move whose key goes from ``n = 0`` to ``n > 0`` or back.
+so besides the changed rows, only rows are affected whose key changes between ``n = 0`` and
+``n > 0``.
 """
 
 from __future__ import annotations
@@ -26,38 +27,39 @@ if TYPE_CHECKING:
 
 
 def counts_layout(side: Layout) -> Layout:
-    """Return how the number of a side's rows is kept by key."""
+    """Return the layout of the number of a side's rows by key."""
     columns = pa.schema([side.columns.field(name) for name in dict.fromkeys(side.key)])
     return Layout(side.key, columns, side.summed)
 
 
 def counted(rows: ZSet) -> ZSet:
-    """Return how rows of a side change the number of rows by key, consolidated."""
+    """Return the delta of the number of rows by key, consolidated, for the delta of a side."""
     layout = counts_layout(rows.layout)
     return ZSet(layout, rows.table.select([HASH, *layout.columns.names, WEIGHT])).consolidated()
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How the rows with a partner change, and those without; neither is consolidated."""
+    """The deltas of the rows with and without a partner; neither is consolidated."""
 
     matched: ZSet
     unmatched: ZSet
 
 
 def moved(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> Moved:
-    """Return how one side's rows move as it changes, and as the other side's counts change.
+    """Return the deltas of one side's rows with and without a partner.
 
-    ``change`` and ``counts_change`` are consolidated; ``rows`` and ``counts`` are what was before.
-    The other side must not have a negative number of rows under any key.
+    ``change`` is the delta of the side, ``counts_change`` that of the other side's row counts by
+    key, both consolidated; ``rows`` and ``counts`` are the state before. Raises ``internal`` if
+    the other side would have a negative number of rows for a key.
     """
-    comes, goes = change.parted()
+    inserted, retracted = change.by_sign()
     matched, unmatched = [], []
-    for changed, seen in ((comes, counts.plus(counts_change)), (goes, counts)):
+    for changed, seen in ((inserted, counts.plus(counts_change)), (retracted, counts)):
         present = _weights(seen, changed) > 0
         matched.append(changed.filter(present))
         unmatched.append(changed.filter(~present))
-    # Those that stay move where the count of their key crosses zero.
+    # The other rows are affected only if the count of their key becomes zero or positive.
     old = _weights(counts, counts_change)
     new = old + counts_change.weights
     if (new < 0).any():
@@ -68,17 +70,17 @@ def moved(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> Move
         )
     crossing = np.flatnonzero((old > 0) != (new > 0))
     touched = counts_change.take(crossing)
-    probes, there = rows.plus(goes).lookup(touched.hashes, touched.keys)
+    probes, stored = rows.plus(retracted).lookup(touched.hashes, touched.keys)
     present = new[crossing][probes] > 0
-    matched += [there.filter(present), there.filter(~present).negated()]
-    unmatched += [there.filter(~present), there.filter(present).negated()]
+    matched += [stored.filter(present), stored.filter(~present).negated()]
+    unmatched += [stored.filter(~present), stored.filter(present).negated()]
     layout = change.layout
     return Moved(ZSet.sum_of(layout, matched), ZSet.sum_of(layout, unmatched))
 
 
 def _weights(counts: Spine, rows: ZSet) -> Ints:
     """Return the number of rows that the other side has with the key of each row."""
-    found = np.zeros(rows.rows, np.int64)
-    probes, there = counts.lookup(rows.hashes, rows.keys)
-    found[probes] = there.weights
-    return found
+    weights = np.zeros(rows.rows, np.int64)
+    probes, found = counts.lookup(rows.hashes, rows.keys)
+    weights[probes] = found.weights
+    return weights

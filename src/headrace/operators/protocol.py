@@ -1,4 +1,4 @@
-"""What a stateful operator is: a pure function of a change and of what was there before."""
+"""The protocol of stateful operators: pure functions of input deltas and the state before."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one epoch does: the change of the answer, and of each arrangement.
+    """The result of one epoch: the output delta, and the delta of each arrangement.
 
     ``output`` has weights but need not be consolidated. ``updates`` are consolidated, one per
-    layout of the operator, and are to be added to its arrangements; they may be empty.
+    layout of the operator; the caller adds them to its arrangements. They may be empty.
     """
 
     output: pa.Table
@@ -27,9 +27,9 @@ class Step:
 class StatefulOperator(Protocol):
     """An incremental operator on the rows of one hash range.
 
-    Promised: for every input, ``output`` summed over any sequence of epochs equals the operator's
-    value over the sum of their inputs, provided that ``before`` is the sum of all earlier updates.
-    A step has no effect but its result, so it can be repeated.
+    Promise: for every input, the sum of ``output`` over any sequence of epochs equals the
+    operator's value over the sum of their inputs, provided that ``before`` is the sum of all
+    earlier updates. A step has no side effects, so it can be repeated.
     """
 
     @property
@@ -38,9 +38,9 @@ class StatefulOperator(Protocol):
         ...
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return what the change of the inputs does to the answer and to the arrangements.
+        """Return the output delta and the arrangements' deltas for the deltas of the inputs.
 
-        ``inputs`` hold the changes in any order, duplicates and cancelling rows included;
-        ``before`` has one spine per layout, as they were before this epoch.
+        ``inputs`` are deltas with rows in any order, possibly with rows that repeat or cancel;
+        ``before`` has one spine per layout: the arrangements before this epoch.
         """
         ...

@@ -1,13 +1,13 @@
-"""``WITH RECURSIVE``: the rows of all levels, each of which is made from the level before.
+"""``WITH RECURSIVE``: the rows of all levels, each computed from the level before.
 
-Algebra: the least solution ``r`` of ``r = start + step(r)``. It is found in rounds, each of which
-is a step of the whole circuit, in which the loop takes its own change of the round before::
+Algebra: the least solution ``r`` of ``r = start + step(r)``. It is computed in rounds, each a step
+of the whole circuit, whose input from the loop is the loop's own delta of the round before::
 
-    r(k) = start + step(r(k-1)),   with r(-1) what there was before the epoch
+    r(k) = start + step(r(k-1)),   where r(-1) is the value before the epoch
 
-State: none that stays. What came of a round is handed to the next one; rows of a level that must
-not be are set aside, since a later round may take them back.
-Cost per epoch: O(|Δ| log |Δ|) in each round, and a round per level that changes follow each other.
+State: none between epochs. The delta of a round is the input of the next one; rows of levels at or
+beyond the limit are collected, since a later round may retract them.
+Cost per epoch: O(|Δ| log |Δ|) per round, with one round for each level to which changes propagate.
 NULL: a value like any other.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recursion(StatefulOperator):
-    """Pass on what changes on the levels below ``limit``, and keep it for the next round.
+    """Emit the delta of the levels below ``limit``, and store it for the next round.
 
     The last column of the layout is the level. The output is consolidated.
     """
@@ -37,11 +37,11 @@ class Recursion(StatefulOperator):
 
     @property
     def layouts(self) -> tuple[Layout, Layout]:
-        """What the next round takes, and the rows of a level that must not be."""
+        """The input of the next round, and the rows of levels at or beyond the limit."""
         return self.layout, self.layout
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:  # noqa: ARG002
-        """Return the consolidated change on the levels that may be, as output and update."""
+        """Return the consolidated delta below the limit, as output and update, and that beyond."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
         level = change.table[self.layout.columns.names[-1]].to_numpy()
         within = change.filter(level < self.limit)

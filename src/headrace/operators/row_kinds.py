@@ -1,21 +1,21 @@
-"""Rows of a join whose condition is more than equalities: pairs, and rows on their own."""
+"""The kinds of rows inside a join whose condition is more than equalities."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
 ROW = "__row"
-"""The column that tells the kind of a row (int64)."""
+"""The column with the kind of a row (int64)."""
 
 
 class RowKind(IntEnum):
-    """What a row is, between the operator that pairs and the one that counts pairs."""
+    """The kind of a row between the operator that pairs rows and those that count pairs."""
 
     PAIR = 0
-    """A row of the left and one of the right."""
+    """A row of the left paired with a row of the right."""
     LEFT = 1
-    """A row of the left on its own, to be held against its pairs."""
+    """A row of the left alone, whose pairs are yet to be counted."""
     RIGHT = 2
-    """A row of the right on its own, to be held against its pairs."""
+    """A row of the right alone, whose pairs are yet to be counted."""
     SETTLED = 3
-    """A row without a pair, which is part of the answer as it is."""
+    """A row of one side whose pairs have been counted: it is part of the result."""

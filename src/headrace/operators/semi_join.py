@@ -1,13 +1,13 @@
 """``WHERE [NOT] EXISTS (...)``, ``IN (...)``: rows by whether the other side has their key.
 
-Algebra: a row of the left is there once, however many partners it has::
+Algebra: a row of the left occurs once, however many partners it has::
 
     L ⋉ R = L[n_R > 0]        L ▷ R = L[n_R = 0]
 
 State: the left input by key, and how many rows the right one has under each key.
 Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the rows whose key gets its first partner or loses its
 last one.
-NULL: equals nothing: a row with a NULL key has no partner. It is not kept, but passed on at once.
+NULL: equals nothing, so a row with a NULL key has no partner: it is emitted, but not stored.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class SemiJoin(StatefulOperator):
     """Emit rows of the left by whether the right has a row with an equal key.
 
-    The inputs are tables in the physical order of ``pairs.left`` and of :attr:`right`, the key
-    columns of the right side. The output has the columns of ``pairs.schema``, which has none of
-    the right, and ``__exists`` after them where that is asked for.
+    The inputs are tables with the physical schemas of :attr:`layouts`: the rows of the left, and
+    the key columns of the right. The output has the columns of ``pairs.schema``, none of which are
+    of the right, followed by ``__exists`` for ``FLAGGED``.
     """
 
     pairs: Pairs
@@ -46,7 +46,7 @@ class SemiJoin(StatefulOperator):
         return self.pairs.left, counts_layout(self.pairs.right)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the rows of the left that come and go, and what is kept."""
+        """Return the output delta of the left's rows, and each arrangement's delta."""
         rows = ZSet.of(self.layouts[0], inputs[0]).consolidated()
         others = ZSet.of(self.layouts[1], inputs[1]).consolidated()
         matchable = self.pairs.matchable(rows)
@@ -57,7 +57,7 @@ class SemiJoin(StatefulOperator):
 
 
 def emitted(pairs: Pairs, emits: Emits, matched: ZSet, unmatched: ZSet) -> pa.Table:
-    """Return the rows that are part of the answer, with the flag where it is asked for."""
+    """Return the output rows that ``emits`` asks for, with the flag for ``FLAGGED``."""
     with_partner = pairs.alone(matched, is_left=True)
     without = pairs.alone(unmatched, is_left=True)
     match emits:

@@ -1,17 +1,17 @@
-"""``WHERE ts > now() - INTERVAL 5 MINUTES``: rows that come and go as the clock passes.
+"""``WHERE ts > now() - INTERVAL 5 MINUTES``: rows that enter and leave as the clock advances.
 
-Algebra: linear in the rows, and a function of the clock. A row is there from the time it enters
-until the time it leaves. With the clock going from ``T0`` to ``T1``::
+Algebra: linear in the rows, and a function of the clock. A row is in the result from the time it
+enters until the time it leaves. If the clock advances from ``T0`` to ``T1``::
 
     Δ f = f(a + Δa, T1) - f(a, T0),    f(s, T) = the rows of s with enters <= T < leaves
 
-which is what the changed rows are at ``T1``, plus the moves of the others in ``(T0, T1]``: a row is
-``+1`` at the time it enters and ``-1`` at the time it leaves.
+which is ``f(Δa, T1)`` plus the *moves* of the other rows in ``(T0, T1]``: a row moves with ``+1``
+at the time it enters and with ``-1`` at the time it leaves.
 
-State: the moves that are still to come, in the order of time, spread over a few hashes. A row that
-has left, or that came too late to be seen, is not kept; neither is the entry of one that is there.
+State: the future moves, ordered by time, spread over a few hashes. Past moves are not kept: not
+those of a row that has left or that arrived too late, nor the entry of a row in the result.
 Cost per epoch: O(|Δ| log n) plus the moves that are due, found by their time.
-NULL: a time that is NULL makes the condition NULL: the row is never there.
+NULL: a time that is NULL makes the condition NULL, so the row is never in the result.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ DUE = "__due"
 """The column of the state with the time of a move, in the unit of the clock."""
 
 SIGN = "__sign"
-"""The column of the state that is 1 where a row enters, and -1 where it leaves."""
+"""The column of the state that is 1 if the row enters, and -1 if it leaves."""
 
 CLOCK = pa.schema([pa.field("before", pa.int64()), pa.field("after", pa.int64())])
-"""The second input: one row with the clock of the epoch before, and of this one."""
+"""The second input: one row with the clock of the previous epoch and that of this epoch."""
 
 _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64(), nullable=False)
 _ALWAYS = -(2**63)
@@ -50,8 +50,8 @@ _ALWAYS = -(2**63)
 class Temporal(StatefulOperator):
     """Keep the rows for which ``enters <= now < leaves``.
 
-    ``rows`` are the columns of a row. ``enters`` and ``leaves`` name int64 columns of the input
-    beside them, in the unit of the clock; None stands for always. Inputs are the change, with equal
+    ``rows`` are the columns of a row. ``enters`` and ``leaves`` name further int64 columns of the
+    input, in the unit of the clock; None means no such bound. Inputs are the delta, with equal
     hashes for equal rows, and a table of ``CLOCK``. The output has ``__hash``, the columns of a row
     and the weight; consolidated. The clock must not go back.
     """
@@ -62,7 +62,7 @@ class Temporal(StatefulOperator):
 
     @property
     def layout(self) -> Layout:
-        """The moves to come, by time."""
+        """The layout of the future moves: ordered by time."""
         moves = [pa.field(DUE, pa.int64(), nullable=False)]
         moves.append(pa.field(SIGN, pa.int64(), nullable=False))
         columns = pa.schema([*self.rows, *moves])
@@ -70,7 +70,7 @@ class Temporal(StatefulOperator):
 
     @property
     def layouts(self) -> tuple[Layout]:
-        """The moves to come."""
+        """The layout of the future moves."""
         return (self.layout,)
 
     @property
@@ -85,7 +85,7 @@ class Temporal(StatefulOperator):
         return (HASH, *self.rows.names, *times, WEIGHT)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the rows that come and go, and how the moves to come change."""
+        """Return the output delta, and the delta of the future moves."""
         change, clock = inputs
         (past,), (now,) = clock["before"].to_pylist(), clock["after"].to_pylist()
         moves = self._moves(change)
@@ -94,7 +94,7 @@ class Temporal(StatefulOperator):
         if (due.weights < 0).any():
             raise HeadraceError(
                 Code.INTERNAL,
-                "a row is there a negative number of times",
+                "a row has a negative weight",
                 detail="The input deletes a row that was never inserted.",
             )
         output = self._performed(moves.filter(done).plus(due)).consolidated()
@@ -102,20 +102,20 @@ class Temporal(StatefulOperator):
         return Step(output.table, (update,))
 
     def _moves(self, change: pa.Table) -> ZSet:
-        """Return when the changed rows enter and leave; not consolidated."""
-        there = numbers(change, WEIGHT) != 0
+        """Return the moves of the changed rows, past and future; not consolidated."""
+        moving = numbers(change, WEIGHT) != 0
         enters, enters_known = self._times(change, self.enters)
         leaves, leaves_known = self._times(change, self.leaves)
-        there &= enters_known & leaves_known
+        moving &= enters_known & leaves_known
         if self.enters is not None and self.leaves is not None:
-            there &= enters < leaves
-        parts = [self._moved(change, there, enters, 1)]
+            moving &= enters < leaves
+        parts = [self._moves_at(change, moving, enters, 1)]
         if self.leaves is not None:
-            parts.append(self._moved(change, there, leaves, -1))
+            parts.append(self._moves_at(change, moving, leaves, -1))
         return ZSet.sum_of(self.layout, parts)
 
-    def _moved(self, change: pa.Table, there: Bools, times: Ints, sign: int) -> ZSet:
-        rows = pa.array(np.flatnonzero(there))
+    def _moves_at(self, change: pa.Table, moving: Bools, times: Ints, sign: int) -> ZSet:
+        rows = pa.array(np.flatnonzero(moving))
         columns = [column(change, name).take(rows) for name in (HASH, *self.rows.names)]
         columns += [pa.array(times).take(rows), pa.array(np.full(len(rows), sign, np.int64))]
         columns.append(column(change, WEIGHT).take(rows))
@@ -123,7 +123,7 @@ class Temporal(StatefulOperator):
         return ZSet.of(layout, pa.Table.from_arrays(columns, names=layout.schema.names))
 
     def _times(self, change: pa.Table, name: str | None) -> tuple[Ints, Bools]:
-        """Return the times in a column, and where there is one."""
+        """Return the times in a column, and whether each is not NULL."""
         if name is None:
             rows = change.num_rows
             return np.full(rows, _ALWAYS, np.int64), np.ones(rows, np.bool_)
@@ -134,7 +134,7 @@ class Temporal(StatefulOperator):
         )
 
     def _performed(self, moves: ZSet) -> ZSet:
-        """Return what moves do to the answer; not consolidated."""
+        """Return the output delta of moves; not consolidated."""
         weights = pa.array(moves.weights * numbers(moves.table, SIGN))
         columns = [column(moves.table, name) for name in (HASH, *self.rows.names)]
         answer = self.answer

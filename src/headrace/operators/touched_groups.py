@@ -1,12 +1,11 @@
-"""Groups whose value Spark computes anew: window functions, sessions, percentiles, collections.
+"""Groups that Spark recomputes: window functions, sessions, percentiles, collections.
 
-Algebra: none that is shorter than computing ``f`` again, but only for the groups in which a row
-has changed::
+Algebra: not linear. ``f`` is recomputed, but only for the groups in which a row has changed::
 
     Δ f(a) = f(a + Δa) - f(a), over the groups of Δa
 
-This operator keeps the rows, and yields those of the touched groups as they were and as they are;
-Spark evaluates ``f`` on both, and the difference of the two is the change of the answer.
+This operator keeps the rows, and emits the rows of the touched groups before and after the epoch;
+Spark evaluates ``f`` on both versions, and the output delta is the difference of the results.
 
 State: the input, by the key of its group.
 Cost per epoch: O(|Δ| log n), plus all rows of the touched groups, twice.
@@ -29,20 +28,20 @@ if TYPE_CHECKING:
     from headrace.spine import Spine
 
 VERSION = "__version"
-"""The output column that tells the rows as they were (0) from the rows as they are (1)."""
+"""The output column with the version of a row: before the epoch (0) or after it (1)."""
 
 PRESENT = "__present"
-"""The output column that is false for a row that only stands for a group without rows."""
+"""The output column that is false for a placeholder row, which only makes its group exist."""
 
 
 @dataclass(frozen=True)
 class TouchedGroups(StatefulOperator):
-    """Yield the rows of the groups touched, each as often as it is there, before and after.
+    """Emit the rows of the groups touched, before and after the epoch, each as often as its weight.
 
-    ``layout``: the key is that of the group, the identity the whole row. The output has ``__hash``,
-    the columns of the layout, ``__version`` and ``__present``, and no weights. With ``always``,
-    for a function without groups, both versions have a further row that is not present, so that
-    there is an answer over no rows: but for the version before the first step, which has none.
+    ``layout``: the key is that of the group, the identity is the whole row. The output has
+    ``__hash``, the columns of the layout, ``__version`` and ``__present``, and no weights. With
+    ``always``, for a function without groups, each version also has a placeholder row, so that
+    there is a result over no rows; only the version before the first step has none.
     """
 
     layout: Layout
@@ -56,12 +55,12 @@ class TouchedGroups(StatefulOperator):
 
     @property
     def is_global(self) -> bool:
-        """Whether there is an answer before there is any input."""
+        """Whether there is a result over an empty input."""
         return self.always
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """The rows by group and, with ``always``, one row once there is an answer."""
+        """The rows by group and, with ``always``, one row once the first step was taken."""
         return (self.layout, _PUBLISHED) if self.always else (self.layout,)
 
     @property
@@ -89,19 +88,19 @@ class TouchedGroups(StatefulOperator):
         first = published.rows == 0
         if change.rows == 0 and not first:
             return Step(self.schema.empty_table(), (change, ZSet.empty(_PUBLISHED)))
-        versions += [] if first else [self._stand_in(0)]
-        versions.append(self._stand_in(1))
+        versions += [] if first else [self._placeholder(0)]
+        versions.append(self._placeholder(1))
         row = {HASH: [0], WEIGHT: [1]} if first else {HASH: [], WEIGHT: []}
         publish = ZSet(_PUBLISHED, pa.table(row, schema=_PUBLISHED.schema))
         return Step(pa.concat_tables(versions), (change, publish))
 
     def _version(self, rows: ZSet, version: int) -> pa.Table:
-        """Return rows as often as they are there."""
+        """Return the rows, each as often as its weight, marked with the version."""
         weights = rows.weights
         if (weights < 0).any():
             raise HeadraceError(
                 Code.INTERNAL,
-                "a group has a negative number of a row",
+                "a row of a group has a negative weight",
                 detail="The input of the view deletes a row that was never inserted.",
             )
         if (weights != 1).any():
@@ -111,7 +110,7 @@ class TouchedGroups(StatefulOperator):
         present = pa.array(np.ones(rows.rows, np.bool_))
         return table.append_column(PRESENT, present).cast(self.schema)
 
-    def _stand_in(self, version: int) -> pa.Table:
+    def _placeholder(self, version: int) -> pa.Table:
         given = {HASH: [0], VERSION: [version], PRESENT: [False]}
         row = {field.name: given.get(field.name, [None]) for field in self.schema}
         return pa.table(row, schema=self.schema)

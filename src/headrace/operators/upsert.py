@@ -1,7 +1,7 @@
-"""``CREATE TABLE ... PRIMARY KEY (...)``: of the changes of one key, the last one stands.
+"""``CREATE TABLE ... PRIMARY KEY (...)``: the last change of each key wins.
 
 Algebra: not linear. For each key changed, with the current row ``old`` and the last change ``new``
-(a row, or nothing where it deletes)::
+(a row, or nothing if it is a deletion)::
 
     Δ = new - old
 
@@ -36,12 +36,12 @@ OFFSET = "__offset"
 class Upsert(StatefulOperator):
     """Keep the last row of each key.
 
-    ``layout``: the key is the primary key, the identity columns are the whole row, only
-    ``__weight`` adds up. The input has the columns of the layout and ``__offset``; ``__weight`` is
-    +1 to insert or replace, -1 to delete by key, where all columns but the key are ignored. Of the
-    changes of one key the one with the highest offset wins; among equals the last in the table.
-    The output is in the physical order of the layout, consolidated: -1 the old row, +1 the new
-    one, nothing where they are the same or where an absent key is deleted.
+    ``layout``: the key is the primary key, the identity columns are the whole row, ``__weight`` is
+    the only sum. The input has the columns of the layout and ``__offset``; ``__weight`` is +1 to
+    insert or replace, -1 to delete by key, which ignores all other columns. Of the changes of one
+    key, the one with the highest offset wins; among equal offsets, the last one in the table.
+    The output has the physical schema of the layout and is consolidated: -1 for the old row, +1
+    for the new one, nothing if they are the same or if an absent key is deleted.
     """
 
     layout: Layout
@@ -56,7 +56,7 @@ class Upsert(StatefulOperator):
         return (self.layout,)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the change of the table, as output and as update."""
+        """Return the delta of the table, as output and as update."""
         changes = ZSet.of(self.layout, inputs[0])
         if (np.abs(changes.weights) != 1).any():
             raise HeadraceError(Code.INTERNAL, "a change by key neither upserts nor deletes")

@@ -1,4 +1,4 @@
-"""What one attempt at an epoch has done so far, and what of it the ledger is told."""
+"""The reports of one attempt at an epoch, and the ledger records made from them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Attempt:
-    """What the stages of one attempt have found out so far.
+    """The results of the stages of one attempt so far.
 
-    ``jobs`` are all of Spark's; ``rounds`` those among them that recursions went on in.
+    ``jobs`` counts all Spark jobs; ``rounds`` counts those that were further rounds of recursions.
     """
 
     reports: list[Report] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Attempt:
     begun: float = field(default_factory=time.perf_counter)
 
     def counters(self, reads: Iterable[Read]) -> dict[str, Any]:
-        """Return what is kept about the epoch."""
+        """Return the counters that the ledger stores with the epoch."""
         return {
             "jobs": self.jobs,
             "rounds": self.rounds,
@@ -45,14 +45,14 @@ class Attempt:
 
 
 def new_runs(reports: Iterable[Report], kind: RunKind) -> tuple[NewRun, ...]:
-    """Return the runs that tasks wrote, as the ledger wants them."""
+    """Return ledger records of the runs that tasks wrote."""
     return tuple(
         new_run(id_, file, kind) for report in reports for id_, file in report.runs.items()
     )
 
 
 def new_run(arrangement: ArrangementId, file: RunFile, kind: RunKind) -> NewRun:
-    """Return a written run as the ledger wants it."""
+    """Return the ledger record of a written run."""
     return NewRun(
         file.name, arrangement, file.rows, file.bytes, file.checksum, file.low, file.high, kind
     )

@@ -1,7 +1,7 @@
-"""Cancelling the statement that runs, wherever it is: in a job, between jobs, or waiting for one.
+"""Cancel the running statement: in a job, between jobs, or while it waits for an epoch.
 
-A database runs one statement at a time. Cancelling it has no effect on epochs that are made for
-others: the statement stops waiting for them.
+A database runs one statement at a time. Cancelling it does not cancel the epochs of others: the
+statement only stops waiting for them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _LISTEN_SECONDS = 0.1
 
 @dataclass(slots=True)
 class Cancellation:
-    """Whether the statement that runs shall end, and on which thread it runs."""
+    """Whether the running statement is to be cancelled, and the thread on which it runs."""
 
     asked: bool = False
     _thread: int | None = None
 
     @property
     def running(self) -> bool:
-        """Whether a statement runs."""
+        """Whether a statement is running."""
         return self._thread is not None
 
     @contextmanager
     def statement(self) -> Iterator[None]:
-        """Run a statement on this thread; nobody has asked it to end yet."""
+        """Run a statement on this thread, with cancellation not requested yet."""
         self._thread, self.asked = threading.get_ident(), False
         try:
             yield
@@ -41,10 +41,10 @@ class Cancellation:
             self._thread = None
 
     def check(self) -> None:
-        """End this thread's statement if that was asked for.
+        """End this thread's statement if its cancellation was requested.
 
         Raises:
-            HeadraceError: ``unavailable`` then.
+            HeadraceError: ``unavailable`` in that case.
         """
         if self.asked and self._thread == threading.get_ident():
             raise HeadraceError(Code.UNAVAILABLE, "the statement was cancelled")
@@ -52,7 +52,7 @@ class Cancellation:
 
 @dataclass(slots=True)
 class StatementLock:
-    """A lock that a thread may take again, and that a cancelled statement does not wait for."""
+    """A reentrant lock; cancelling a statement ends its wait for the lock."""
 
     cancellation: Cancellation = field(default_factory=Cancellation)
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -67,7 +67,7 @@ class StatementLock:
             self.cancellation.check()
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> Self:

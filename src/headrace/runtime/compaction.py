@@ -1,8 +1,8 @@
-"""Keeping spines short and the directory small, beside the epochs.
+"""Compaction: keep spines short and the data directory small, concurrently with epochs.
 
-A pass merges what is due, gives up epochs that are older than the history that is kept, and
-deletes the files that no readable epoch sees. It changes no readable contents, so it can run at
-any time; a run that a step in progress reads is not deleted before that step's epoch.
+A pass merges runs that are due, stops keeping epochs older than the configured history, and
+deletes the files that no readable epoch needs. It does not change any readable contents, so it can
+run at any time; a run that a step in progress reads is not deleted before that step's epoch.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Compaction:
 
     loop: EpochLoop
     busy: threading.RLock = field(default_factory=threading.RLock)
-    """Held during a pass: whoever else takes runs away holds it as well."""
+    """Held during a pass, and by everything else that removes runs."""
 
     def run(self) -> int:
-        """Do one pass; return how many runs were merged away."""
+        """Run one pass; return the number of runs that were merged."""
         with self.busy:
             return self._pass()
 
     def _pass(self) -> int:
         arrangements = self.loop.ledger.arrangements()
         merged = self._merge(arrangements)
-        self._give_up(arrangements)
+        self._advance_since(arrangements)
         self.sweep()
         return merged
 
@@ -67,8 +67,8 @@ class Compaction:
             ledger.compact(merges)
         return sum(len(m.inputs) for m in merges)
 
-    def _give_up(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
-        """Readers need the history of contents; of operator state, only the last epoch."""
+    def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
+        """Stop keeping old epochs: contents have a history, operator state only the last epoch."""
         last = self.loop.ledger.last_epoch()
         kept = Epoch(max(0, last - self.loop.settings.history_epochs))
         pin = self.loop.oldest_pin()
@@ -82,7 +82,7 @@ class Compaction:
             self.loop.ledger.advance_since(later)
 
     def sweep(self) -> None:
-        """Delete what is garbage: first the files, then their names, so that none is forgotten."""
+        """Delete garbage: first the files, then their names, so that a crash loses no file."""
         garbage = self.loop.ledger.garbage()
         if not garbage:
             return
@@ -92,9 +92,9 @@ class Compaction:
         self.loop.ledger.forget(garbage)
 
     def sweep_strays(self) -> int:
-        """Delete files that the ledger does not name: left by attempts that never committed.
+        """Delete files that the ledger does not name: those of attempts that were not committed.
 
-        Only safe while nothing else writes: when the database is opened.
+        Only safe while nothing else writes: when the database is opened. Return their number.
         """
         known = self.loop.ledger.known_files()
         strays = 0

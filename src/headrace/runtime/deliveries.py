@@ -1,8 +1,8 @@
-"""Delivering views' changelogs to sinks: each in its own time, by whole epochs, from where it was.
+"""Deliver changelogs of views to sinks: independently, by whole epochs, from a stored position.
 
-A delivery begins with the contents at the epoch that made the sink, and goes on with the change of
-every epoch after it. Its position is kept in the ledger after each epoch that was written; a writer
-that is given an epoch again, after a crash between the two, is given the same changes.
+A delivery begins with the snapshot at the epoch that created the sink, and continues with the delta
+of every epoch after it. Its position is stored in the ledger after each epoch that was written. If
+a crash between the two makes a writer receive an epoch again, its changes are the same.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ _POSITION = "delivered"
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 60.0
 _QUIET_EPOCHS = 32
-"""After how many epochs without a change the position is kept nevertheless."""
+"""After how many epochs without changes the position is stored anyway."""
 
 
 def position(ledger: Ledger, sink: RelationId) -> Epoch | None:
-    """Return the last epoch that is known to be at the sink for good; None before the first."""
+    """Return the last epoch known to be durable at the sink; None before the first."""
     found = ledger.producer_at(sink, _POSITION)
     return None if found is None else Epoch(found)
 
 
 @dataclass(slots=True)
 class Delivery:
-    """Delivers to one sink. ``at`` is the last epoch that is there for good; None before the first.
+    """Delivers to one sink. ``at`` is the last epoch durable there; None before the first.
 
-    ``begins`` is the epoch with whose contents it begins; ``error`` what the last try failed with.
+    ``begins`` is the epoch whose snapshot is delivered first; ``error`` is the error of the last
+    attempt, None if it succeeded.
     """
 
     loop: EpochLoop
@@ -52,21 +53,21 @@ class Delivery:
     writer: SinkWriter
     at: Epoch | None = None
     error: HeadraceError | None = None
-    _kept: Epoch | None = None
+    _stored: Epoch | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _closed: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
-        """Go on where the ledger says, and have nothing given up that is still to be read."""
-        self.at = self._kept = position(self.loop.ledger, self.sink)
+        """Resume at the stored position; keep the epochs that are not delivered yet."""
+        self.at = self._stored = position(self.loop.ledger, self.sink)
         self.loop.held[self.sink] = self.begins if self.at is None else self.at
 
     def advance(self) -> bool:
-        """Deliver everything up to the last epoch; say whether anything was written.
+        """Deliver everything up to the last epoch; return whether anything was written.
 
         Raises:
-            HeadraceError: what the writer failed with, which ``error`` keeps until it succeeds.
+            HeadraceError: the writer's error; ``error`` keeps it until a delivery succeeds.
         """
         with self._lock:
             try:
@@ -94,21 +95,21 @@ class Delivery:
             self._write(epoch, changes.table.drop_columns([HASH]))
             written = True
         self.at = last
-        if last - (self._kept or 0) >= _QUIET_EPOCHS:
-            self._keep(last)
+        if last - (self._stored or 0) >= _QUIET_EPOCHS:
+            self._store_position(last)
         return written
 
     def _write(self, epoch: Epoch, changes: pa.Table) -> None:
         self.loop.fault("sink")
         self.writer.write(epoch, changes)
         self.loop.fault("sink written")
-        self._keep(epoch)
+        self._store_position(epoch)
         self.at = epoch
 
-    def _keep(self, epoch: Epoch) -> None:
+    def _store_position(self, epoch: Epoch) -> None:
         self.loop.ledger.append(self.sink, None, producer=ProducerPosition(_POSITION, epoch))
-        self._kept = epoch
-        # Not what was delivered, but what the next start will know of it.
+        self._stored = epoch
+        # Hold the stored position, not the delivered one: a restart resumes there.
         self.loop.held[self.sink] = epoch
 
     # -- in the background -----------------------------------------------------------------
@@ -119,7 +120,7 @@ class Delivery:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after what is being written."""
+        """Stop after the epoch that is being written."""
         self._closed.set()
         with self.loop.published:
             self.loop.published.notify_all()
@@ -127,21 +128,21 @@ class Delivery:
             self._thread.join()
 
     def forget(self) -> None:
-        """Stop for good: nothing need be readable for it."""
+        """Stop for good, and hold no epochs any more."""
         self.close()
         self.loop.held.pop(self.sink, None)
 
     def _run(self) -> None:
-        patience = _RETRY_SECONDS
+        delay = _RETRY_SECONDS
         while not self._closed.is_set():
             try:
                 self.advance()
-                patience = _RETRY_SECONDS
+                delay = _RETRY_SECONDS
             except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
                 if self.error is None:
                     self.error = HeadraceError(Code.INTERNAL, "a sink failed", detail=f"{error!r}")
-                self._closed.wait(patience)
-                patience = min(2 * patience, _LONGEST_RETRY_SECONDS)
+                self._closed.wait(delay)
+                delay = min(2 * delay, _LONGEST_RETRY_SECONDS)
                 continue
             with self.loop.published:
                 self.loop.published.wait_for(self._has_work, _LONGEST_RETRY_SECONDS)
@@ -157,28 +158,28 @@ class Deliveries:
     by_sink: dict[RelationId, Delivery] = field(default_factory=dict)
 
     def add(self, delivery: Delivery, *, background: bool) -> None:
-        """Begin a delivery."""
+        """Add a delivery, and start it with ``background``."""
         self.by_sink[delivery.sink] = delivery
         if background:
             delivery.start()
 
     def advance(self) -> bool:
-        """Deliver everything now; say whether anything was written. One that fails is left out."""
+        """Run every delivery once, ignoring failures; return whether anything was written."""
         written = False
         for delivery in list(self.by_sink.values()):
             try:
                 written |= delivery.advance()
             except HeadraceError:
-                continue  # it is shown, and tried again
+                continue  # `error` has it, and the next call tries again
         return written
 
     def forget(self, sink: RelationId) -> None:
-        """End a delivery for good, if there is one."""
+        """End and remove the delivery to a sink, if there is one."""
         delivery = self.by_sink.pop(sink, None)
         if delivery is not None:
             delivery.forget()
 
     def close(self) -> None:
-        """Stop all."""
+        """Stop all deliveries."""
         for delivery in self.by_sink.values():
             delivery.close()

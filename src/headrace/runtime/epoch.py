@@ -1,8 +1,8 @@
 """The life of an epoch: ``poll -> plan -> step -> commit -> publish``.
 
 Polling fixes offset ranges. Planning turns them into stages, as data. Performing a stage is a
-match over the closed union of stages; ``Commit`` is the only one with an effect that matters:
-whatever a failed attempt left behind is named by nobody, and is swept up later.
+match over the closed union of stages. Only ``Commit`` has a lasting effect: the ledger does not
+name the files of a failed attempt, and they are deleted later.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from headrace.runtime.step import Report
 
 STOPPED = "stopped"
-"""The cause of a dirty entry of a view whose query fails on its data."""
+"""The cause of the dirty entry of a view whose query fails on its data."""
 
 STOPPED_AFTER = "stopped after"
 """A setting of the ledger, by view that stopped: the last epoch in which it ran."""
 
 WAITING = "waiting"
-"""The cause of a dirty entry of a view that lacks a function, or is over one that does."""
+"""The cause of the dirty entry of a view that lacks a function, or depends on such a view."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What one epoch reads: the changes of each relation that has any, and the clock.
+    """The inputs of one epoch: the changes of each relation that has any, and the clock.
 
-    ``due`` are the views in which rows come or go by the clock alone.
+    ``due`` are the views whose rows change by the clock alone.
     """
 
     previous: Epoch
@@ -61,8 +61,9 @@ class Poll:
 class RunStep:
     """Run the job of one connected set of views.
 
-    ``changed`` are the inputs with changes, and the views in which time passes; views in
-    ``without`` are left behind. While ``loops`` change, the job is run again.
+    ``changed`` are the inputs with changes, and the views whose rows change by the clock; views in
+    ``without`` are not maintained. The job is repeated until the recursions in ``loops`` do not
+    change any more.
     """
 
     step: Step
@@ -74,7 +75,7 @@ class RunStep:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Make everything that the attempt did true at once."""
+    """Commit everything that the attempt wrote."""
 
     previous: Epoch
     attempt: str
@@ -84,7 +85,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Tell those who wait that there is a new epoch."""
+    """Notify the threads that wait for a new epoch."""
 
 
 Stage = RunStep | Commit | Publish
@@ -92,9 +93,9 @@ Stage = RunStep | Commit | Publish
 
 @dataclass(slots=True)
 class EpochLoop:
-    """Advances one database. The lock is held while an epoch is made, and by catalog changes.
+    """Makes the epochs of one database. The lock is held meanwhile, and by catalog changes.
 
-    ``clock`` says what ``now()`` is, in microseconds UTC. It may go back: epochs do not follow.
+    ``clock`` returns the time in microseconds UTC. It may go back: ``now()`` of epochs does not.
     """
 
     directory: Path
@@ -108,21 +109,21 @@ class EpochLoop:
     lock: StatementLock = field(default_factory=StatementLock)
     published: threading.Condition = field(default_factory=threading.Condition)
     held: dict[RelationId, Epoch] = field(default_factory=dict)
-    """The epochs from which on sinks have yet to read, by sink: they stay readable."""
+    """The position of each sink: the changes after it are not delivered, and stay readable."""
     _pins: list[Epoch] = field(default_factory=list)
     _timetable: Timetable = field(init=False)
 
     def __post_init__(self) -> None:
-        """Know when time alone changes a view."""
+        """Create the timetable of this loop's database."""
         self._timetable = Timetable(self.directory, self.ledger, self.runner)
 
     # -- making an epoch -------------------------------------------------------------------
 
     def advance(self) -> Epoch | None:
-        """Make one epoch of what has arrived or is due by now; None where nothing has or is.
+        """Make one epoch of the changes that have arrived or are due; None if there are none.
 
-        A step that fails is tried again; views whose query or operators keep failing on the data
-        are stopped, marked dirty with the cause, and left behind, so that the others go on.
+        A failed step is retried. Views whose query or operators keep failing on the data are
+        stopped and marked dirty with the cause; the epoch is then made without them.
         """
         with self.lock:
             poll = self.poll()
@@ -143,10 +144,10 @@ class EpochLoop:
             return self._attempt(poll)
 
     def poll(self) -> Poll:
-        """Fix what the next epoch reads: about ``epoch_rows`` changes in all, and at least one.
+        """Fix the inputs of the next epoch: about ``epoch_rows`` changes, and at least one.
 
-        What one statement appended is read by one epoch, whatever its size: nobody ever sees half
-        of an UPDATE.
+        The changes that one statement appended are read by one epoch, however many they are: no
+        reader sees half of an UPDATE.
         """
         ends, done = self.ledger.log_ends(), self.ledger.positions()
         left = self.settings.epoch_rows
@@ -164,13 +165,16 @@ class EpochLoop:
     def _last_statement(
         self, id_: RelationId, first: Offset, limit: Offset, *, some: bool
     ) -> Offset:
-        """Return where the last statement that fits ends, or with ``some``, the first one."""
+        """Return the end of the last statement that ends by ``limit``.
+
+        If none does, return the end of the first statement with ``some``, else ``first``.
+        """
         segments = self.ledger.segments(id_, first, Offset(max(limit, first + 1)))
         within = [s.range.end for s in segments if s.range.end <= limit]
         return within[-1] if within else segments[0].range.end if some else first
 
     def maintained(self) -> frozenset[RelationId]:
-        """Return the relations whose changes epochs read: tables, and streams under views."""
+        """Return the relations whose changes epochs read: tables, and streams that views read."""
         stopped = self.stopped()
         read = {
             id_
@@ -185,14 +189,15 @@ class EpochLoop:
         )
 
     def plan(self, poll: Poll) -> tuple[Stage, ...]:
-        """Return the stages of an epoch. Nothing happens yet."""
+        """Return the stages of an epoch, without side effects."""
         attempt = uuid4().hex
         stopped = self.stopped()
         steps: list[Stage] = []
         for members in self.catalog.connected_sets():
             changed = frozenset(members & poll.ranges.keys())
             if members & poll.due - stopped:
-                # All at once: which ones are due differs from epoch to epoch, and jobs with it.
+                # All views that read the clock, not just those that are due: jobs are built per
+                # set of changed relations, and which views are due differs from epoch to epoch.
                 changed |= (members & self.runner.temporal().keys()) - stopped
             if changed:
                 name = f"{attempt}.{len(steps)}"
@@ -223,7 +228,7 @@ class EpochLoop:
         return RunStep(step, changed, without, needs.loops, poll.previous)
 
     def partitions_for(self, rows: int) -> int:
-        """Return in how many partitions a step over so many changes is run."""
+        """Return the number of partitions of a step that reads this many changes."""
         return 1 if rows <= self.settings.small_rows else self.partitions
 
     def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
@@ -255,7 +260,7 @@ class EpochLoop:
                 assert_never(stage)
 
     def _run(self, stage: RunStep, attempt: Attempt) -> None:
-        """Run a step, and the rounds that its recursions ask for."""
+        """Run a step, and the further rounds that its recursions need."""
         first, runs = stage.step, stage.step.runs_directory
         rounds, written = Rounds(runs, stage.loops, self.settings.recursion_rows), Written(runs)
         layouts = {id_: a.layout for id_, a in first.arrangements.items()}
@@ -294,13 +299,16 @@ class EpochLoop:
     # -- views that fail -------------------------------------------------------------------
 
     def stopped(self) -> frozenset[RelationId]:
-        """Return the views that are left behind, and those over them."""
+        """Return the views that are not maintained: stopped, waiting, and their dependants."""
         causes = (STOPPED, WAITING)
         marked = {entry.view for entry in self.ledger.dirty() if entry.cause in causes}
         return frozenset(marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)})
 
     def _stop_failing_views(self, poll: Poll, failure: HeadraceError) -> None:
-        """Find the views that fail on what was polled, by a trial of each, and mark them."""
+        """Try each view alone on the polled changes, and mark the views that fail as stopped.
+
+        Raises ``failure`` if none fails alone.
+        """
         found = False
         for view in self.catalog.views_in_order():
             if view.id in self.stopped():
@@ -315,7 +323,7 @@ class EpochLoop:
             raise failure
 
     def _trial(self, view: View, poll: Poll) -> HeadraceError | None:
-        """Step a view with just what it is over, and throw the result away."""
+        """Step a view with only the views it depends on, discard the result, return the error."""
         needed = {view.id, *_ancestors(view, self.catalog)}
         others = {v.id for v in self.catalog.views_in_order() if v.id not in needed}
         without = self.stopped() | others
@@ -332,20 +340,20 @@ class EpochLoop:
     # -- time ------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Return the clock of an epoch that is made now: never before that of the last one."""
+        """Return the clock for an epoch made now: not before that of the last epoch."""
         return max(self.clock(), self.ledger.clock())
 
     def due(self, now: int) -> frozenset[RelationId]:
-        """Return the views in which rows come or go by a time, whatever arrives."""
+        """Return the views with rows that are due at or before a time."""
         return frozenset(id_ for id_, due in self._due_times().items() if due <= now)
 
     def quiet_clock(self) -> int:
-        """Return the latest time, up to now, by which no row is due."""
+        """Return the latest time, not after now, at which no row is due yet."""
         now = self.now()
         return min([now, *(due - 1 for due in self._due_times().values())])
 
     def seconds_until_due(self) -> float | None:
-        """Return for how long nothing happens unless something arrives; None is for ever."""
+        """Return the seconds until the next row is due; None if there is no such row."""
         times = self._due_times().values()
         return max(0, min(times) - self.clock()) / 1e6 if times else None
 
@@ -359,7 +367,7 @@ class EpochLoop:
 
     @contextmanager
     def pinned(self) -> Iterator[Epoch]:
-        """Hold the last epoch: it stays readable for as long as the block runs."""
+        """Keep the last epoch readable while the block runs."""
         with self.published:
             epoch = self.ledger.last_epoch()
             self._pins.append(epoch)
@@ -370,12 +378,12 @@ class EpochLoop:
                 self._pins.remove(epoch)
 
     def oldest_pin(self) -> Epoch | None:
-        """Return the oldest epoch that somebody is reading."""
+        """Return the oldest epoch that a reader or a sink needs; None if there is none."""
         with self.published:
             return min([*self._pins, *self.held.values()], default=None)
 
     def pending(self) -> int:
-        """Return how many changes have arrived that no epoch has read yet."""
+        """Return the number of changes that have arrived and that no epoch has read yet."""
         ends, done = self.ledger.log_ends(), self.ledger.positions()
         return sum(ends.get(id_, Offset(0)) - done.get(id_, Offset(0)) for id_ in self.maintained())
 

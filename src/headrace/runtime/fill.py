@@ -1,8 +1,8 @@
-"""Backfill: the first contents of a new view, from what its inputs have stored.
+"""Backfill: compute the first contents of a new view from the stored contents of its inputs.
 
 The view's own circuit reads its inputs' contents as insertions, in parts of bounded size, and
-joins the live epochs at a fixed point: the last epoch, and for a stream that no view reads yet,
-the end of its log. One commit makes the view, its contents and that point true together.
+joins the live epochs at a fixed point: the last epoch and, for a stream that no view reads yet,
+the end of its log. One commit publishes the view, its contents and that point together.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ if TYPE_CHECKING:
     from headrace.zset import Layout
 
 Progress = Callable[[int, int], None]
-"""Called with the rows done and the rows in all; raising stops the fill, and nothing stays."""
+"""Called with the rows read so far and the total; raising an error stops and undoes the fill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The runs of a filled view, which nobody names yet, and where they join the live epochs."""
+    """The runs of a filled view, not yet in the ledger, and the point where they join epochs."""
 
     previous: Epoch
     reads: tuple[Read, ...]
     runs: tuple[NewRun, ...]
     layouts: Mapping[ArrangementId, Layout]
-    """Those that the view keeps itself."""
+    """The layouts of the view's own arrangements."""
     rows: int
 
 
 @dataclass(slots=True)
 class Fill:
-    """Fills one view that the runner knows and the ledger does not."""
+    """Fills one view that the runner has and the ledger does not."""
 
     loop: EpochLoop
     view: View
     layouts: Mapping[ArrangementId, Layout]
-    """Those of the stored contents of every relation."""
+    """The layouts of the stored contents of every relation."""
     progress: Progress
     _clock: int = 0
     _partitions: int = 1
@@ -200,10 +200,10 @@ class Fill:
         contents = _Contents({id_: shares[of] for id_, of in needs.shared.items()})
         for parts, rows in self._parts(shares):
             for id_, part in parts.items():
-                contents.hand_out(rows_of(id_), part)
+                contents.begin(rows_of(id_), part)
             self._step(needs, parts, files, contents, pending, rounds)
             for id_, part in parts.items():
-                contents.handed_out(rows_of(id_), part)
+                contents.finish(rows_of(id_), part)
             pending = frozenset()
             done += rows
             self.progress(min(done, total), total)
@@ -215,14 +215,14 @@ class Fill:
         return Filled(previous, reads, runs, kept, total)
 
     def _fixed_point(self, inputs: Iterable[Relation]) -> dict[RelationId, Offset]:
-        """Return up to where each stream is read."""
+        """Return the offset up to which each stream is read."""
         loop = self.loop
         ends, done, live = loop.ledger.log_ends(), loop.ledger.positions(), loop.maintained()
         streams = [relation.id for relation in inputs if isinstance(relation, Stream)]
         return {id_: (done if id_ in live else ends).get(id_, Offset(0)) for id_ in streams}
 
     def _unread(self, ends: Mapping[RelationId, Offset]) -> tuple[Read, ...]:
-        """Return what nobody has read before of streams that are read up to some offsets."""
+        """Return the ranges up to the given offsets that no epoch has read."""
         done = self.loop.ledger.positions()
         starts = {id_: done.get(id_, Offset(0)) for id_ in ends}
         return tuple(Read(id_, starts[id_], end) for id_, end in ends.items() if end > starts[id_])
@@ -230,9 +230,9 @@ class Fill:
     def _parts(
         self, shares: Mapping[RelationId, Share]
     ) -> Iterator[tuple[Mapping[RelationId, Share], int]]:
-        """Cut the inputs into parts of about ``fill_rows`` rows, and say how many each has.
+        """Yield the inputs in parts of about ``fill_rows`` rows, each with its number of rows.
 
-        Inputs that have few rows together are one part, as in a small epoch.
+        If all inputs together have few rows, they are one part, as in a small epoch.
         """
         settings, total = self.loop.settings, sum(share.rows for share in shares.values())
         if 0 < total <= min(settings.small_rows, settings.fill_rows):
@@ -267,7 +267,7 @@ class Fill:
         initialise: frozenset[str],
         rounds: Rounds,
     ) -> None:
-        """Read a part. What recursions change by is left for when all parts have been read."""
+        """Run the step of one part. Recursions continue only after all parts have been read."""
         loop = self.loop
         step = Step(
             uuid4().hex,
@@ -284,7 +284,7 @@ class Fill:
     def _rounds(
         self, files: dict[ArrangementId, list[RunFile]], contents: _Contents, rounds: Rounds
     ) -> dict[ArrangementId, Layout]:
-        """Go on until no recursion changes; return what the view keeps for rounds."""
+        """Run rounds until no recursion changes; return the layouts of the rounds' arrangements."""
         loop, clock = self.loop, Clock(self._clock, self._clock)
         if not rounds.loops:
             return {}
@@ -333,27 +333,27 @@ class Fill:
 
 @dataclass(slots=True)
 class _Contents:
-    """The contents of relations that the view's operators read in place of a copy.
+    """The contents of relations that the view's operators read instead of a copy of their own.
 
-    Seen so far is what has been handed to the circuit, as a copy would have it: the parts of a
-    relation are handed out by ascending hash.
+    Operators see only the rows that the circuit has read so far, as in a copy: the parts of a
+    relation are read by ascending hash, so these are the rows with hashes below a bound.
     """
 
     shares: Mapping[ArrangementId, Share]
     below: dict[ArrangementId, int | None] = field(default_factory=dict)
 
-    def hand_out(self, id_: ArrangementId, part: Share) -> None:
-        """Say that a part is what changes now."""
+    def begin(self, id_: ArrangementId, part: Share) -> None:
+        """Record that the circuit reads a part now: the rows before it have been read."""
         if isinstance(part, RowsShare):
             self.below[id_] = part.low
 
-    def handed_out(self, id_: ArrangementId, part: Share) -> None:
-        """Say that a part is there now."""
+    def finish(self, id_: ArrangementId, part: Share) -> None:
+        """Record that the circuit has read a part."""
         if isinstance(part, RowsShare):
             self.below[id_] = None if part.high == HIGHEST else part.high + 1
 
     def arranged(self) -> dict[ArrangementId, Arranged]:
-        """Return what is there before a step."""
+        """Return the contents before a step, with the bound of the rows read so far."""
         return {
             id_: Arranged(share.layout, share.runs, self.below.get(id_, LOWEST))
             for id_, share in self.shares.items()

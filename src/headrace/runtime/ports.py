@@ -1,4 +1,4 @@
-"""What the runtime needs of the layers above it: protocols, and the values that cross them."""
+"""The protocols that layers above the runtime implement, and the values they exchange."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """A recursion of a view, and where a step puts what the next round and the end must know.
+    """A recursion of a view, and the arrangements to which a round writes.
 
-    ``handed`` are the rows that have changed; the next round takes them. Rows in ``beyond`` are of
-    the level ``limit``, on which there must be none at the end.
+    A round writes the delta of the recursion to ``feedback``: it is the input of the next round.
+    Rows of levels from ``limit`` on are written to ``over_limit``, which must be empty in the end.
     """
 
     view: RelationId
-    handed: ArrangementId
-    beyond: ArrangementId
+    feedback: ArrangementId
+    over_limit: ArrangementId
     layout: Layout
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What a step of some views needs: the inputs it reads, the arrangements it touches.
+    """The inputs that a step of some views reads, and the arrangements it reads and writes.
 
-    ``globals`` names the operators that publish one row even over no input. ``shared`` are those
-    of the arrangements that some operator reads as the contents of a relation. ``loops`` are the
-    recursions that the step has; what is arranged for them is not among ``arrangements``.
+    ``globals`` names the operators that emit one row even for an empty input. ``shared`` are the
+    arrangements that operators read as the contents of a relation. ``loops`` are the recursions of
+    the step; ``arrangements`` does not contain theirs.
     """
 
     reads: frozenset[RelationId]
@@ -56,13 +56,12 @@ class StepRunner(Protocol):
         partitions: int,
         looping: frozenset[RelationId] = frozenset(),
     ) -> StepPlan:
-        """Return what an epoch needs in which ``changed`` relations have changes.
+        """Return the plan of an epoch's step in which the relations ``changed`` have changes.
 
-        In those of them that are views, time passes.
-
-        Views in ``without``, and those over them, are left out. The step is run in that many
-        partitions, which need not be as many as wrote the runs. The recursions of views in
-        ``looping`` take what the round before has handed to them.
+        A view in ``changed`` is one whose rows may change by the clock alone. Views in ``without``
+        and their dependants are left out. ``partitions`` is the number of partitions of the step,
+        which may differ from the number that wrote the runs. The recursions of views in
+        ``looping`` read the feedback of the round before.
         """
         ...
 
@@ -73,62 +72,63 @@ class StepRunner(Protocol):
         without: frozenset[RelationId],
         looping: frozenset[RelationId] = frozenset(),
     ) -> tuple[Report, ...]:
-        """Run such an epoch's step; every run that it wrote is durable when this returns."""
+        """Run the step of an epoch; every run that it wrote is durable when this returns."""
         ...
 
     def temporal(self) -> Mapping[RelationId, Mapping[ArrangementId, Layout]]:
-        """Return the arrangements by due time of the views whose rows come and go with time.
+        """Return the arrangements ordered by due time, by view: the views that read the clock.
 
         The order of each layout begins with the time at which a row is due, in microseconds.
         """
         ...
 
     def plan_fill(self, view: RelationId, partitions: int, *, looping: bool = False) -> StepPlan:
-        """Return what filling one view from what its inputs have stored needs.
+        """Return the plan of the steps that fill a view from the stored contents of its inputs.
 
-        The steps are run in that many partitions. With ``looping``, it is what a round of its
-        recursions needs, without inputs.
+        ``partitions`` is the number of partitions of the steps. With ``looping``, return the plan
+        of a further round of its recursions, which reads no inputs.
         """
         ...
 
     def run_fill(
         self, step: Step, view: RelationId, *, looping: bool = False
     ) -> tuple[Report, ...]:
-        """Run one part of filling a view, or a round of it."""
+        """Run one step of filling a view or, with ``looping``, a further round of recursions."""
         ...
 
 
 class Changelog(Protocol):
-    """A view's or table's contents and changes, by epoch."""
+    """The snapshots and deltas of a view or table, by epoch."""
 
     def whole(self, epoch: Epoch) -> pa.Table:
-        """Return all rows at an epoch, each as often as it is there."""
+        """Return the snapshot at an epoch, each row as often as its weight."""
         ...
 
     def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
-        """Yield the consolidated change of each epoch in ``(after, upto]`` that has one."""
+        """Yield the consolidated delta of each epoch in ``(after, upto]``, except empty ones."""
         ...
 
 
 class SinkWriter(Protocol):
-    """Takes a view's changelog to where it is wanted."""
+    """Writes a view's changelog to an external system."""
 
     @property
     def guarantee(self) -> str:
-        """How often a change can take effect, in words."""
+        """The delivery guarantee, as text: how often a change can take effect."""
         ...
 
     def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Make the changes of one epoch last: rows, each with its ``__weight``.
+        """Write the delta of one epoch durably: rows, each with its ``__weight``.
 
-        Epochs come in order. After a crash, the last one may come again, and is the same.
+        Epochs are written in order. After a crash, the last epoch may be written again, with the
+        same delta.
         """
         ...
 
 
 class Reader(Protocol):
-    """Evaluates queries by Spark over snapshots."""
+    """Evaluates queries on snapshots with Spark."""
 
     def select(self, query: str, shares: Mapping[RelationId, Share]) -> Any:
-        """Return the answer as an Arrow table."""
+        """Return the result as an Arrow table."""
         ...

@@ -1,10 +1,9 @@
-"""The threads that keep a database moving: one makes epochs, one compacts.
+"""The background threads of a database: one makes epochs, one compacts.
 
-A pump makes an epoch as soon as something has arrived, so epochs are short when little arrives
-and larger when much does. After a large one it lets changes gather for as long as that one took:
-every epoch has a price of its own, and a load pays it half as often. An idle database does no
-work: the threads wait to be woken, or for the time at which a row of a view over the clock comes
-or goes.
+The pump makes an epoch as soon as changes have arrived, so epochs are small if few arrive and
+larger if many do. After a large epoch it lets changes accumulate for as long as that epoch took:
+every epoch has a fixed cost, which a bulk load then pays half as often. An idle database does no
+work: the threads wait to be woken, or until a row of a view that reads the clock is due.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
 
 _RETRY_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 60.0
-"""Clocks are set: how far off a time is has to be looked at again."""
+"""The longest wait for a due row: the system clock may be set meanwhile."""
 
 _COMPACT_EVERY = 8
-"""Epochs between two passes of compaction."""
+"""The number of epochs between two compaction passes."""
 
 
 @dataclass(slots=True)
 class Pump:
     """Runs the epochs of one loop in the background until it is closed.
 
-    ``error`` is what the last epoch failed with; the pump tries again until it succeeds.
+    ``error`` is the error of the last epoch, if any; the pump retries until it succeeds.
     """
 
     loop: EpochLoop
@@ -59,11 +58,11 @@ class Pump:
         return bool(self._threads)
 
     def wake(self) -> None:
-        """Tell the pump that something has arrived."""
+        """Notify the pump that changes have arrived."""
         self._arrived.set()
 
     def close(self) -> None:
-        """Stop after the epoch at hand."""
+        """Stop after the current epoch."""
         self._closed.set()
         self._arrived.set()
         self._due.set()
@@ -71,7 +70,7 @@ class Pump:
             thread.join()
 
     def made(self, epoch: Epoch) -> None:
-        """Take note of an epoch, whoever made it: enough of them make a compaction due."""
+        """Count an epoch, made here or elsewhere; compact after ``_COMPACT_EVERY`` of them."""
         if epoch - self._compacted >= _COMPACT_EVERY:
             self._compacted = epoch
             if self._threads:
@@ -81,7 +80,7 @@ class Pump:
 
     def _make_epochs(self) -> None:
         while not self._closed.is_set():
-            self._arrived.wait(self._patience())
+            self._arrived.wait(self._seconds_to_wait())
             self._arrived.clear()
             try:
                 while not self._closed.is_set():
@@ -97,9 +96,9 @@ class Pump:
                 self._arrived.set()
 
     def _gather(self) -> None:
-        """After a large epoch, wait for as long as it took, or until a full one has arrived.
+        """After a large epoch, wait for as long as it took, or until another large one is pending.
 
-        Whoever waits for an epoch makes it, and is not held up.
+        A statement that needs an epoch makes it itself, so it does not wait for this.
         """
         settings, last = self.loop.settings, self.loop.ledger.epochs(1)[0].counters
         if last.get("changes", 0) <= settings.small_rows:
@@ -110,8 +109,8 @@ class Pump:
             if not self._arrived.wait(max(0.0, until - time.monotonic())):
                 return
 
-    def _patience(self) -> float | None:
-        """Return for how many seconds nothing is to be done unless something arrives."""
+    def _seconds_to_wait(self) -> float | None:
+        """Return how long to wait if no changes arrive; None means forever."""
         try:
             seconds = self.loop.seconds_until_due()
         except HeadraceError as error:

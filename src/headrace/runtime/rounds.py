@@ -1,11 +1,12 @@
-"""Rounds: a step of recursive views is followed by others, until no recursion has changed.
+"""Rounds: the steps of recursive views are repeated until no recursion has changed.
 
-In each round, a recursion takes what it changed by in the round before; its inputs have no more
-changes. A round is a step like any other: what was before it is what was before the epoch, plus
-what earlier rounds of the same attempt wrote. Nothing of them counts before the one commit.
+In each round, the input of a recursion is its own delta of the round before (its *feedback*); the
+inputs of the views have no further changes. A round is a step like any other: the state before it
+is the state before the epoch plus the runs of earlier rounds of the same attempt. They all take
+effect with the single commit of the epoch.
 
-After round ``k`` every operator has the value of its inputs with ``r(k) = start + step(r(k-1))``
-for the recursion: rows that a query could have, none of them a negative number of times.
+After round ``k``, every operator has the value it has for ``r(k) = start + step(r(k-1))`` as the
+recursion: the result of an actual query, without negative weights.
 """
 
 from __future__ import annotations
@@ -33,58 +34,61 @@ Files = dict["ArrangementId", list[RunFile]]
 
 @dataclass(slots=True)
 class Rounds:
-    """What the recursions of one attempt hand from round to round. ``runs`` is where runs are.
+    """The feedback of the recursions of one attempt. ``runs`` is the directory of runs.
 
-    ``most_rows`` is how many changed rows all rounds together may hand on.
+    ``most_rows`` limits the number of feedback rows of all rounds together.
     """
 
     runs: Path
     loops: tuple[LoopPlan, ...]
     most_rows: int
     count: int = 0
-    """How many rounds there were after the first step."""
-    _handed: Files = field(default_factory=lambda: defaultdict(list))
-    _spent: list[RunFile] = field(default_factory=list)
-    _beyond: Files = field(default_factory=lambda: defaultdict(list))
+    """The number of rounds after the first step."""
+    _feedback: Files = field(default_factory=lambda: defaultdict(list))
+    _used: list[RunFile] = field(default_factory=list)
+    _over_limit: Files = field(default_factory=lambda: defaultdict(list))
     _rows: int = 0
 
     def take(self, reports: Iterable[Report]) -> tuple[Report, ...]:
-        """Keep what is handed on; return the reports with only the runs that are to stay."""
-        handed = {loop.handed for loop in self.loops}
-        beyond = {loop.beyond for loop in self.loops}
-        kept = []
+        """Take the feedback out of the reports; return them with the other runs.
+
+        Raises ``invalid`` if there are more than ``most_rows`` rows of feedback.
+        """
+        feedback = {loop.feedback for loop in self.loops}
+        over_limit = {loop.over_limit for loop in self.loops}
+        remaining = []
         for report in reports:
-            staying = dict(report.runs)
+            runs = dict(report.runs)
             for id_, file in report.runs.items():
-                if id_ in handed:
-                    self._handed[id_].append(staying.pop(id_))
+                if id_ in feedback:
+                    self._feedback[id_].append(runs.pop(id_))
                     self._rows += file.rows
-                elif id_ in beyond:
-                    self._beyond[id_].append(staying.pop(id_))
-            kept.append(replace(report, runs=staying))
+                elif id_ in over_limit:
+                    self._over_limit[id_].append(runs.pop(id_))
+            remaining.append(replace(report, runs=runs))
         if self._rows > self.most_rows:
             raise HeadraceError(
                 Code.INVALID,
                 f"a recursive WITH changed by more than {self.most_rows:,} rows at once",
-                hint=_HINT,
+                hint="Remove the cycle from the data, or raise the setting recursion_rows.",
             )
-        return tuple(kept)
+        return tuple(remaining)
 
     def looping(self) -> frozenset[RelationId]:
-        """Return the views whose recursions go on; none when all is done."""
-        return frozenset(loop.view for loop in self.loops if self._handed.get(loop.handed))
+        """Return the views that need another round; none once no recursion has changed."""
+        return frozenset(loop.view for loop in self.loops if self._feedback.get(loop.feedback))
 
     @property
     def rows(self) -> int:
-        """How many changed rows the next round takes."""
-        return sum(file.rows for files in self._handed.values() for file in files)
+        """The number of feedback rows that the next round reads."""
+        return sum(file.rows for files in self._feedback.values() for file in files)
 
     def next_step(self, first: Step, before: Mapping[ArrangementId, Arranged]) -> Step:
-        """Return the step of the next round; ``before`` is what all rounds so far have left."""
+        """Return the step of the next round; ``before`` is the state after all rounds so far."""
         self.count += 1
-        taken = arranged_for(self.loops, self._handed)
-        self._spent += [file for files in self._handed.values() for file in files]
-        self._handed.clear()
+        taken = arranged_for(self.loops, self._feedback)
+        self._used += [file for files in self._feedback.values() for file in files]
+        self._feedback.clear()
         return replace(
             first,
             attempt=f"{first.attempt}.{self.count}",
@@ -95,32 +99,29 @@ class Rounds:
         )
 
     def finish(self) -> None:
-        """Check that no recursion went on for too long, and remove what was handed on."""
+        """Remove the feedback; raise ``invalid`` if a recursion has rows at or over its limit."""
         for loop in self.loops:
-            spine = Spine.open(self.runs, loop.layout, self._beyond.get(loop.beyond, ()))
+            spine = Spine.open(self.runs, loop.layout, self._over_limit.get(loop.over_limit, ()))
             if next(spine.scan(_SCAN_ROWS), None) is not None:
                 raise HeadraceError(
                     Code.INVALID,
                     f"a recursive WITH reached its limit of {loop.limit} levels",
-                    detail="Rows that lead to themselves again would go on for ever.",
-                    hint=_HINT,
+                    detail="A cycle in the data makes a recursion endless.",
+                    hint="Remove the cycle from the data, or raise MAX RECURSION LEVEL n.",
                 )
-        remove_runs(self.runs, self._spent)
-        for files in self._beyond.values():
+        remove_runs(self.runs, self._used)
+        for files in self._over_limit.values():
             remove_runs(self.runs, files)
 
 
-_HINT = "Take the cycle out of the data, or allow for more by MAX RECURSION LEVEL n."
-
-
 def arranged_for(
-    loops: Iterable[LoopPlan], handed: Mapping[ArrangementId, list[RunFile]]
+    loops: Iterable[LoopPlan], feedback: Mapping[ArrangementId, list[RunFile]]
 ) -> dict[ArrangementId, Arranged]:
-    """Return what recursions find before a step: what is handed to them, and nothing beyond."""
+    """Return the arrangements of recursions before a step: feedback, and no rows over the limit."""
     found: dict[ArrangementId, Arranged] = {}
     for loop in loops:
-        found[loop.handed] = Arranged(loop.layout, tuple(handed.get(loop.handed, ())))
-        found[loop.beyond] = Arranged(loop.layout, ())
+        found[loop.feedback] = Arranged(loop.layout, tuple(feedback.get(loop.feedback, ())))
+        found[loop.over_limit] = Arranged(loop.layout, ())
     return found
 
 
@@ -133,23 +134,23 @@ class Written:
     _files: Files = field(default_factory=lambda: defaultdict(list))
 
     def add(self, reports: Iterable[Report]) -> None:
-        """Add what one round did."""
+        """Add the reports of one round."""
         for report in reports:
             self.reports.append(report)
             for id_, file in report.runs.items():
                 self._files[id_].append(file)
 
     def after(self, before: Mapping[ArrangementId, Arranged]) -> dict[ArrangementId, Arranged]:
-        """Return arrangements as they are after the rounds so far."""
+        """Return the arrangements ``before`` the epoch plus the runs of the rounds so far."""
         return {
             id_: Arranged(a.layout, (*a.runs, *self._files.get(id_, ())))
             for id_, a in before.items()
         }
 
     def merged(self, layouts: Mapping[ArrangementId, Layout]) -> tuple[Report, ...]:
-        """Return the reports with one run for each arrangement: the sum of what all rounds wrote.
+        """Return the reports with one run for each arrangement: the sum of the runs of all rounds.
 
-        It stands in the report that wrote to the arrangement last.
+        It is in the last report that wrote to the arrangement.
         """
         sums = {id_: self._sum(layouts[id_], files) for id_, files in self._files.items()}
         found = []

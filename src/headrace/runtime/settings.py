@@ -1,4 +1,4 @@
-"""What the runtime lets a user choose."""
+"""The settings of the runtime."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from dataclasses import dataclass
 class RuntimeSettings:
     """Limits of epochs and of history.
 
-    ``epoch_rows`` is about how many changes one epoch reads: a longer backlog takes more epochs,
-    but what one statement wrote is never split.
-    ``history_epochs`` is how many epochs back a view or table can still be read.
-    ``small_rows`` is up to how many changes an epoch is stepped in one task, and up to how many
-    rows a view is filled in one: below that, starting tasks costs more than a second core brings.
-    ``attempts`` is how often a step is tried before its failure counts. ``recursion_rows`` is by
-    how many rows the recursions of one set of views may change in an epoch, all rounds together:
-    it ends what multiplies without end.
+    ``epoch_rows``: about how many changes one epoch reads. A longer backlog takes more epochs, but
+    the changes of one statement are never split.
+    ``small_rows``: an epoch of at most this many changes is stepped in one task, and a view over
+    at most this many rows is filled in one; below that, starting tasks costs more than a second
+    core saves.
+    ``fill_rows``: about how many rows each step of filling a view reads.
+    ``history_epochs``: how many epochs back a view or table can still be read.
+    ``attempts``: how often a step is tried before its failure counts.
+    ``recursion_rows``: by how many rows the recursions of one set of views may change in an epoch,
+    in all rounds together. It stops recursions that grow without bound.
     """
 
     epoch_rows: int = 1_000_000

@@ -1,4 +1,4 @@
-"""What is stored of each relation at an epoch, as shares that a step or a query can read."""
+"""The stored contents of relations at an epoch, as shares that a step or a query can read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING = LogShare((), Offset(0), Offset(0))
 
 
 def log_share(ledger: Ledger, relation: RelationId, first: Offset, end: Offset) -> LogShare:
-    """Return the changes ``[first, end)`` of a relation."""
+    """Return the share of the changes ``[first, end)`` of a relation."""
     if first >= end:
         return NOTHING
     return LogShare(ledger.segments(relation, first, end), first, end)
@@ -30,7 +30,7 @@ def log_share(ledger: Ledger, relation: RelationId, first: Offset, end: Offset) 
 def arranged(
     ledger: Ledger, layouts: Mapping[ArrangementId, Layout], epoch: Epoch
 ) -> dict[ArrangementId, Arranged]:
-    """Return arrangements as they are at an epoch."""
+    """Return the arrangements at an epoch."""
     spines = ledger.spines(list(layouts), epoch)
     return {
         id_: Arranged(layout, tuple(run_file(run) for run in spines.get(id_, ())))
@@ -45,7 +45,7 @@ def snapshot(
     epoch: Epoch,
     ends: Mapping[RelationId, Offset],
 ) -> dict[RelationId, Share]:
-    """Return the contents of relations at an epoch; streams reach to the offsets in ``ends``."""
+    """Return the contents of relations at an epoch; those of streams end at ``ends``."""
     shares: dict[RelationId, Share] = {}
     stored = []
     for relation in relations:
@@ -61,5 +61,5 @@ def snapshot(
 
 
 def run_file(run: Run | NewRun) -> RunFile:
-    """Return what a reader of the file needs to know of a run."""
+    """Return the description of a run's file."""
     return RunFile(run.name, run.rows, run.bytes, run.checksum, run.low, run.high)

@@ -1,8 +1,8 @@
-"""One step as data: what an attempt reads, and what its tasks report.
+"""One step as data: the inputs of an attempt, and the reports of its tasks.
 
 A step is planned without side effects, written to ``attempts/<attempt>/step.json`` in the data
-directory, and read there by every task. Reports come back as files beside it. Nothing of an
-attempt counts until the ledger names its runs.
+directory, and read there by every task. Tasks write reports as files beside it. An attempt has no
+effect until the ledger names its runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogShare:
-    """The changes ``[first, end)`` of a relation's log, and the segments that hold them."""
+    """The changes ``[first, end)`` of a relation's log, and the segments that contain them."""
 
     segments: tuple[Segment, ...]
     first: Offset
@@ -35,7 +35,7 @@ class LogShare:
 
     @property
     def rows(self) -> int:
-        """How many changes there are."""
+        """The number of changes."""
         return self.end - self.first
 
 
@@ -50,7 +50,7 @@ class RowsShare:
 
     @property
     def rows(self) -> int:
-        """How many physical rows there are at most."""
+        """An upper bound of the number of physical rows: those of the runs, in any range."""
         return sum(run.rows for run in self.runs)
 
 
@@ -61,8 +61,8 @@ Share = LogShare | RowsShare
 class Arranged:
     """An arrangement before the step.
 
-    ``below``: of the contents of a relation, what a fill has handed to the circuit so far, which
-    are the rows with lower hashes; None where that is all of them.
+    ``below``: while a view is filled, only the rows of a relation with hashes below this one have
+    been read by the circuit, and only they are visible; None means all rows.
     """
 
     layout: Layout
@@ -72,22 +72,22 @@ class Arranged:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What ``now()`` was in the epoch before, and what it is: in microseconds, UTC."""
+    """``now()`` in the epoch before, and in this epoch: in microseconds, UTC."""
 
     before: int
     after: int
 
     def table(self) -> pa.Table:
-        """Return the clock as operators take it: one row."""
+        """Return the clock as an operator's input: a table of one row."""
         return pa.table({"before": [self.before], "after": [self.after]})
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one attempt at a step reads. ``directory`` is the data directory, seen by all tasks.
+    """The inputs of one attempt at a step. ``directory`` is the data directory, shared by tasks.
 
-    ``initialise`` names the operators that publish a row before any input: global aggregates of
-    views that are being created.
+    ``initialise`` names the operators that emit a row even without input: the global aggregates of
+    a view that is being created.
     """
 
     attempt: str
@@ -100,7 +100,7 @@ class Step:
 
     @property
     def folder(self) -> Path:
-        """Where the attempt's own files are, other than runs."""
+        """The directory of the attempt's own files, except runs."""
         return self.directory / "attempts" / self.attempt
 
     @property
@@ -110,17 +110,17 @@ class Step:
 
     @property
     def runs_directory(self) -> Path:
-        """Where runs are."""
+        """The directory of runs."""
         return self.directory / "runs"
 
     @property
     def log_directory(self) -> Path:
-        """Where segments of the log are."""
+        """The directory of the log's segments."""
         return self.directory / "log"
 
     @property
     def rows(self) -> int:
-        """How many changes the step reads."""
+        """The number of changes that the step reads."""
         return sum(share.rows for share in self.shares.values())
 
     def write(self) -> None:
@@ -137,11 +137,11 @@ class Step:
 
     @classmethod
     def read(cls, manifest: Path) -> Step:
-        """Read what :meth:`write` wrote."""
+        """Read the manifest that :meth:`write` wrote."""
         return cls.of_json(json.loads(manifest.read_text(encoding="utf-8")))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        """Return a JSON value that :meth:`of_json` reads."""
         return {
             "attempt": self.attempt,
             "directory": str(self.directory),
@@ -180,7 +180,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one operator did in one partition: the runs it wrote, and what it cost."""
+    """The work of one operator in one partition: the runs it wrote, and its cost."""
 
     operator: str
     partition: int
@@ -191,7 +191,7 @@ class Report:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        """Return a JSON value that :meth:`of_json` reads."""
         return asdict(self)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""When rows of views over the clock come and go next: what an idle database waits for."""
+"""The next times at which rows of views over the clock change; an idle database waits for them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def machine_clock() -> int:
-    """Return the time of this machine: microseconds since 1970, UTC."""
+    """Return the system time: microseconds since 1970, UTC."""
     return time.time_ns() // 1000
 
 
 @dataclass(slots=True)
 class Timetable:
-    """Looks at the heads of the arrangements by time, once per epoch."""
+    """Reads the first due times of the arrangements ordered by time, once per epoch."""
 
     directory: Path
     ledger: Ledger
@@ -33,9 +33,9 @@ class Timetable:
     _known: tuple[Epoch, Mapping[RelationId, int]] | None = None
 
     def at(self, epoch: Epoch) -> Mapping[RelationId, int]:
-        """Return the next time, in microseconds, of each view that has one; hold the epoch.
+        """Return the next due time, in microseconds, of each view that has one.
 
-        All of them are after the clock of the epoch.
+        All of them are after the clock of the epoch, which the caller must keep readable.
         """
         if self._known is None or self._known[0] != epoch:
             self._known = (epoch, self._read(epoch))

@@ -1,4 +1,4 @@
-"""Contents of tables and views straight from their spines: whole, by key, and as changes."""
+"""Contents of tables and views, read from their spines: snapshots, lookups by key, and deltas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCAN_ROWS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Reads the contents that one arrangement holds."""
+    """Reads the contents of one arrangement."""
 
     ledger: Ledger
     directory: Path
@@ -33,13 +33,13 @@ class Contents:
     layout: Layout
 
     def whole(self, epoch: Epoch) -> pa.Table:
-        """Return all rows at an epoch, each as often as it is there; in no particular order."""
+        """Return the snapshot at an epoch, each row as often as its weight, in no defined order."""
         parts = [repeated(part) for part in self._spine(epoch).scan(_SCAN_ROWS)]
         schema = self.layout.columns
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def can_look_up(self) -> bool:
-        """Tell whether :meth:`by_key` serves this arrangement."""
+        """Whether :meth:`by_key` can be used for this arrangement."""
         return bool(self.layout.key) and all(can_hash(type_) for type_ in self._key_types())
 
     def by_key(self, key: Sequence[object], epoch: Epoch) -> pa.Table:
@@ -71,7 +71,7 @@ class Contents:
         return rows.filter(pa.array(found, pa.bool_()))
 
     def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
-        """Yield the consolidated change of each epoch in ``(after, upto]`` that has one."""
+        """Yield the consolidated delta of each epoch in ``(after, upto]``, except empty ones."""
         by_epoch: dict[Epoch, list[ZSet]] = {}
         for run in self.ledger.delta_runs(self.id, after, upto):
             spine = Spine.open(self.directory / "runs", self.layout, [run_file(run)])
@@ -99,7 +99,7 @@ def key_values(rows: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
 
 
 def repeated(rows: ZSet) -> pa.Table:
-    """Return the rows without their weights, each as often as its weight says."""
+    """Return the rows without their weights, each row as often as its weight."""
     table = rows.table.drop_columns([HASH, WEIGHT])
     weights = rows.weights
     if (weights == 1).all():

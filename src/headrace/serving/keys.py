@@ -1,7 +1,7 @@
-"""Spark's ``xxhash64`` of plain values, so that a key can be looked up without a Spark job.
+"""Spark's ``xxhash64`` in Python, so that a key can be looked up without a Spark job.
 
-The hash of a row chains: each column is hashed with the hash so far as the seed, 42 at first; a
-NULL leaves it as it is. Integers of up to 32 bits are hashed as 4 bytes, longer ones as 8.
+The columns of a row are hashed in order, each with the hash so far as the seed, which begins at 42;
+a NULL leaves it unchanged. Integers of up to 32 bits are hashed as 4 bytes, longer ones as 8.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SEED = 42
 
 
 def can_hash(type_: pa.DataType) -> bool:
-    """Tell whether values of the type can be hashed here."""
+    """Whether :func:`spark_hash` supports values of the type."""
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean)
     return any(is_kind(type_) for is_kind in kinds)
 

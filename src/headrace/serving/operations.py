@@ -1,4 +1,4 @@
-"""The change of one epoch as a changelog: what goes and comes under one key is an update."""
+"""The delta of one epoch as a changelog: a retraction and an insertion of one key are an update."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D": "DELETE"}
-"""The operations of a changelog in signs and in words."""
+"""The signs of the operations of a changelog, and their names."""
 
 OPERATION = "__op"
-"""The column of the operations, in signs."""
+"""The column with the sign of the operation."""
 
 
 def with_operations(changes: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return the rows of an epoch's change, each with its weight, in order and with ``__op``.
+    """Return the rows of an epoch's delta, ordered, with their weights and ``__op``.
 
-    What went under a key stands before what came under it. Without a unique key nothing is paired:
-    all that went stands before all that came.
+    The retracted rows of a key precede its inserted rows. Without a unique key there are no
+    updates, and all retracted rows precede all inserted ones.
     """
     keys = zip(*(changes[name].to_pylist() for name in key), strict=True)
-    shown = map(repr, keys) if key else [""] * changes.num_rows
-    went: dict[str, list[int]] = defaultdict(list)
-    came: dict[str, list[int]] = defaultdict(list)
-    for place, (of, weight) in enumerate(zip(shown, changes[WEIGHT].to_pylist(), strict=True)):
-        (came if weight > 0 else went)[of].append(place)
-    places: list[int] = []
+    texts = map(repr, keys) if key else [""] * changes.num_rows
+    retracted: dict[str, list[int]] = defaultdict(list)
+    inserted: dict[str, list[int]] = defaultdict(list)
+    weights = changes[WEIGHT].to_pylist()
+    for position, (text, weight) in enumerate(zip(texts, weights, strict=True)):
+        (inserted if weight > 0 else retracted)[text].append(position)
+    positions: list[int] = []
     operations: list[str] = []
-    for of in dict.fromkeys([*went, *came]):
-        paired = bool(key) and of in went and of in came
-        for found, alone, update in ((went, "-D", "-U"), (came, "+I", "+U")):
-            rows = found.get(of, [])
-            places += rows
-            operations += [update if paired else alone] * len(rows)
-    ordered = changes.take(pa.array(places, pa.int64()))
+    for text in dict.fromkeys([*retracted, *inserted]):
+        is_update = bool(key) and text in retracted and text in inserted
+        for by_key, single, update in ((retracted, "-D", "-U"), (inserted, "+I", "+U")):
+            rows = by_key.get(text, [])
+            positions += rows
+            operations += [update if is_update else single] * len(rows)
+    ordered = changes.take(pa.array(positions, pa.int64()))
     return ordered.append_column(OPERATION, pa.array(operations, pa.string()))

@@ -1,4 +1,4 @@
-"""Following a view: its contents, then its changes, by whole epochs."""
+"""Subscriptions to a view: its snapshot, then its deltas, by whole epochs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One row that came or went in one epoch.
+    """One row that was added or removed in one epoch.
 
-    ``operation`` is ``+I``, ``-U``, ``+U`` or ``-D``; ``weight`` is how many copies of the row
-    came (positive) or went (negative).
+    ``operation`` is ``+I``, ``-U``, ``+U`` or ``-D``; ``weight`` is the number of copies of the row
+    that were added (positive) or removed (negative).
     """
 
     epoch: Epoch
@@ -31,16 +31,16 @@ class Change:
 
     @property
     def word(self) -> str:
-        """The operation in a word: INSERT, UPDATE_BEFORE, UPDATE_AFTER or DELETE."""
+        """The name of the operation: INSERT, UPDATE_BEFORE, UPDATE_AFTER or DELETE."""
         return OPERATIONS[self.operation]
 
 
 @dataclass(slots=True)
 class Follower:
-    """Turns the changelog of one arrangement into changes, in order, from an epoch on.
+    """Returns the changelog of one arrangement as changes, in order, from an epoch on.
 
     ``at`` is the last epoch that was delivered: a later follower can start from there. None means
-    that the contents have not been delivered yet. Changes are paired to updates by ``key``.
+    that the snapshot has not been delivered yet. Changes of one ``key`` are updates.
     """
 
     contents: Contents
@@ -50,7 +50,7 @@ class Follower:
     _pending: list[Change] = field(default_factory=list)
 
     def poll(self) -> list[Change] | None:
-        """Return the changes of the epochs since the last call; None where there are no epochs."""
+        """Return the changes since the last call; None if there are no new epochs."""
         last = self.last_epoch()
         if self.at is None:
             self.at = last

@@ -1,4 +1,4 @@
-"""Where changelogs go besides tables: one module per kind."""
+"""Sinks: destinations of changelogs outside the database, one module per kind."""
 
 from headrace.sinks.files import FileFormat, FileSink, require_format
 from headrace.sinks.plain import Blackhole, Printed

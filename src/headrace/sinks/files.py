@@ -1,7 +1,7 @@
-"""A directory with one file per epoch: the changes of a view, as lines of JSON or as CSV.
+"""A sink that writes one file per epoch to a directory: the delta of a view, as JSON lines or CSV.
 
-A file is written beside its place, synced, and renamed: it is there whole or not at all, and
-writing an epoch again replaces it by the same. So the directory holds each change once.
+A file is written under a temporary name, synced, and renamed, so it is either complete or missing.
+Writing an epoch again replaces its file by an equal one, so the directory has each change once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FileFormat(StrEnum):
-    """What the files hold."""
+    """The format of the files."""
 
     JSON = "json"
     CSV = "csv"
@@ -53,16 +53,16 @@ def require_format(schema: pa.Schema, form: FileFormat) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
-    """Writes ``<epoch>.jsonl`` or ``<epoch>.csv``: under each key what went, then what came."""
+    """Writes ``<epoch>.jsonl`` or ``<epoch>.csv``, in the order of :func:`with_operations`."""
 
     directory: Path
     format: FileFormat
     key: tuple[str, ...] = ()
-    """The columns by which rows are unique; empty where none are known."""
+    """The columns of a unique key of the rows; empty if none is known."""
     guarantee: str = "exactly once: one file per epoch"
 
     def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Write the file of an epoch; one that is there is replaced."""
+        """Write the file of an epoch, replacing an existing one."""
         self.directory.mkdir(parents=True, exist_ok=True)
         ending = "jsonl" if self.format is FileFormat.JSON else "csv"
         place = self.directory / f"{epoch:020d}.{ending}"

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def json_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Iterator[str]:
-    """Yield the changes of an epoch, rows each with a weight, as lines of JSON.
+    """Yield the changes of an epoch, each row with its weight, as lines of JSON.
 
-    What goes and comes under one key is an update. Values are as :func:`json_value` has them: NaN
-    and the infinities are text, for JSON has no number for them.
+    A retraction and an insertion of one key are an update. Values are as :func:`json_value` has
+    them: NaN and the infinities are text, for JSON has no number for them.
     """
     ordered = with_operations(changes, key)
     columns = {

@@ -1,4 +1,4 @@
-"""Sinks for trying things out: one that throws all away, one that prints."""
+"""Sinks for experiments: one discards all changes, one prints them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Blackhole:
-    """Takes everything, and keeps nothing."""
+    """Discards all changes."""
 
     guarantee: str = "nothing is kept"
 
@@ -29,11 +29,11 @@ class Printed:
     """Prints each change as a line of JSON to standard output."""
 
     key: tuple[str, ...] = ()
-    """The columns by which rows are unique; empty where none are known."""
+    """The columns of a unique key of the rows; empty if none is known."""
     guarantee: str = "at least once"
 
     def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Print the changes: under each key what went, then what came."""
+        """Print the changes in the order of :func:`with_operations`."""
         for line in json_lines(epoch, changes, self.key):
             sys.stdout.write(f"{line}\n")
         sys.stdout.flush()

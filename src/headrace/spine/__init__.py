@@ -1,4 +1,4 @@
-"""Arrangements on disk: sorted immutable runs, the spines that add them up, and compaction."""
+"""Arrangements on disk: sorted immutable runs, spines (sums of runs), and compaction."""
 
 from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.first_rows import Rank, Ranked

@@ -1,9 +1,9 @@
-"""The rows of a spine by the time at which they are due, found without reading the others.
+"""Find the rows of a spine that are due in a range of times, without reading the others.
 
 The layout's order begins with an int64 column that is never NULL: the time at which a row is due.
-The rows of one hash stand in that order in every run, so those due in a range of times are one
-stretch of each block, found by binary search. What was due before is never looked at again, even
-while runs that are not merged yet still hold it.
+Every run sorts the rows of one hash by that column, so the rows due in a range of times are one
+stretch of each block, found by binary search. Rows that were due earlier are not read again, even
+if runs that are not merged yet still contain them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from headrace.spine.spine import Spine
     from headrace.zset.equality import Ints
 
-_FIRST_LOOK = 32
-"""How many rows of a block are looked at first for the earliest one."""
+_FIRST_ROWS = 32
+"""How many rows of each block are read first when looking for the earliest due row."""
 
 _LAST_TIME = 2**63 - 1
 
 
 def due_rows(spine: Spine, after: int, upto: int) -> ZSet:
-    """Return the rows that are due in ``(after, upto]``, consolidated.
+    """Return the rows due in ``(after, upto]``, consolidated.
 
     O(b r log n + d) for b hashes, r runs and d rows found.
     """
@@ -45,9 +45,10 @@ def due_rows(spine: Spine, after: int, upto: int) -> ZSet:
 
 
 def earliest_due(spine: Spine, after: int) -> int | None:
-    """Return the least time above ``after`` at which a row is due; None where none is.
+    """Return the least time above ``after`` at which a row is due, or None if no row is.
 
-    Reads the first rows of each block, and more only where all of those were deleted.
+    Reads the first rows of each block, and more only if those do not settle the answer, as when
+    all of them were retracted.
     """
     name = spine.layout.order[0].name
     starts = [
@@ -56,14 +57,14 @@ def earliest_due(spine: Spine, after: int) -> int | None:
         for block in _blocks(spine, run)
     ]
     blocks = [(run, first, stop) for run, first, stop in starts if first < stop]
-    most = _FIRST_LOOK
+    most = _FIRST_ROWS
     while blocks:
         certain, parts = _LAST_TIME, []
         for run, first, stop in blocks:
             part = run.slice(first, min(stop, first + most))
             parts.append(part)
             if first + most < stop:
-                # A row of the same time may come after it.
+                # The next, unread row may be due at the same time.
                 certain = min(certain, int(numbers(part.table, name)[-1]) - 1)
         rows = ZSet.sum_of(spine.layout, parts).consolidated()
         spine.reads.rows += rows.rows
@@ -77,7 +78,7 @@ def earliest_due(spine: Spine, after: int) -> int | None:
 
 
 def _blocks(spine: Spine, run: Run) -> list[tuple[int, int]]:
-    """Return where the rows of each hash of a run start and stop, within the spine's range."""
+    """Return the start and stop position of each hash of a run, within the spine's range."""
     blocks = []
     start = run.position(spine.low, "left")
     end = run.position(spine.high, "right")
@@ -89,7 +90,7 @@ def _blocks(spine: Spine, run: Run) -> list[tuple[int, int]]:
 
 
 def _position(run: Run, name: str, block: tuple[int, int], upto: int) -> int:
-    """Return how far the rows of a block reach that are due at or before a time."""
+    """Return the position after the last row of a block that is due at or before a time."""
     start, stop = block
     index = int(np.searchsorted(run.offsets, start, "right")) - 1
     while start < stop:

@@ -1,8 +1,8 @@
-"""The first rows of each key, in the order of the layout, without reading all rows of the key.
+"""Find the first rows of each key, in the order of the layout, without reading all of them.
 
-The rows of one hash stand in order in every run. So the first ``m`` rows of each run, added up, are
-certain up to the least of the last rows read: whatever was not read comes after it. Where that is
-not enough, twice as many are read, which makes the cost of all readings twice that of the last.
+Every run sorts the rows of one hash in that order. So the sum of the first ``m`` rows of each run
+is complete up to the least of the last rows read: every unread row is after it. If more rows are
+needed, ``m`` is doubled, so all reads together cost about twice as much as the last one.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Bools, Ints
 
 FIRST_READ = 32
-"""The most rows of a key that are taken out of a run at first."""
+"""The most rows of a key that are read from a run at first."""
 
 _LAST = "__last"
-"""How many runs were read just up to this row, and have more of the block."""
+"""The sum that counts the runs of which this was the last row read, though the block has more."""
 
 
 class Rank(Enum):
-    """What the copies of the rows of one key are numbered by, as the functions of SQL do it."""
+    """How the copies of the rows of one key are numbered, as by SQL's functions of these names."""
 
     ROW_NUMBER = auto()
-    """Each copy has a number of its own."""
+    """Each copy has its own number."""
     RANK = auto()
-    """Copies that tie in the order have the number of the first of them."""
+    """Copies that tie in the order have the row number of the first of them."""
     DENSE_RANK = auto()
-    """Copies that tie have one number, and the next ones have the next."""
+    """Copies that tie have the same number; the following copies have the next number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Rows of several keys, each key's in order, and where each row starts.
+    """Rows of several keys, each key's rows in order, with their ranks.
 
-    ``probes`` ascends and says which key each row has; ``ranks`` is the rank of its first copy.
-    Only rows with a positive weight count; others are there with the rank that they would have.
+    ``probes`` ascends: the position of each row's key. ``ranks`` has the rank of each row's first
+    copy. Only rows with a positive weight count; other rows have the rank they would have had.
     """
 
     probes: Ints
@@ -62,13 +62,13 @@ class Ranked:
         return cls(nothing, ZSet.empty(layout), nothing)
 
     def where(self, kept: Bools) -> Ranked:
-        """Return the rows where the mask is true, with the ranks that they have."""
+        """Return the rows where the mask is true; their ranks stay."""
         if kept.all():
             return self
         return Ranked(self.probes[kept], self.rows.filter(kept), self.ranks[kept])
 
     def plus(self, other: Ranked) -> Ranked:
-        """Return the rows of other keys as well, in ascending order."""
+        """Return the union with the rows of other keys, by ascending probe."""
         if len(self.probes) == 0 or len(other.probes) == 0:
             return other if len(self.probes) == 0 else self
         probes = np.concatenate([self.probes, other.probes])
@@ -78,11 +78,12 @@ class Ranked:
 
 
 def heads(runs: Sequence[Run], layout: Layout, hashes: Ints, most: int) -> tuple[Ints, ZSet, int]:
-    """Add up the first ``most`` rows of each ascending hash in each run, as far as that is certain.
+    """Return the sum of the first ``most`` rows of each hash in each run, as far as it is complete.
 
-    Returns the position of its hash for each row, ascending, the rows in order, and how many rows
-    were read. The sums include ``__last``, which is not 0 in the last certain row of a hash, if
-    not all of its rows are there. Rows whose sums are all zero are left out, but for the last.
+    ``hashes`` ascends. Returns for each row the position of its hash, ascending; the rows, in
+    order; and the number of rows read. The sums include ``__last``: it is not 0 in the last row of
+    a hash whose rows were not all read. Rows whose other sums are all zero are left out, except
+    that last one.
     """
     counted = layout.with_summed(pa.field(_LAST, pa.int64()))
     parts = []
@@ -97,8 +98,8 @@ def heads(runs: Sequence[Run], layout: Layout, hashes: Ints, most: int) -> tuple
         columns = [pa.array(probes), *run.take(rows).columns[1:], pa.array(last)]
         parts.append(ZSet(counted, pa.Table.from_arrays(columns, schema=counted.schema)))
     read = sum(part.rows for part in parts)
-    # The position of the hash stands in for it: a hash may be asked for twice. One run comes
-    # consolidated as it is.
+    # Rows are grouped by the position of the hash instead of the hash, which may occur twice in
+    # ``hashes``. The rows of a single run are consolidated already.
     found = parts[0] if len(parts) == 1 else ZSet.sum_of(counted, parts).consolidated()
     probes = found.hashes
     certain = _before(fresh(probes), numbers(found.table, _LAST)) == 0
@@ -109,21 +110,21 @@ def heads(runs: Sequence[Run], layout: Layout, hashes: Ints, most: int) -> tuple
 def ranked(
     layout: Layout, probes: Ints, found: ZSet, keys: Sequence[pa.Array], rank: Rank, count: int
 ) -> tuple[Ranked, Ints]:
-    """Number the rows that :func:`heads` found; return those of rank ``count`` or less.
+    """Rank the rows that :func:`heads` returned; return those of rank ``count`` or less.
 
-    ``keys`` are those asked for, by position; rows with other keys are left out. Also returns the
-    probes for which more has to be read, ascending: their rows are not all there.
+    ``keys`` are the keys to look up, by probe; rows of other keys are left out. Also returns the
+    probes, ascending, for which more rows have to be read.
     """
     positions = pa.array(probes)
     own = same_rows(found.keys, [values.take(positions) for values in keys], found.rows)
-    # A weight above the count changes no rank up to it, and could overflow when added up.
+    # Clipping weights to the count changes no rank up to it, and keeps sums from overflowing.
     copies = np.where(own, found.weights.clip(0, count), 0)
     ranks = _ranks(probes, found, copies, rank)
     reached = ranks + copies if rank is Rank.ROW_NUMBER else ranks
     more = numbers(found.table, _LAST) > 0
     short = probes[more & (reached <= count)]
     rows = ZSet(layout, found.table.drop_columns([_LAST]))
-    # The last row may be there for its mark alone.
+    # The last row read of a hash may have been kept only to carry ``__last``.
     kept = own & (ranks <= count) & rows.any_sum
     return Ranked(probes, rows, ranks).where(kept), short
 
@@ -139,12 +140,12 @@ def _ranks(probes: Ints, found: ZSet, copies: Ints, rank: Rank) -> Ints:
     tie = np.cumsum(tie)
     if rank is Rank.RANK:
         return np.asarray(_before(first, copies)[heads_of_ties][tie] + 1)
-    there = (np.add.reduceat(copies, heads_of_ties) > 0).astype(np.int64)
-    return np.asarray(_before(first[heads_of_ties], there)[tie] + 1)
+    present = (np.add.reduceat(copies, heads_of_ties) > 0).astype(np.int64)
+    return np.asarray(_before(first[heads_of_ties], present)[tie] + 1)
 
 
 def _before(first: Bools, values: Ints) -> Ints:
-    """Add up the values before each one, starting again where it is ``first``."""
+    """Return for each value the sum of those before it, restarting where ``first`` is true."""
     if len(values) == 0:
         return values
     sums = np.cumsum(values) - values

@@ -1,9 +1,9 @@
-"""Compaction: which runs to merge, and merging them. It never changes what a spine contains.
+"""Compaction: choose runs to merge, and merge them. It never changes what a spine contains.
 
-Size-tiered, as in O'Neil et al., "The log-structured merge-tree" (1996), in the form that rewrites
-least: a run of n rows is in tier ``floor(log_fanout n)``, and a tier that has ``fanout`` runs is
-merged whole. So a spine of n rows has at most ``(fanout - 1) * (1 + log_fanout n)`` runs when
-nothing is due, and a row that survives is rewritten about once per tier.
+Size-tiered, as in O'Neil et al., "The log-structured merge-tree" (1996), in the variant that
+rewrites least: a run of n rows is in tier ``floor(log_fanout n)``, and a tier that has ``fanout``
+runs is merged as a whole. So a spine of n rows has at most ``(fanout - 1) * (1 + log_fanout n)``
+runs if no merge is due, and a row that survives is rewritten about once per tier.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MERGE_ROWS = 2**18
 
 
 def due(runs: Sequence[RunFile], fanout: int = 8) -> list[tuple[RunFile, ...]]:
-    """Return the groups of runs that should be merged now, each into one; the smallest first.
+    """Return the groups of runs to merge now, each into one run; the smallest tier first.
 
-    The groups are disjoint. Merging may make another group due.
+    The groups are disjoint. Merging them may make another group due.
     """
     tiers: dict[int, list[RunFile]] = defaultdict(list)
     for run in runs:
@@ -37,7 +37,7 @@ def due(runs: Sequence[RunFile], fanout: int = 8) -> list[tuple[RunFile, ...]]:
 
 
 def merge(directory: Path, layout: Layout, runs: Sequence[RunFile]) -> RunFile | None:
-    """Write the sum of runs as one run, in flat memory; None where everything cancels."""
+    """Write the sum of runs as one run, in constant memory; None if everything cancels."""
     return _written(directory, layout, Spine.open(directory, layout, runs).scan(MERGE_ROWS))
 
 
@@ -48,20 +48,20 @@ def difference(
     after: Sequence[RunFile],
     hashes: tuple[int, int] = (LOWEST, HIGHEST),
 ) -> RunFile | None:
-    """Write what leads from one sum of runs to another as one run; None where they are equal.
+    """Write the sum of the runs ``after`` minus that of ``before`` as one run; None if it is empty.
 
-    Only rows with hashes in the range, both ends included, count. In flat memory: what takes
-    ``before`` back is a run for as long as that lasts.
+    Only rows with hashes in the range, both ends included, count. Uses constant memory: the
+    negation of ``before`` is written as a temporary run, removed at the end.
     """
     old = Spine.open(directory, layout, before, *hashes)
-    gone = _written(directory, layout, (part.negated() for part in old.scan(MERGE_ROWS)))
+    negation = _written(directory, layout, (part.negated() for part in old.scan(MERGE_ROWS)))
     try:
-        runs = [*([] if gone is None else [gone]), *after]
+        runs = [*([] if negation is None else [negation]), *after]
         spine = Spine.open(directory, layout, runs, *hashes)
         return _written(directory, layout, spine.scan(MERGE_ROWS))
     finally:
-        if gone is not None:
-            (directory / gone.name).unlink(missing_ok=True)
+        if negation is not None:
+            (directory / negation.name).unlink(missing_ok=True)
 
 
 def _written(directory: Path, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:

@@ -1,7 +1,7 @@
-"""Finding single rows in large blocks of one hash, by the order of the layout.
+"""Find single rows in large blocks of one hash, by the order of the layout.
 
-A few rows are found by binary search. Where so many are looked for in a block that reading all of
-it costs less, it is read once, and its rows are numbered together with those looked for.
+A few rows are found by binary search. If so many rows of a block are wanted that reading the whole
+block costs less, it is read once, and its rows are matched with the wanted ones by row codes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Ints
 
 NARROW = 8
-"""A block of up to as many rows is read rather than searched."""
+"""A block of at most this many rows is read without a search."""
 
 
 def narrowed(runs: Sequence[Run], rows: ZSet) -> tuple[list[Pairs], int]:
-    """Return for each run pairs of a position in ``rows`` and a row of the run that may be it.
+    """Return for each run pairs of a position in ``rows`` and the position of a candidate row.
 
-    ``rows`` ascend by hash, and their layout has an order. Each row has at most ``NARROW`` such
-    pairs per run, after O(log n) comparisons. Pairs ascend. Also returns how many rows were read,
-    which is at most that many per row and run.
+    ``rows`` ascend by hash, and their layout has an order. Each row has at most ``NARROW``
+    candidates per run, found with O(log n) comparisons. Pairs ascend. Also returns the number of
+    rows read: O(log n) per row and run.
     """
     bounds = [run.blocks(rows.hashes) for run in runs]
     lows = np.stack([low for low, _ in bounds])
@@ -40,7 +40,7 @@ def narrowed(runs: Sequence[Run], rows: ZSet) -> tuple[list[Pairs], int]:
 
 
 def pairs_of(firsts: Ints, counts: Ints) -> Pairs:
-    """Pair each position with the ``counts`` rows from its first one on."""
+    """Return pairs of each position and its ``counts`` consecutive rows, starting at ``firsts``."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     probes = np.repeat(np.arange(len(counts)), counts)
@@ -48,7 +48,7 @@ def pairs_of(firsts: Ints, counts: Ints) -> Pairs:
 
 
 def _read_whole(runs: Sequence[Run], rows: ZSet, lows: Ints, highs: Ints) -> int:
-    """Find rows in the blocks that are read as a whole; return how many rows that took."""
+    """Narrow the ranges of blocks that are read as a whole, in place; return the rows read."""
     sizes = highs - lows
     starts = fresh(rows.hashes)
     block = np.cumsum(starts) - 1
@@ -61,33 +61,37 @@ def _read_whole(runs: Sequence[Run], rows: ZSet, lows: Ints, highs: Ints) -> int
         heads = np.flatnonzero(dense & starts)
         _, positions = pairs_of(low[heads], high[heads] - low[heads])
         wanted = np.flatnonzero(dense)
-        there = ZSet(rows.layout, run.take(positions))
-        found = _places(rows.take(wanted), there)
+        stored = ZSet(rows.layout, run.take(positions))
+        found = _positions_of(rows.take(wanted), stored)
         low[wanted] = np.where(found < 0, 0, positions[found])
         high[wanted] = low[wanted] + (found >= 0)
         read += len(positions)
     return read
 
 
-def _places(wanted: ZSet, there: ZSet) -> Ints:
-    """Return where each wanted row is among the others, of which no two are the same; else -1."""
-    pairs = zip(wanted.identity, there.identity, strict=True)
-    codes = row_codes([pa.concat_arrays(both) for both in pairs], wanted.rows + there.rows)
-    asked, given = codes[: wanted.rows], codes[wanted.rows :]
-    order = np.argsort(given)
-    place = order[np.minimum(np.searchsorted(given, asked, sorter=order), len(given) - 1)]
-    return np.where(given[place] == asked, place, -1)
+def _positions_of(wanted: ZSet, stored: ZSet) -> Ints:
+    """Return the position of each wanted row in the stored rows, which are distinct; -1 if none."""
+    pairs = zip(wanted.identity, stored.identity, strict=True)
+    codes = row_codes([pa.concat_arrays(both) for both in pairs], wanted.rows + stored.rows)
+    wanted_codes, stored_codes = codes[: wanted.rows], codes[wanted.rows :]
+    order = np.argsort(stored_codes)
+    nearest = np.searchsorted(stored_codes, wanted_codes, sorter=order)
+    positions = order[np.minimum(nearest, len(stored_codes) - 1)]
+    return np.where(stored_codes[positions] == wanted_codes, positions, -1)
 
 
 def _search(runs: Sequence[Run], rows: ZSet, lows: Ints, highs: Ints) -> int:
-    """Narrow ranges in place, those of one run after the other; return how many rows it took."""
+    """Narrow ranges by binary search, in place, and return the number of rows read.
+
+    ``lows`` and ``highs`` have the ranges of all rows in the first run, then in the second, ...
+    """
     read = 0
     wide = np.flatnonzero(highs - lows > NARROW)
     while len(wide):
         middles = (lows[wide] + highs[wide]) // 2
         found = _taken(runs, rows, wide // rows.rows, middles)
         order = found.compared(rows.take(wide % rows.rows))
-        # A row that is found is all that is left.
+        # Where the row itself is found, the range becomes that row.
         lows[wide] = np.where(order <= 0, middles, lows[wide])
         highs[wide] = np.where(order < 0, highs[wide], middles + (order == 0))
         read += len(wide)
@@ -96,7 +100,7 @@ def _search(runs: Sequence[Run], rows: ZSet, lows: Ints, highs: Ints) -> int:
 
 
 def _taken(runs: Sequence[Run], rows: ZSet, which: Ints, positions: Ints) -> ZSet:
-    """Return rows of several runs; ``which`` run each one is of ascends."""
+    """Return rows by run and position; ``which``, the index of each row's run, ascends."""
     bounds = np.searchsorted(which, np.arange(len(runs) + 1))
     tables = [
         run.take(positions[bounds[i] : bounds[i + 1]])

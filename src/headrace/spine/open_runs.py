@@ -1,4 +1,4 @@
-"""Opening run files: mapped, checked once per process, kept open while they are in use."""
+"""Open run files: memory-mapped, checked once per process, cached while in use."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from headrace.zset import Layout
 
 OPEN_RUNS = 1024
-"""How many runs one process keeps open; the least recently used is let go first."""
+"""How many runs one process keeps open; the least recently used one is dropped first."""
 
 VERIFIED_RUNS = 65_536
-"""How many checksums one process remembers to have verified."""
+"""How many files one process remembers as verified."""
 
 
 @dataclass(slots=True)
 class _Process:
-    """What this process has opened and verified, least recently used first."""
+    """The runs that this process has opened and verified, least recently used first."""
 
     runs: OrderedDict[Path, tuple[RunFile, Run]] = field(default_factory=OrderedDict)
     verified: OrderedDict[tuple[Path, str], None] = field(default_factory=OrderedDict)
@@ -41,8 +41,8 @@ _process = _Process()
 def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
     """Map a run file and check it; later calls in this process return the open run.
 
-    A run that is let go stays valid for those who hold it, also after its file is removed.
-    Raises ``corrupt`` where the file is missing, has other bytes than were written, or does not
+    A run that is dropped from the cache stays valid for its users, even after its file is removed.
+    Raises ``corrupt`` if the file is missing, its bytes differ from those written, or it does not
     have the columns of ``layout``.
     """
     path = directory / file.name
@@ -69,7 +69,7 @@ def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
 
 
 def forget_runs() -> None:
-    """Let go of all open runs of this process, and of what is known of their checksums."""
+    """Drop all open runs of this process, and which files are verified."""
     with _process.lock:
         _process.runs.clear()
         _process.verified.clear()

@@ -1,4 +1,4 @@
-"""Partitions of the hash space: contiguous ranges of signed 64-bit integers, near equal in size.
+"""Partitions of the hash space: contiguous ranges of signed 64-bit integers of about equal size.
 
 The same formula runs in SQL, with long arithmetic and a signed shift: ``hash`` belongs to
 ``((hash >> 32) + 2147483648) * partitions >> 32``. The product fits for up to 2**31 partitions.

@@ -1,7 +1,7 @@
 """Runs in memory: sorted rows that are searched by hash and taken by position.
 
-The batches of a run usually are views of a mapped file, so every access touches only the pages
-that hold what it asks for.
+The batches of a run usually are views of a memory-mapped file, so an access reads only the pages
+that it needs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _OTHER: dict[str, Literal["left", "right"]] = {"left": "right", "right": "left"}
 class Run:
     """Consolidated rows in batches; batch ``i`` starts at row ``offsets[i]``.
 
-    ``lows`` and ``highs`` are the first and the last hash of each batch. No batch is empty, but a
-    run may have no batch.
+    ``lows`` and ``highs`` are the first and the last hash of each batch. No batch is empty; a run
+    without rows has no batches.
     """
 
     layout: Layout
@@ -38,7 +38,7 @@ class Run:
 
     @classmethod
     def of_batches(cls, layout: Layout, batches: list[pa.RecordBatch]) -> Run:
-        """Return the run with these batches, which must be consolidated as a whole."""
+        """Return the run of these batches, which together must be consolidated."""
         kept = tuple(batch for batch in batches if batch.num_rows)
         hashes = tuple(batch.column(HASH).to_numpy() for batch in kept)
         offsets = np.zeros(len(kept) + 1, np.int64)
@@ -49,13 +49,13 @@ class Run:
 
     @classmethod
     def of(cls, rows: ZSet) -> Run:
-        """Return a consolidated Z-set as a run that has no file."""
+        """Return a consolidated Z-set as a run in memory, without a file."""
         return cls.of_batches(rows.layout, rows.table.to_batches())
 
     def excerpt(self, layout: Layout, columns: tuple[str, ...]) -> Run:
         """Return some columns under the names of another layout, without a copy.
 
-        The rows stay as many as they are: two of them may have become the same row.
+        The number of rows stays: several of them may now be the same row.
         """
         names = (HASH, *columns, *layout.summed.names)
         batches = tuple(
@@ -70,9 +70,9 @@ class Run:
         return int(self.offsets[-1])
 
     def matches(self, hashes: Ints) -> Pairs:
-        """Return all pairs of a position in ``hashes`` and a row of the run with equal hashes.
+        """Return all pairs of a position in ``hashes`` and the position of a row with that hash.
 
-        O(d log n + pairs) for d hashes. Pairs ascend by hash; sorted hashes are found faster.
+        O(d log n + pairs) for d hashes. Pairs ascend by hash; sorted hashes are looked up faster.
         """
         if bool((hashes[1:] < hashes[:-1]).any()):
             order = np.argsort(hashes, kind="stable")
@@ -95,9 +95,9 @@ class Run:
         )
 
     def blocks(self, hashes: Ints) -> Pairs:
-        """Return for each of ascending hashes where its rows start and stop.
+        """Return the start and the stop position of the rows of each hash; ``hashes`` ascends.
 
-        O(d log n) for d hashes. A block may reach over several batches.
+        O(d log n) for d hashes. A block may span several batches.
         """
         if len(self.batches) != 1:
             return self._positions(hashes, "left"), self._positions(hashes, "right")
@@ -123,7 +123,7 @@ class Run:
         return pa.Table.from_batches(taken, self.layout.schema)
 
     def position(self, hash_: int, side: Literal["left", "right"]) -> int:
-        """Return how many rows have a hash below ``hash_`` (left), or at most it (right)."""
+        """Return how many rows have a hash below ``hash_`` (left), or not above it (right)."""
         index = int(np.searchsorted(self.highs, hash_, side))
         if index == len(self.batches):
             return self.rows
@@ -164,12 +164,12 @@ class Run:
 
 
 def _matches(own: Ints, probes: Ints) -> Pairs:
-    """Return all pairs of positions with equal hashes of two sorted arrays; ``own`` has some."""
+    """Return all pairs of positions with equal hashes in two sorted arrays; ``own`` has rows."""
     last = len(own) - 1
     left = np.searchsorted(own, probes)
     probe = np.flatnonzero(own[np.minimum(left, last)] == probes)
     left = left[probe]
-    # Most keys have one row, so the end is searched only where the next row matches as well.
+    # Most keys have one row, so the end is searched only if the next row has the same hash.
     several = (left < last) & (own[np.minimum(left + 1, last)] == probes[probe])
     if not several.any():
         return probe, left

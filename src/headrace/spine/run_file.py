@@ -1,7 +1,7 @@
-"""Writing runs: immutable, uniquely named, checksummed Arrow files of consolidated rows.
+"""Write runs: immutable, uniquely named, checksummed Arrow files of consolidated rows.
 
-A run file is durable once :meth:`RunWriter.finish` has returned *and* its directory is synced; it
-exists for anybody else only once the ledger names it.
+A run file is durable once :meth:`RunWriter.finish` has returned *and* its directory is synced.
+Others read it only once the ledger names it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BATCH_ROWS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """What the ledger keeps of a run. ``low`` > ``high`` only where there are no rows.
+    """The ledger's description of a run file.
 
-    ``name`` is unique for ever; ``checksum`` is the XXH3 (64 bits, in hexadecimal) of all bytes;
-    ``low`` and ``high`` are the least and the greatest hash.
+    ``name`` is never reused; ``checksum`` is the XXH3 (64 bits, in hexadecimal) of all bytes;
+    ``low`` and ``high`` are the least and the greatest hash. Only without rows, ``low > high``.
     """
 
     name: str
@@ -45,7 +45,7 @@ class RunFile:
     high: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        """Return a JSON value that :meth:`of_json` reads."""
         return asdict(self)
 
     @classmethod
@@ -126,7 +126,7 @@ class RunWriter:
         trace: TracebackType | None,
     ) -> None:
         if not self._finished:
-            # The footer may fail to be written, say on a full disk: the file goes anyway.
+            # Writing the footer may fail, for example on a full disk: the file is removed anyway.
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
             self._path.unlink(missing_ok=True)
@@ -153,7 +153,7 @@ def sync_directory(directory: Path) -> None:
 
 
 class _ChecksummedFile(io.RawIOBase):
-    """A new file that knows the checksum and the number of the bytes written to it."""
+    """A new file that computes the checksum and the number of the bytes written to it."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb")
@@ -170,7 +170,7 @@ class _ChecksummedFile(io.RawIOBase):
             return self._file.write(view)
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make the bytes written so far durable."""
         self._file.flush()
         os.fsync(self._file.fileno())
 

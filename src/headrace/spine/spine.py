@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Reads:
-    """What lookups have cost so far: the physical rows that they took out of runs."""
+    """The cost of lookups so far: the number of physical rows they read from runs."""
 
     rows: int = 0
 
@@ -37,8 +37,9 @@ class Spine:
     """The sum of runs of one layout, restricted to the hashes in ``[low, high]``.
 
     The order of the runs does not matter. A spine without runs is empty. ``reads`` counts the
-    lookups in this spine and in those made from it by :meth:`plus`. Where it is not ``distinct``,
-    a run may have one row several times. Rows with NULL in one of ``present`` are passed over.
+    lookups in this spine and in the spines made from it by :meth:`plus`. If the spine is not
+    ``distinct``, a run may have the same row several times. Rows with NULL in one of the columns
+    ``present`` are ignored.
     """
 
     layout: Layout
@@ -58,26 +59,26 @@ class Spine:
         low: int = LOWEST,
         high: int = HIGHEST,
     ) -> Spine:
-        """Open those run files that reach into the range; see :func:`open_run` for errors."""
+        """Open the run files that have rows in the range; see :func:`open_run` for errors."""
         near = [file for file in files if file.rows and file.low <= high and file.high >= low]
         return cls(layout, tuple(open_run(directory, file, layout) for file in near), low, high)
 
     @property
     def rows_upper_bound(self) -> int:
-        """The number of physical rows in the range: at least the number of rows of the sum."""
+        """The number of physical rows in the range: not less than the number of rows of the sum."""
         return sum(
             max(0, run.position(self.high, "right") - run.position(self.low, "left"))
             for run in self.runs
         )
 
     def plus(self, change: ZSet) -> Spine:
-        """Return the spine after a consolidated change, which stays in memory."""
+        """Return the spine plus a consolidated delta, which is kept in memory."""
         if change.rows == 0:
             return self
         return replace(self, runs=(*self.runs, Run.of(change)))
 
     def below(self, hash_: int) -> Spine:
-        """Return the rows with hashes below the given one, in a spine of the same range."""
+        """Return the spine of the rows with hashes below the given one; its range is the same."""
         if hash_ <= LOWEST:
             return replace(self, runs=())
         return replace(self, runs=tuple(Run.of(r.between(LOWEST, hash_ - 1)) for r in self.runs))
@@ -85,14 +86,14 @@ class Spine:
     def excerpt(
         self, layout: Layout, columns: tuple[str, ...], present: tuple[str, ...] = ()
     ) -> Spine:
-        """Return the rows with some columns only, under the names that another layout has for them.
+        """Return the spine with only some columns, under the names of another layout.
 
-        ``columns`` are aligned with the layout's. Its key is that of the spine, under its names.
-        Rows that have NULL in one of its columns ``present`` are left out.
+        ``columns`` are aligned with the layout's columns. The layout's key is that of the spine,
+        under the layout's names. Rows with NULL in one of its columns ``present`` are left out.
         """
         key = tuple(dict(zip(layout.columns.names, columns, strict=True))[n] for n in layout.key)
         if key != self.layout.key or layout.summed != self.layout.summed or layout.order:
-            raise HeadraceError(Code.INTERNAL, "an excerpt is arranged by something else")
+            raise HeadraceError(Code.INTERNAL, "an excerpt has another key than its arrangement")
         runs = tuple(run.excerpt(layout, columns) for run in self.runs)
         distinct = self.distinct and set(columns) == set(self.layout.columns.names)
         return replace(self, layout=layout, runs=runs, distinct=distinct, present=present)
@@ -101,22 +102,22 @@ class Spine:
         """Return the rows that have the given keys, each with the position of its key.
 
         ``keys`` are aligned with ``hashes``, in the order and of the types of ``layout.key``. NULL
-        finds NULL. A key that is asked for twice is answered twice. For each key and row there is
-        one pair with the row's total; rows whose sums are all zero are left out. Pairs ascend by
+        matches NULL. A key that is given twice is answered twice. For each key and row there is
+        one pair, with the row's sums; rows whose sums are all zero are left out. Pairs ascend by
         hash. O(d log n) for d keys in each of the runs, plus the rows found.
         """
         return self._find(hashes, self.layout.key, keys)
 
     def rows_of(self, rows: ZSet) -> tuple[Ints, ZSet]:
-        """Return those of the given rows that are here, as :meth:`lookup` does by key.
+        """Return the given rows that the spine has, in the form that :meth:`lookup` returns.
 
-        Where the layout has an order, O(log n) for each row and run, however many rows have its
-        hash; otherwise all of these are read.
+        If the layout has an order, O(log n) for each row and run, however many rows have its hash;
+        otherwise all rows of its hash are read.
         """
         return self._find(rows.hashes, tuple(self.layout.columns.names), rows.identity, rows)
 
     def weights_of(self, rows: ZSet) -> Ints:
-        """Return the weight that each of the given rows has here; 0 where it is absent."""
+        """Return the weight of each of the given rows in the spine; 0 for absent rows."""
         weights = np.zeros(rows.rows, np.int64)
         probes, found = self.rows_of(rows)
         weights[probes] = found.weights
@@ -125,23 +126,23 @@ class Spine:
     def first_rows(
         self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank = Rank.ROW_NUMBER
     ) -> Ranked:
-        """Return the rows of the given keys whose rank is at most ``count``, without the others.
+        """Return the rows of the given keys whose rank is at most ``count``, reading few others.
 
-        Keys are asked for as in :meth:`lookup`. With ``ROW_NUMBER`` these are the first rows that
+        Keys are given as for :meth:`lookup`. With ``ROW_NUMBER`` these are the first rows that
         have ``count`` copies together, the last of them perhaps more than are needed; with
-        ``RANK`` also those that tie with the last of them, and with ``DENSE_RANK`` the rows of the
-        first ``count`` values of the order. Copies of a row with a negative weight are none.
-        Probes ascend by hash; the rows of each are in the order of the layout, which has one.
-        About O(r log n + r c) for each key, with r runs and c rows returned, whatever the key has.
+        ``RANK`` also the rows that tie with the last of them, and with ``DENSE_RANK`` the rows of
+        the first ``count`` values of the order. A row with a negative weight has no copies.
+        Probes ascend by hash; the rows of each are in the order of the layout, which must have one.
+        About O(r log n + r c) per key, with r runs and c rows returned, however many rows it has.
         """
         if not self.layout.order:
-            raise HeadraceError(Code.INTERNAL, "the first rows of an arrangement without order")
+            raise HeadraceError(Code.INTERNAL, "an arrangement without order has no first rows")
         order, hashes = _ascending(hashes)
         if order is not None:
             keys = [values.take(pa.array(order)) for values in keys]
         start = np.searchsorted(hashes, self.low)
         pending = np.arange(start, max(start, np.searchsorted(hashes, self.high, "right")))
-        # One more than asked for: it shows whether others tie, and makes up for one deleted.
+        # One row more than needed: it shows whether rows tie, and replaces one retracted row.
         most = min(count + 1, FIRST_READ)
         found = Ranked.none(self.layout)
         while len(pending):
@@ -162,8 +163,8 @@ class Spine:
     def scan(self, batch_rows: int) -> Iterator[ZSet]:
         """Yield the contents, consolidated, in parts of ascending hash; no part is empty.
 
-        Equal hashes are never split. Each part is made of at most ``batch_rows`` physical rows,
-        or of all those with one hash where they are more.
+        Rows of one hash are never split. Each part is the sum of at most ``batch_rows`` physical
+        rows, or of all rows of one hash if they are more.
         """
         cursors = [run.position(self.low, "left") for run in self.runs]
         ends = [run.position(self.high, "right") for run in self.runs]
@@ -185,7 +186,7 @@ class Spine:
                 yield part
 
     def _stops(self, cursors: list[int], ends: list[int], batch_rows: int) -> list[int]:
-        """Return where the next part ends in each run: after the greatest hash that fits."""
+        """Return the end of the next part in each run: after the greatest hash that fits."""
         live = [i for i in range(len(cursors)) if cursors[i] < ends[i]]
         if sum(ends[i] - cursors[i] for i in live) <= batch_rows:
             return ends
@@ -213,7 +214,7 @@ class Spine:
         wanted: Sequence[pa.Array],
         whole: ZSet | None = None,
     ) -> tuple[Ints, ZSet]:
-        """Find rows by some of their columns; ``whole`` are those looked for if by all of them."""
+        """Find rows by the columns ``names``; ``whole`` are the wanted rows if these are all."""
         order, hashes = _ascending(hashes)
         start = np.searchsorted(hashes, self.low)
         stop = np.searchsorted(hashes, self.high, "right")
@@ -249,19 +250,19 @@ class Spine:
         return (probes if order is None else order[probes]), total
 
     def _total(self, found: list[tuple[Ints, ZSet]]) -> tuple[Ints, ZSet]:
-        """Add up what the runs answered, per probe and row."""
+        """Return the sum of the rows that each run returned, per probe and row."""
         if not found:
             return np.zeros(0, np.int64), ZSet.empty(self.layout)
         if len(found) == 1 and self.distinct:
             return found[0]
-        # The position of the probe stands in for the hash: it groups rows by probe.
+        # The position of the probe replaces the hash, so that rows are grouped by probe.
         parts = [part.with_hashes(probes) for probes, part in found]
         total = ZSet.sum_of(self.layout, parts).consolidated()
         return total.hashes, total
 
 
 def _ascending(hashes: Ints) -> tuple[Ints | None, Ints]:
-    """Return the hashes in ascending order, with the order unless it is theirs already."""
+    """Return the hashes in ascending order, and that order; None if they ascend already."""
     if bool((hashes[1:] >= hashes[:-1]).all()):
         return None, hashes
     order = np.argsort(hashes, kind="stable")

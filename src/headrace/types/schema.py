@@ -1,4 +1,4 @@
-"""Row schemas: names with Spark SQL types, and the Arrow types that carry them."""
+"""Row schemas: column names with Spark SQL types, and the corresponding Arrow types."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _NOT_KEPT = (
     VariantType,
     YearMonthIntervalType,
 )
-"""Types that Arrow does not carry, or whose values cannot be told apart by equality."""
+"""Types that Arrow does not support, or whose equality does not identify values."""
 
 
 def to_arrow(type_: DataType) -> pa.DataType:
-    """Return the Arrow type that carries a Spark type between Spark and Python.
+    """Return the Arrow type in which values of a Spark type are exchanged with Spark.
 
-    All within it is nullable: what Spark says of that differs from plan to plan of one query, and
-    Arrow takes a field of a struct that is NULL for a NULL of the field.
+    All its parts are nullable: Spark infers different nullability in different plans of one query,
+    and in Arrow, the fields of a struct that is NULL are NULL too.
 
     Raises:
-        HeadraceError: ``unsupported`` for types whose values cannot be kept.
+        HeadraceError: ``unsupported`` for types whose values cannot be stored.
     """
     require_kept(type_)
     one = StructType([StructField("one", type_)]).toNullable()
@@ -53,7 +53,7 @@ def to_arrow(type_: DataType) -> pa.DataType:
 
 
 def require_kept(type_: DataType) -> None:
-    """Refuse a type whose values cannot be kept, also within another one."""
+    """Raise ``unsupported`` for a type whose values cannot be stored, also inside another type."""
     match type_:
         case ArrayType():
             require_kept(type_.elementType)
@@ -72,7 +72,7 @@ def require_kept(type_: DataType) -> None:
 
 
 def holds(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
-    """Tell whether a type is one of the kinds, or has a part that is."""
+    """Whether a type is one of the kinds, or contains one."""
     match type_:
         case ArrayType():
             return holds(type_.elementType, kinds)
@@ -87,7 +87,7 @@ def holds(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
 
 
 def is_collated(type_: DataType) -> bool:
-    """Tell whether a type has text in it whose equality is not that of its bytes."""
+    """Whether a type is or contains text that is not compared by its bytes."""
     match type_:
         case StringType():
             return not type_.isUTF8BinaryCollation()
@@ -100,7 +100,7 @@ def is_collated(type_: DataType) -> bool:
 
 
 def require_key(type_: DataType) -> None:
-    """Refuse a type of a primary key where SQL takes different values for the same key."""
+    """Raise ``unsupported`` for a key type in which different values can be equal in SQL."""
     if holds(type_, (FloatType, DoubleType, MapType)) or is_collated(type_):
         raise HeadraceError(
             Code.UNSUPPORTED,
@@ -112,7 +112,7 @@ def require_key(type_: DataType) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: a name as declared and a Spark type (``pyspark.sql.types``)."""
+    """A column: its name as declared, and its Spark type (``pyspark.sql.types``)."""
 
     name: str
     type: DataType
@@ -142,7 +142,7 @@ class Schema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The schema as Arrow carries it between Spark and Python; all in it is nullable.
+        """The schema in which rows are exchanged with Spark; all its parts are nullable.
 
         Timestamps are microseconds, in UTC; strings have 32-bit offsets.
         """
@@ -156,11 +156,11 @@ class Schema:
 
     @classmethod
     def of_spark(cls, spark: StructType) -> Schema:
-        """Return the schema that a ``StructType`` describes."""
+        """Return the schema of a ``StructType``."""
         return cls(tuple(Column(f.name, f.dataType, f.nullable) for f in spark.fields))
 
     def to_json(self) -> Any:
-        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        """Return a JSON value that :meth:`of_json` reads."""
         return self.spark.jsonValue()
 
     @classmethod

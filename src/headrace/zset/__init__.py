@@ -1,4 +1,4 @@
-"""The algebra on Arrow tables: rows with weights, when two rows are one, and exact sums."""
+"""Z-sets on Arrow tables: rows with weights, row equality, row order, and exact sums."""
 
 from headrace.zset.equality import row_codes, same, same_rows
 from headrace.zset.layout import HASH, WEIGHT, Layout

@@ -1,8 +1,8 @@
-"""Which rows are the same row: exact, and vectorised for every Arrow type that Spark produces.
+"""Row equality: exact, and vectorised for every Arrow type that Spark produces.
 
-Two values are the same where SQL's ``IS NOT DISTINCT FROM`` would say so, with one difference:
-floats are the same when their bits are. So NULL is NULL, NaN is NaN, and -0.0 is not 0.0.
-Structs compare by field, lists by length and element, maps as lists of their entries in order.
+Two values are the same where SQL's ``IS NOT DISTINCT FROM`` is true, with one difference: floats
+are compared by their bits. So NULL equals NULL, NaN equals NaN, and -0.0 differs from 0.0.
+Structs are compared by field, lists by length and element, maps as lists of entries in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CODE_BYTES = 8
 
 
 def same(left: pa.Array, right: pa.Array) -> Bools:
-    """Say for each position whether the two arrays, equal in type and length, agree there."""
+    """Return for each position whether two arrays of one type and length have the same value."""
     if len(left) == 0 or pa.types.is_null(left.type):
         return np.ones(len(left), np.bool_)
     width = bit_width(left.type)
@@ -40,12 +40,12 @@ def same(left: pa.Array, right: pa.Array) -> Bools:
         return np.asarray(both[: len(left)] == both[len(left) :])
     if left.null_count == 0 and right.null_count == 0:
         return np.asarray(agree)
-    here, there = valid(left), valid(right)
-    return np.asarray(np.where(here & there, agree, here == there))
+    left_valid, right_valid = valid(left), valid(right)
+    return np.asarray(np.where(left_valid & right_valid, agree, left_valid == right_valid))
 
 
 def same_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Bools:
-    """Say for each of ``rows`` positions whether all columns agree; no columns always agree."""
+    """Return for each of ``rows`` positions whether all columns agree; without columns, all do."""
     agree = np.ones(rows, np.bool_)
     for a, b in zip(left, right, strict=True):
         agree &= same(a, b)
@@ -53,19 +53,22 @@ def same_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) ->
 
 
 def same_at(columns: Sequence[pa.Array], left: Ints, right: Ints) -> Bools:
-    """Say of each pair of positions whether all columns agree; each is read where others did."""
+    """Return for each pair of positions whether all columns agree.
+
+    A column is read only at the pairs that agree in all columns before it.
+    """
     agree = np.ones(len(left), np.bool_)
     for column in columns:
         pairs = np.flatnonzero(agree)
         if len(pairs) == 0:
             break
-        here, there = pa.array(left[pairs]), pa.array(right[pairs])
-        agree[pairs] = same(column.take(here), column.take(there))
+        lefts, rights = pa.array(left[pairs]), pa.array(right[pairs])
+        agree[pairs] = same(column.take(lefts), column.take(rights))
     return agree
 
 
 def row_codes(columns: Sequence[pa.Array], rows: int) -> Ints:
-    """Number the rows so that two of them have one number exactly where they are the same row."""
+    """Return one number per row; two numbers are equal exactly where the rows are the same."""
     codes, bound = np.zeros(rows, np.int64), 1
     for column in columns:
         codes, bound = _paired(codes, bound, *_codes(column))
@@ -73,7 +76,10 @@ def row_codes(columns: Sequence[pa.Array], rows: int) -> Ints:
 
 
 def _paired(first: Ints, first_bound: int, second: Ints, second_bound: int) -> tuple[Ints, int]:
-    """Number the pairs of two numberings; ``bound`` is above every number."""
+    """Return one number per pair of numbers, and a bound above all of them.
+
+    Each bound is above every number of its numbering.
+    """
     if second_bound == 1:
         return first, first_bound
     if first_bound == 1:
@@ -93,7 +99,7 @@ def _dense(array: pa.Array) -> tuple[Ints, int]:
 
 
 def _codes(array: pa.Array) -> tuple[Ints, int]:
-    """Number the values: 0 for NULL, else less than the bound that is returned with the numbers."""
+    """Return one number per value, 0 for NULL, and a bound above all numbers."""
     kind = array.type
     if len(array) == 0 or pa.types.is_null(kind):
         return np.zeros(len(array), np.int64), 1
@@ -123,7 +129,7 @@ def _struct_codes(array: pa.StructArray) -> tuple[Ints, int]:
 
 
 def _list_codes(array: pa.Array) -> tuple[Ints, int]:
-    """Number lists through the bytes of the numbers of their elements."""
+    """Number lists: concatenate the numbers of their elements as bytes, and number these texts."""
     elements, _ = _codes(array.flatten())
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(array) + 1, np.int64)
@@ -147,7 +153,7 @@ def bit_width(kind: pa.DataType) -> int:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Say whether values of a type are bytes of any length."""
+    """Whether a type is a string or binary type of variable length."""
     return bool(
         pa.types.is_string(kind)
         or pa.types.is_binary(kind)
@@ -157,7 +163,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def _as_words(array: pa.Array) -> pa.Array:
-    """Read the bits of a fixed-width array as integers or as 16 bytes, without a copy."""
+    """View the bits of a fixed-width array as integers or fixed-size binary, without a copy."""
     if pa.types.is_boolean(array.type):
         return array.cast(pa.int8())
     width = bit_width(array.type)
@@ -168,9 +174,9 @@ def _as_words(array: pa.Array) -> pa.Array:
 
 
 def words(array: pa.Array, width: int) -> npt.NDArray[np.signedinteger]:
-    """Return the bits of a fixed-width array, wide values as rows.
+    """Return the bits of a fixed-width array as integers; values above 64 bits become rows.
 
-    What stands under a NULL is unspecified.
+    The bits at a NULL are unspecified.
     """
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
@@ -180,5 +186,5 @@ def words(array: pa.Array, width: int) -> npt.NDArray[np.signedinteger]:
 
 
 def valid(array: pa.Array) -> Bools:
-    """Say for each position whether it is not NULL."""
+    """Return for each position whether its value is not NULL."""
     return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))

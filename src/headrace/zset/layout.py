@@ -1,4 +1,4 @@
-"""What a table of rows with weights looks like: its columns, by the part that each one plays."""
+"""The columns of a Z-set's table, by role: hash, identity, sums."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from headrace.errors import Code, HeadraceError
 from headrace.zset.order import OrderBy, orderable
 
 HASH = "__hash"
-"""The column of int64 hashes of the key; equal keys have equal hashes, not the other way round."""
+"""The column of int64 hashes of the key; different keys may have equal hashes."""
 
 WEIGHT = "__weight"
-"""The column of int64 weights: how many times a row is inserted, less how often it is deleted."""
+"""The column of int64 weights: how often a row was inserted minus how often it was retracted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The columns of a Z-set, in physical order: ``__hash``, the identity, the sums.
 
-    ``key`` names the columns that the hash was computed from, in the order of the key.
-    ``columns`` are the identity: two rows that agree in all of them are one row. There may be none.
-    ``summed`` add up when rows are merged: ``__weight`` and any further int64 or decimal128
+    ``key`` names the columns that the hash is computed from, in the order of the key.
+    ``columns`` are the identity: rows that agree in all of them are the same row. May be empty.
+    ``summed`` are added when rows are merged: ``__weight`` and any further int64 or decimal128
     accumulators. They are never NULL.
-    ``order`` names the identity columns by which the rows of one hash are sorted once they are
-    consolidated; without it their order is free.
+    ``order`` names identity columns: in a consolidated Z-set, the rows of one hash are sorted by
+    them. If it is empty, the order of these rows is unspecified.
     """
 
     key: tuple[str, ...]
@@ -40,33 +40,33 @@ class Layout:
     def __post_init__(self) -> None:
         names = [HASH, *self.columns.names, *self.summed.names]
         if len(set(names)) != len(names):
-            raise _malformed("two columns share a name", names)
+            raise _malformed("two columns have the same name", names)
         if not set(self.key) <= set(self.columns.names):
             raise _malformed("a key column is not an identity column", list(self.key))
         for by in self.order:
             if by.name not in self.columns.names:
-                raise _malformed("it is ordered by something else than its columns", [by.name])
+                raise _malformed("an order column is not an identity column", [by.name])
             if not orderable(self.columns.field(by.name).type):
-                raise _malformed("it is ordered by a column without an order", [by.name])
+                raise _malformed("the type of an order column is not orderable", [by.name])
         if WEIGHT not in self.summed.names or self.summed.field(WEIGHT).type != pa.int64():
-            raise _malformed("there is no int64 weight among the sums", self.summed.names)
+            raise _malformed("the summed columns include no int64 weight", self.summed.names)
         for total in self.summed:
             if not (pa.types.is_int64(total.type) or pa.types.is_decimal128(total.type)):
-                raise _malformed("a sum is neither int64 nor decimal128", [str(total)])
+                raise _malformed("a summed column is neither int64 nor decimal128", [str(total)])
         columns = [
             pa.field(HASH, pa.int64(), nullable=False),
             *self.columns,
             *(total.with_nullable(nullable=False) for total in self.summed),
         ]
-        # Computed once: every operation on a table of this layout asks for it.
+        # Computed once: every operation on a table of this layout needs it.
         object.__setattr__(self, "schema", pa.schema(columns))
 
     def with_summed(self, *fields: pa.Field) -> Layout:
-        """Return the layout with further columns that add up."""
+        """Return the layout with further summed columns."""
         return Layout(self.key, self.columns, pa.schema([*self.summed, *fields]), self.order)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        """Return a JSON value that :meth:`of_json` reads."""
         value = {
             "key": list(self.key),
             "columns": _encoded(self.columns),

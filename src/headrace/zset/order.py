@@ -1,11 +1,12 @@
-"""How values are ordered: as ``ORDER BY`` of Spark SQL does it, vectorised, for every Arrow type.
+"""Row order: that of ``ORDER BY`` in Spark SQL, vectorised, for every Arrow type.
 
 Columns become *sort keys*: arrays of int64, the most significant one first, whose lexicographic
-order is that of the values. Keys of two columns compare only if both were made in one call.
+order is that of the values. Keys can be compared only with keys made in the same call.
 
-Integers, dates, timestamps and intervals go by number, booleans false first, decimals by value,
-text and binary by unsigned bytes. -0.0 equals 0.0, and NaN is above all other floats. Structs go by
-field and arrays by element, a prefix first; a NULL within them is below everything.
+Integers, dates, timestamps and intervals are ordered by number, booleans false first, decimals by
+value, text and binary by unsigned bytes. -0.0 equals 0.0, and NaN is above all other floats.
+Structs are ordered by field and arrays by element, a prefix first; a NULL inside them is below
+everything.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WORD = 64
 _SIGN = np.int64(-(2**63))
 _MAGNITUDE = np.int64(2**63 - 1)
 _ORDERED = 64
-"""Ascending stretches from this length on make a merging sort faster than a vectorised one."""
+"""From this mean length of ascending stretches on, a merge sort is faster than a vectorised one."""
 _KEY_BYTES = 8
 _NOTHING = np.zeros(1, np.uint8)
 
@@ -47,14 +48,14 @@ class OrderBy:
 
 
 def orderable(kind: pa.DataType) -> bool:
-    """Say whether values of a type have an order in SQL: all but maps, and what has maps inside."""
+    """Whether SQL orders values of a type: all types except maps and types that contain maps."""
     if pa.types.is_map(kind):
         return False
     return all(orderable(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def order_keys(values: pa.Array, by: OrderBy) -> list[Ints]:
-    """Return sort keys by which the rows of a column come in the order asked for.
+    """Return sort keys for the given order.
 
     Values that are equal in that order have equal keys, as -0.0 and 0.0 do.
     """
@@ -67,17 +68,17 @@ def order_keys(values: pa.Array, by: OrderBy) -> list[Ints]:
 def exact_keys(values: pa.Array) -> list[Ints]:
     """Return sort keys that are equal only where two values are the same, floats by their bits.
 
-    The order is one of the values alone, so that equal bags of rows come in one order; it exists
-    for maps too.
+    The order depends only on the values, so equal bags of rows are sorted alike. Maps are allowed.
     """
     return _with_nulls(values, _keys(values, exact=True), nulls_first=True)
 
 
 def coarse_keys(values: pa.Array) -> Ints:
-    """Return one number per value, whatever else is in the array: never above a greater value's.
+    """Return one number per value that depends on the value alone and preserves the order.
 
-    Numbers differ where values do, but for decimals beyond 64 bits, of which those of one sign are
-    as one, and text and binary, which go by their first 8 bytes. NULLs have any number.
+    A greater value never has a smaller number. Different values have different numbers, with two
+    exceptions: decimals beyond 64 bits of one sign share a number, and text and binary are
+    numbered by their first 8 bytes. The number of a NULL is unspecified.
     """
     kind = values.type
     if isinstance(values, pa.ExtensionArray):
@@ -96,10 +97,10 @@ def coarse_keys(values: pa.Array) -> Ints:
 
 
 def ordered(blocks: Ints, keys: list[Ints]) -> tuple[Ints, Ints]:
-    """Sort by ascending blocks, then by keys; return the order, and the number of each row in it.
+    """Sort by block, then by keys; return the order, and a number for each row in that order.
 
-    No block is below 0. Rows agree in block and keys exactly where their numbers do, and come in
-    any order then. Numbers ascend from 0, by one.
+    ``blocks`` ascends and is not negative. Numbers start at 0 and ascend by one; they are equal
+    exactly where rows agree in block and keys, and the order of such rows is unspecified.
     """
     keys = _folded(blocks, keys)
     order = in_order(keys[0]) if len(keys) == 1 else np.lexsort(keys[::-1])
@@ -111,11 +112,11 @@ def ordered(blocks: Ints, keys: list[Ints]) -> tuple[Ints, Ints]:
 
 
 def refined(rows: Ints, starts: Bools, columns: Iterable[SortedBy]) -> tuple[Ints, Bools]:
-    """Sort the rows of each block by some columns; return them, and mark each that begins others.
+    """Sort the rows of each block by columns; return the rows, and the starts of the finer blocks.
 
-    ``rows`` are positions in the columns, and ``starts`` marks the first one of each block. A
-    column is read only where those before it leave rows together, and sorted by only where two of
-    these differ.
+    ``rows`` are positions in the columns, and ``starts`` marks the first row of each block. Rows
+    of one returned block agree in all columns. A column is read only where the columns before it
+    leave blocks of several rows, and sorted by only if it differs within one of these.
     """
     rows, starts = rows.copy(), starts.copy()
     for column, keys in columns:
@@ -133,14 +134,14 @@ def refined(rows: Ints, starts: Bools, columns: Iterable[SortedBy]) -> tuple[Int
 
 
 def in_order(values: Ints) -> Ints:
-    """Return an order by value; the kind of sort depends on how ordered the values are."""
+    """Return an order by value, with the sort algorithm that suits how sorted the values are."""
     descents = int(np.count_nonzero(values[1:] < values[:-1]))
     few = descents * _ORDERED < len(values)
     return np.argsort(values, kind="stable" if few else None)
 
 
 def _folded(blocks: Ints, keys: list[Ints]) -> list[Ints]:
-    """Return fewer keys of the same order: neighbours are one where a word has room for both."""
+    """Return fewer keys of the same order: combine adjacent keys that fit one 64-bit word."""
     folded = [blocks]
     if len(blocks) == 0:
         return folded
@@ -158,16 +159,19 @@ def _folded(blocks: Ints, keys: list[Ints]) -> list[Ints]:
 
 
 def _with_nulls(values: pa.Array, keys: list[Ints], *, nulls_first: bool) -> list[Ints]:
-    """Put NULL, whatever its keys, before or after everything else."""
+    """Return the keys with NULL before or after everything else, whatever its keys are."""
     if values.null_count == 0:
         return keys
-    there: Bools = valid(values)
-    last = there if nulls_first else ~there
-    return [last.astype(np.int64), *(np.where(there, key, np.int64(0)) for key in keys)]
+    is_valid: Bools = valid(values)
+    last = is_valid if nulls_first else ~is_valid
+    return [last.astype(np.int64), *(np.where(is_valid, key, np.int64(0)) for key in keys)]
 
 
 def _keys(values: pa.Array, *, exact: bool) -> list[Ints]:
-    """Return sort keys for what is not NULL, ascending; ``exact`` tells all floats apart."""
+    """Return ascending sort keys of the values that are not NULL.
+
+    If ``exact``, floats with different bits have different keys.
+    """
     kind = values.type
     if pa.types.is_null(kind):
         return []
@@ -195,7 +199,7 @@ def _number_keys(values: pa.Array) -> list[Ints]:
     if width <= _WORD:
         return [bits.reshape(-1).astype(np.int64)]
     low, high = bits[:, 0], bits[:, -1]
-    # The low word of a decimal is unsigned; where the high one only repeats its sign, it is all.
+    # If the high word of every decimal only extends the sign of the low one, the low one suffices.
     if np.array_equal(high, low >> np.int64(_WORD - 1)):
         return [low]
     return [high, low ^ _SIGN]
@@ -207,32 +211,32 @@ def _float_key(values: pa.Array, *, exact: bool) -> Ints:
         bits = _number_keys(values)[0]
     else:
         floats = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        # Adding zero makes -0.0 positive.
+        # Adding zero turns -0.0 into 0.0.
         bits = np.where(np.isnan(floats), np.nan, floats + 0.0).view(np.int64)
     return np.asarray(np.where(bits < 0, bits ^ _MAGNITUDE, bits))
 
 
 def _text_key(values: pa.Array) -> Ints:
-    """Number text by its place among the distinct ones; Arrow compares unsigned bytes."""
+    """Return the rank of each text among the distinct texts; Arrow compares unsigned bytes."""
     encoded = values.dictionary_encode()
-    places = np.empty(len(encoded.dictionary), np.int64)
-    places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(places))
+    ranks = np.empty(len(encoded.dictionary), np.int64)
+    ranks[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(ranks))
     indices = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)
-    return np.asarray(places[indices]) if len(places) else np.zeros(len(values), np.int64)
+    return np.asarray(ranks[indices]) if len(ranks) else np.zeros(len(values), np.int64)
 
 
 def _first_bytes(values: pa.Array) -> Ints:
-    """Return the first bytes of texts as numbers that compare like unsigned bytes."""
+    """Return the first 8 bytes of each text as a number; numbers compare like unsigned bytes."""
     texts = pc.fill_null(values.cast(pa.large_binary()), b"")
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
-    held = texts.buffers()[2]
-    stored = np.frombuffer(held, np.uint8) if held is not None and held.size else _NOTHING
+    buffer = texts.buffers()[2]
+    stored = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else _NOTHING
     numbers = np.zeros(len(texts), np.uint64)
     for place in range(_KEY_BYTES):
         at = offsets[:-1] + place
-        there = at < offsets[1:]
-        found = stored[np.minimum(at, len(stored) - 1)]
-        numbers = (numbers << np.uint64(_KEY_BYTES)) | np.where(there, found, np.uint8(0))
+        within = at < offsets[1:]
+        byte = stored[np.minimum(at, len(stored) - 1)]
+        numbers = (numbers << np.uint64(_KEY_BYTES)) | np.where(within, byte, np.uint8(0))
     return np.asarray(numbers.view(np.int64) ^ _SIGN)
 
 
@@ -241,7 +245,7 @@ def _field_keys(values: pa.Array, *, exact: bool) -> list[Ints]:
 
 
 def _list_key(values: pa.Array, *, exact: bool) -> Ints:
-    """Number lists through the bytes of the numbers of their elements."""
+    """Rank lists: concatenate the ranks of their elements as big-endian bytes, rank these texts."""
     elements = values.flatten()
     keys = _field_keys(elements, exact=exact)
     within, codes = ordered(np.zeros(len(elements), np.int64), keys)

@@ -1,4 +1,4 @@
-"""Exact sums of the groups of a sorted column: they are right, or they refuse.
+"""Exact sums of the groups of a sorted column: a sum that does not fit its type is an error.
 
 Integers add in two halves and decimals in four limbs of 32 bits, each in its own int64, so that
 no intermediate sum can wrap below 2**31 rows; only the total has to fit its type.
@@ -28,7 +28,7 @@ _HALF = np.int64(32)
 def segment_sums(column: pa.Array, starts: Ints) -> pa.Array:
     """Sum the stretches ``[starts[i], starts[i + 1])`` of an int64 or decimal128 column.
 
-    ``starts`` ascends strictly from 0; the column has no NULL. Raises ``invalid`` where a sum does
+    ``starts`` ascends strictly from 0; the column has no NULL. Raises ``invalid`` if a sum does
     not fit the type of the column.
     """
     if len(starts) == len(column):
@@ -78,13 +78,13 @@ def decimal_words(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def negated(column: pa.Array, where: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Negate a column of sums, or only some of them.
+    """Return a column of sums with all values negated, or only those ``where`` the mask is true.
 
     Raises ``invalid`` for the least integer, whose negative does not fit the type.
     """
     if where is not None and not where.all():
-        zero, goes = pa.scalar(0, column.type), pa.array(where)
-        return pc.if_else(goes, negated(pc.if_else(goes, column, zero)), column)
+        zero, selected = pa.scalar(0, column.type), pa.array(where)
+        return pc.if_else(selected, negated(pc.if_else(selected, column, zero)), column)
     try:
         return pc.negate_checked(column)
     except pa.ArrowInvalid as error:
@@ -92,7 +92,7 @@ def negated(column: pa.Array, where: npt.NDArray[np.bool_] | None = None) -> pa.
 
 
 def is_zero(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Say where a column of sums is zero."""
+    """Return for each position whether a column of sums is zero."""
     if pa.types.is_int64(column.type):
         return np.asarray(column.to_numpy() == 0)
     if len(column) == 0:
@@ -102,18 +102,17 @@ def is_zero(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def overflowed(kind: str) -> HeadraceError:
-    """Return the error for a sum that its type cannot hold."""
+    """Return the error for a sum that does not fit its type."""
     return HeadraceError(
         Code.INVALID,
         f"a sum of type {kind} overflowed",
-        detail="The exact sum, or what one epoch adds to it or takes away, does not fit the type,"
-        " and a wrapped one would be wrong.",
+        detail="The exact sum, or the amount by which one epoch changes it, does not fit the type.",
         hint="Cast the argument to a wider type, such as decimal(38, 0).",
     )
 
 
 def _fits(values: Ints, starts: Ints) -> bool:
-    """Say whether no sum of a stretch, nor a part of one, can leave int64."""
+    """Whether all sums of the stretches, and their intermediate sums, are sure to fit int64."""
     longest = int(np.diff(starts, append=len(values)).max())
     largest = max(int(values.max()), -int(values.min()))
     return largest * longest < 2**63

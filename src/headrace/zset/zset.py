@@ -1,9 +1,9 @@
-"""Z-sets on Arrow tables: bags of rows in which a row may also be missing.
+"""Z-sets on Arrow tables: bags of rows with weights, which may be negative.
 
-A Z-set is *consolidated* when it is sorted by ``__hash`` (ascending, signed), no two of its rows
-are the same row, and no row has sums that are all zero. The order among equal hashes is free,
-unless the layout names one: then they are sorted by it, and after that by the values of all
-columns, so that equal bags come in one order.
+A Z-set is *consolidated* if it is sorted by ``__hash`` (ascending, signed), no two of its rows
+are the same row, and every row has a sum other than zero. The order of rows with equal hashes is
+unspecified, unless the layout names one: then they are sorted by it, and after that by the values
+of all columns, so that equal bags are sorted alike.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from headrace.zset.order import SortedBy
 
 _MIXABLE = 3
-"""From this many rows on, a block can hold equal rows that are not neighbours."""
+"""From this many rows on, a block can have equal rows that are not adjacent."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ZSet:
     """Rows with weights: ``table`` has exactly the physical schema of ``layout``.
 
-    Not consolidated unless the maker of the value says so. Compare two with :meth:`equals`.
+    Consolidated only where a docstring says so. Compare two Z-sets with :meth:`equals`.
     """
 
     layout: Layout
@@ -44,7 +44,7 @@ class ZSet:
 
     @classmethod
     def of(cls, layout: Layout, table: pa.Table | pa.RecordBatch) -> ZSet:
-        """Select, order and cast the columns of a table that has all those of the layout."""
+        """Return a Z-set of a table's columns, selected, ordered and cast to fit the layout."""
         schema = layout.schema
         if table.schema.equals(schema) and isinstance(table, pa.Table):
             return cls(layout, table)
@@ -88,7 +88,7 @@ class ZSet:
 
     @property
     def any_sum(self) -> Bools:
-        """Say of each row whether it has a sum other than zero."""
+        """Whether each row has a sum other than zero."""
         sums = [column(self.table, name) for name in self.layout.summed.names]
         return _nonzero(sums, self.rows)
 
@@ -97,7 +97,7 @@ class ZSet:
         return ZSet.sum_of(self.layout, [self, other])
 
     def negated(self) -> ZSet:
-        """Return the Z-set whose sum with this one is empty; order and rows stay."""
+        """Return the Z-set with all sums negated; rows and order stay."""
         table = self.table
         for name in self.layout.summed.names:
             index = table.schema.get_field_index(name)
@@ -106,7 +106,7 @@ class ZSet:
         return ZSet(self.layout, table)
 
     def with_hashes(self, hashes: Ints) -> ZSet:
-        """Return the rows with other hashes, as they are needed to group rows by something else."""
+        """Return the rows with other hashes, for example to group them by another key."""
         index = self.table.schema.get_field_index(HASH)
         field = self.table.schema.field(index)
         hashes = pa.array(hashes, pa.int64())
@@ -116,8 +116,8 @@ class ZSet:
         """Return the rows where the mask is true, in order."""
         return self if kept.all() else self.take(np.flatnonzero(kept))
 
-    def parted(self) -> tuple[ZSet, ZSet]:
-        """Return the rows that come and those that go: with weights above zero, and below it."""
+    def by_sign(self) -> tuple[ZSet, ZSet]:
+        """Return the inserted rows and the retracted rows: weights above zero, and below it."""
         weights = self.weights
         return self.filter(weights > 0), self.filter(weights < 0)
 
@@ -131,15 +131,14 @@ class ZSet:
         return ZSet(self.layout, self.table.slice(start, max(0, stop - start)))
 
     def equals(self, other: ZSet) -> bool:
-        """Say whether both are the same bag of rows, whatever their physical form."""
+        """Whether both are the same bag of rows, however their rows are stored."""
         return self.plus(other.negated()).consolidated().rows == 0
 
     def consolidated(self) -> ZSet:
-        """Return the same bag consolidated. Raises ``invalid`` where a sum overflows.
+        """Return the same bag consolidated. Raises ``invalid`` if a sum overflows.
 
-        O(n log n) for n rows, O(n) where the rows come sorted. Hashes only propose which rows are
-        equal; all identity columns are compared. The result has one chunk, so the text of a column
-        must stay below 2 GiB.
+        O(n log n) for n rows, O(n) if the rows are sorted. Rows with equal hashes are compared by
+        all identity columns. The result has one chunk, so the text of a column must be below 2 GiB.
         """
         hashes = self.hashes
         if bool((hashes[1:] > hashes[:-1]).all()):
@@ -165,7 +164,7 @@ class ZSet:
         return ZSet(self.layout, pa.Table.from_arrays(columns + sums, schema=self.table.schema))
 
     def starts_of_ties(self) -> Bools:
-        """Mark the rows whose order columns differ from those of the row before."""
+        """Return for each row whether its order columns differ from those of the row before."""
         keys = self._order_keys()
         differs = np.ones(self.rows, np.bool_)
         differs[1:] = False
@@ -174,7 +173,7 @@ class ZSet:
         return differs
 
     def compared(self, other: ZSet) -> Ints:
-        """Compare row by row in the total order of the layout: below, equal or above 0."""
+        """Compare row by row in the total order of the layout: -1, 0 or 1 for each position."""
         both = ZSet(self.layout, in_one_piece(pa.concat_tables([self.table, other.table])))
         result = _compared(both._order_keys(), self.rows)
         tied = np.flatnonzero(result == 0)
@@ -186,28 +185,28 @@ class ZSet:
 
     @property
     def _ordering(self) -> list[SortedBy]:
-        """The order of the layout."""
+        """The order columns of the layout, each with the function that makes its sort keys."""
         order = self.layout.order
         return [(column(self.table, by.name), partial(order_keys, by=by)) for by in order]
 
     def _order_keys(self) -> list[Ints]:
-        """Return the sort keys of all rows, by the order of the layout."""
+        """Return the sort keys of all rows for the order of the layout."""
         return [key for values, keys in self._ordering for key in keys(values)]
 
 
 def in_one_piece(table: pa.Table) -> pa.Table:
-    """Return a table whose columns have one chunk each."""
+    """Return the table with one chunk per column."""
     columns = [one_piece(chunked) for chunked in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
-    """Return a column in one piece; without a copy where it has only one chunk."""
+    """Return a column as one array; without a copy if it has only one chunk."""
     return one_piece(table.column(name))
 
 
 def one_piece(chunked: pa.ChunkedArray) -> pa.Array:
-    """Return a chunked array in one piece; without a copy where it has only one chunk."""
+    """Return a chunked array as one array; without a copy if it has only one chunk."""
     if chunked.num_chunks == 1:
         return chunked.chunk(0)
     if chunked.num_chunks == 0:
@@ -216,19 +215,19 @@ def one_piece(chunked: pa.ChunkedArray) -> pa.Array:
 
 
 def numbers(table: pa.Table, name: str) -> Ints:
-    """Return an int64 column without NULL as numbers; without a copy where it has one chunk."""
+    """Return an int64 column without NULL as NumPy array; without a copy if it has one chunk."""
     return np.asarray(column(table, name).to_numpy())
 
 
 def fresh(ascending: Ints) -> Bools:
-    """Mark each value that differs from the one before."""
+    """Return for each value whether it differs from the one before; the first one does."""
     fresh = np.ones(len(ascending), np.bool_)
     np.not_equal(ascending[1:], ascending[:-1], out=fresh[1:])
     return fresh
 
 
 def take(table: pa.Table, rows: Ints) -> pa.Table:
-    """Return rows by position, from a table with any chunks, in one chunk."""
+    """Return the rows at the given positions of a table, in one chunk."""
     positions = pa.array(rows, pa.int64())
     columns = [one_piece(chunked).take(positions) for chunked in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
@@ -237,11 +236,11 @@ def take(table: pa.Table, rows: Ints) -> pa.Table:
 def _grouped(
     order: Ints, starts: Bools, identity: list[pa.Array], *, total: bool
 ) -> tuple[Ints, Bools]:
-    """Refine an order so that equal rows of a block are neighbours, and mark each first one.
+    """Refine an order so that equal rows of a block are adjacent, and mark the first of each.
 
-    ``starts`` marks the first row of each block. Comparing neighbours settles every block in which
-    all rows are equal or that has two rows; the rest is sorted by whole rows, by their values where
-    the order has to be ``total``.
+    ``starts`` marks the first row of each block. Comparing adjacent rows settles every block of
+    two rows and every block whose rows are all equal. The others are sorted by all columns: by
+    their values if the order has to be ``total``, otherwise by codes that have no meaning.
     """
     second = np.flatnonzero(~starts)
     second = second[~same_at(identity, order[second - 1], order[second])]
@@ -263,7 +262,7 @@ def _grouped(
 
 
 def _codes(values: pa.Array) -> list[Ints]:
-    """Return a sort key of no order, equal only where two values are the same."""
+    """Return a sort key that only groups equal values; its order has no meaning."""
     return [row_codes([values], len(values))]
 
 
