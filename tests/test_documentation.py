@@ -68,7 +68,7 @@ def test_every_operator_documents_its_algebra_state_cost_and_nulls():
 
 def test_no_module_is_too_long_to_read():
     for path in (ROOT / "src").rglob("*.py"):
-        assert len(path.read_text().splitlines()) <= 400, path
+        assert len(path.read_text().splitlines()) <= 600, path
 
 
 @pytest.mark.parametrize(("name", "least"), [("README.md", 10), ("statements.md", 5)])
