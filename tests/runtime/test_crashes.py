@@ -1,0 +1,194 @@
+"""Every crash point of epochs, fills, deliveries and compaction, in any order, without a JVM.
+
+A model in plain Python holds what was acknowledged. After each step, crashed or not, the database
+is what the model says of the changes that its last epoch has read: its table, its views, their
+changelogs, every epoch that can still be read, and what a sink has written outside.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from length import choose
+from runtime.pure import Change, Outside, PureDatabase
+
+EPOCH_STAGES = ["step", "stepped", "commit", "before commit", "after commit", "publish"]
+FILL_STAGES = ["fill", "before commit", "after commit"]
+SINK_STAGES = ["sink", "sink written"]
+
+changes = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 2), st.sampled_from([1, 1, -1])),
+    min_size=1,
+    max_size=6,
+)
+
+
+class Crash(BaseException):
+    """The process has ended here."""
+
+
+class Faults:
+    """Ends the process at the next time that a stage is reached."""
+
+    def __init__(self) -> None:
+        self.stage: str | None = None
+
+    def __call__(self, reached: str) -> None:
+        if reached == self.stage:
+            self.stage = None
+            raise Crash(reached)
+
+
+def table_after(log: list[Change]) -> dict[int, int]:
+    rows: dict[int, int] = {}
+    for key, group, weight in log:
+        rows.pop(key, None)
+        if weight > 0:
+            rows[key] = group
+    return rows
+
+
+class Crashing(RuleBasedStateMachine):
+    """One data directory under writes, epochs, fills, deliveries, compaction and crashes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.faults = Faults()
+        self.outside = Outside()
+        self.log: list[Change] = []
+        self.views = 0
+
+    def teardown(self) -> None:
+        self.db.close()
+        self.folder.cleanup()
+
+    @initialize()
+    def begin(self) -> None:
+        self.open()
+        self.table = self.db.create_table()
+        self.view = self.db.create_view("counts", self.table)
+        self.sink = self.db.create_sink(self.view)
+        self.delivery = self.db.delivery(self.sink, self.outside)
+        self.watched = self.db.ledger.last_epoch()
+
+    def open(self) -> None:
+        self.db = PureDatabase(Path(self.folder.name), self.faults)
+
+    @rule()
+    def restart(self) -> None:
+        self.db.close()
+        self.open()
+        self.delivery = self.db.delivery(self.sink, self.outside)
+
+    def until(self, stage: str | None, work) -> None:
+        """Do some work; where it reaches the stage, the process ends there and starts again."""
+        self.faults.stage = stage
+        try:
+            work()
+        except Crash:
+            self.restart()
+        self.faults.stage = None
+
+    @rule(given=changes)
+    def write(self, given: list[Change]) -> None:
+        assert self.db.append(self.table, given) == len(self.log) + len(given)
+        self.log += given
+
+    @rule(stage=st.sampled_from([None, *EPOCH_STAGES]))
+    def epoch(self, stage: str | None) -> None:
+        self.until(stage, self.db.loop.advance)
+
+    @rule(stage=st.sampled_from([None, *SINK_STAGES]))
+    def deliver(self, stage: str | None) -> None:
+        self.until(stage, self.delivery.advance)
+
+    @precondition(lambda self: self.views < 3)
+    @rule(stage=st.sampled_from([None, *FILL_STAGES]))
+    def fill(self, stage: str | None) -> None:
+        self.views += 1
+        self.until(stage, lambda: self.db.create_view(f"v{self.views}", self.table))
+
+    @rule()
+    def compact(self) -> None:
+        self.db.compaction.run()
+
+    @rule()
+    def settle(self) -> None:
+        while self.db.loop.pending():
+            self.db.loop.advance()
+        self.delivery.advance()
+        assert self.outside.rows() == self.db.rows(self.view.id)
+
+    @invariant()
+    def everything_is_what_was_read(self) -> None:
+        if not hasattr(self, "watched"):
+            return
+        read = self.db.ledger.positions().get(self.table.id, 0)
+        rows = table_after(self.log[:read])
+        counts = Counter(dict.fromkeys(Counter(rows.values()).items(), 1))
+        assert self.db.rows(self.table.id) == Counter(rows.items())
+        for view in self.db.loop.catalog.views_in_order():
+            assert self.db.rows(view.id) == counts, view.name
+        for key in (0, 3):
+            wanted = Counter([(key, rows[key])] if key in rows else [])
+            assert self.db.by_key(self.table.id, key) == wanted
+
+    @invariant()
+    def a_sink_has_whole_epochs(self) -> None:
+        if not hasattr(self, "watched") or not self.outside.epochs:
+            return
+        last = max(self.outside.epochs)
+        since = {a.id: a.since for a in self.db.ledger.arrangements()}
+        contents = self.db.contents(self.view.id)
+        if since[contents.id] <= last:
+            assert self.outside.rows() == self.db.rows(self.view.id, last)
+
+
+def test_no_crash_loses_doubles_or_tears_anything() -> None:
+    run_state_machine_as_test(
+        Crashing,
+        settings=settings(
+            max_examples=choose(40, 400), stateful_step_count=25, deadline=None, derandomize=True
+        ),
+    )
+
+
+@pytest.mark.parametrize("stage", EPOCH_STAGES)
+def test_an_epoch_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage: str) -> None:
+    faults = Faults()
+    db = PureDatabase(tmp_path, faults)
+    table = db.create_table()
+    view = db.create_view("counts", table)
+    db.append(table, [(1, 0, 1), (2, 0, 1)])
+    db.loop.advance()
+    before, runs = db.ledger.last_epoch(), db.ledger.known_files().runs
+    db.append(table, [(1, 1, 1), (2, 0, -1), (3, 1, 1)])
+    faults.stage = stage
+    with pytest.raises(Crash):
+        db.loop.advance()
+    db.close()
+    again = PureDatabase(tmp_path)
+    committed = stage in ("after commit", "publish")
+    assert again.ledger.last_epoch() == before + committed
+    on_disk = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert on_disk == again.ledger.known_files().runs
+    assert (on_disk == runs) is not committed
+    again.loop.advance()
+    assert again.rows(view.id) == Counter([(1, 2)])
+    assert again.changelog(view.id, before) == Counter({(0, 2): -1, (1, 2): 1})
+    again.close()
