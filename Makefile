@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup test suites tpcds check laws format demo random-queries benchmark benchmark-peers benchmark-nexmark clean
+.PHONY: setup quick affected test suites tpcds check laws format demo random-queries benchmark benchmark-peers benchmark-nexmark clean
 
 setup: $(READY)
 
@@ -22,15 +22,24 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# All that needs no JVM: lint, types, contracts, laws, epochs and crashes by plain Python.
+quick: check
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not spark and not long"
+
+# The tests that a change affects by the import graph. For example: make affected BASE=HEAD~3
+affected: check
+	$(BIN)/python tests/affected.py $(BASE) | xargs --no-run-if-empty $(BIN)/python -m pytest
+
 laws: setup
 	$(BIN)/python -m pytest tests/zset tests/spine tests/operators
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Published workloads over longer histories, and other tests that take minutes each.
+# The proofs that take hours: every test of `make test` at its full length, with more kills and
+# random queries, and the tests marked long: published workloads over long histories.
 suites: setup
-	$(BIN)/python -m pytest -m long
+	HEADRACE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long or not long"
 
 tpcds: setup
 	$(BIN)/python -m pytest -m long tests/suites/test_tpcds.py

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _DEMO = Path(__file__).parents[2] / "examples" / "flights" / "demo.py"
 _VIEWS = (
     "delay_by_carrier",
@@ -17,6 +19,7 @@ _VIEWS = (
 )
 
 
+@pytest.mark.spark
 def test_the_demo_ends_by_saying_that_every_view_equals_batch(tmp_path: Path) -> None:
     data = tmp_path / "data"
     ran = subprocess.run(
