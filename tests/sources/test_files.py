@@ -8,6 +8,7 @@ import datetime as dt
 import gzip
 import io
 import json
+import os
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ from pyspark.sql import types as t
 from headrace.errors import Code, HeadraceError
 from headrace.sources import blocks, files
 from headrace.sources.blocks import Block, Progress
+from headrace.sources.envelopes import read_envelopes
 from headrace.sources.files import Chunk, FileFormat, FileOptions, read_file
 from headrace.sources.files_csv import CsvDecoder, CsvReader, Dialect
 from headrace.sources.files_json import JsonDecoder
@@ -387,14 +389,20 @@ def test_a_damaged_parquet_file_is_an_error(tmp_path: Path) -> None:
 # Any file
 
 
-def test_a_missing_file_a_directory_and_an_unknown_format_are_errors(tmp_path: Path) -> None:
+def test_a_missing_file_a_directory_a_pipe_and_an_unknown_format_are_errors(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)  # nobody writes to it: opening it would never return
     for path, message in (
         (tmp_path / "none.json", "does not exist"),
         (tmp_path, "is a directory"),
+        (pipe, "is a pipe"),
+        (Path("/dev/zero"), "is a pipe, a socket or a device"),
     ):
         with pytest.raises(HeadraceError, match=message) as caught:
             read_file(path, schema(a="int"), FileOptions(FileFormat.JSON))
         assert caught.value.code is Code.INVALID
+        with pytest.raises(HeadraceError, match=message):
+            next(read_envelopes(path, schema(a="int")))
     with pytest.raises(HeadraceError, match="does not show in its name"):
         FileOptions.of(Path("a.txt"))
     with pytest.raises(HeadraceError, match="does not exist") as caught:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import stat
 import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -246,3 +247,33 @@ def is_utf8(data: Text) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def size_of(path: Path) -> int:
+    """Return the size in bytes of a file that can be read from its beginning, and again.
+
+    Raises:
+        HeadraceError: INVALID where there is no such file, it cannot be read, or it is a
+            directory, pipe, socket or device: opening one of these may wait forever.
+    """
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise HeadraceError(
+                Code.INVALID, f'file "{path}" is a directory', hint="Name one file in it."
+            )
+        if not stat.S_ISREG(found.st_mode):
+            raise HeadraceError(
+                Code.INVALID,
+                f'file "{path}" is a pipe, a socket or a device',
+                detail="COPY goes back to the beginning of a file, and resumes where it stopped.",
+                hint="Write what it yields to a file, and COPY that.",
+            )
+        with path.open("rb"):
+            return found.st_size
+    except FileNotFoundError as error:
+        raise HeadraceError(Code.INVALID, f'file "{path}" does not exist') from error
+    except OSError as error:
+        raise HeadraceError(
+            Code.INVALID, f'file "{path}" could not be read', f"{error.strerror}."
+        ) from error

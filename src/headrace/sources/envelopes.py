@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
-from headrace.sources.blocks import Progress, blocks, lines_of
+from headrace.sources.blocks import Progress, blocks, lines_of, size_of
 from headrace.sources.files_json import cut, object_of, require_lines
 from headrace.sources.rows import Rows
 from headrace.sources.values import Refused, from_json
@@ -63,14 +62,9 @@ def read_envelopes(
     Raises:
         HeadraceError: ``invalid`` where there is no such file or it is damaged.
     """
-    try:
-        with path.open("rb") as file:
-            require_lines(str(path), file.read(4096))
-        total = path.stat().st_size
-    except OSError as error:
-        raise HeadraceError(
-            Code.INVALID, f'file "{path}" cannot be read', detail=f"{error.strerror}."
-        ) from error
+    total = size_of(path)
+    with path.open("rb") as file:
+        require_lines(str(path), file.read(4096))
     decoder = _Decoder(str(path), image)
     for block in blocks(path, resume or Progress(), cut):
         found, rejects = decoder.decode(block.data, block.line)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.sources.blocks import Block, Decoded, Progress, blocks, opened, side_by_side
+from headrace.sources.blocks import Block, Decoded, Progress, blocks, opened, side_by_side, size_of
 from headrace.sources.files_csv import CsvDecoder, CsvReader, Dialect
 from headrace.sources.files_json import JsonDecoder, require_lines
 from headrace.sources.files_json import cut as cut_lines
@@ -148,7 +148,7 @@ def read_file(
         HeadraceError: INVALID for a missing or damaged file, or one that does not fit the schema;
             UNSUPPORTED for a type that the format cannot hold.
     """
-    total = _require_file(path)
+    total = size_of(path)
     start = resume or Progress()
     if total == 0:
         return iter(())
@@ -234,23 +234,6 @@ def _fields(
 def _beginning(path: Path, size: int) -> bytes:
     with opened(path) as (text, _):
         return text.read(size)
-
-
-def _require_file(path: Path) -> int:
-    """Return a readable file's size."""
-    try:
-        if path.is_dir():
-            raise HeadraceError(
-                Code.INVALID, f'file "{path}" is a directory', hint="Name one file in it."
-            )
-        with path.open("rb"):
-            return path.stat().st_size
-    except FileNotFoundError as error:
-        raise HeadraceError(Code.INVALID, f'file "{path}" does not exist') from error
-    except OSError as error:
-        raise HeadraceError(
-            Code.INVALID, f'file "{path}" could not be read', f"{error.strerror}."
-        ) from error
 
 
 def _format(path: Path, ending: str, given: str | None) -> FileFormat:
