@@ -28,6 +28,8 @@ VIEWS = {
     "first_ranks": """SELECT bar, foo, n FROM (SELECT bar, foo,
         row_number() OVER (PARTITION BY bar ORDER BY tm) AS n,
         rank() OVER (PARTITION BY bar ORDER BY tm) AS r FROM {0}) WHERE n <= 2 AND r <= 1""",
+    "first_of_all": """SELECT bar, foo, n FROM (SELECT bar, foo, row_number() OVER (ORDER BY tm) AS n
+        FROM {0}) WHERE n <= 2""",
     "limited": "SELECT bar, foo FROM {0} ORDER BY tm LIMIT 2",
     "skipped": "SELECT foo * 2 AS twice FROM {0} ORDER BY tm LIMIT 2 OFFSET 1",
     "grouped": """SELECT tm, first(foo) AS f, last(foo) AS l, any_value(foo) AS a,

@@ -54,7 +54,7 @@ from headrace.catalyst.subqueries import (
     with_values,
 )
 from headrace.catalyst.ties import ties_below
-from headrace.catalyst.window_functions import functions_alone, without_order
+from headrace.catalyst.window_functions import functions_alone, numbers_all_rows, without_order
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -293,7 +293,7 @@ class Reader:
             self.pieces.check_key(key, "a PARTITION BY key", node)
         rank = _RANKS[kind_of(node.rankLikeFunction())]
         if rank == "row_number":
-            order = (*order, *(SortKey(tie, descending=False, nulls_first=True) for tie in ties))
+            order = (*order, *_tie_keys(ties))
         return FirstRows(child, keys, order, rank, int(node.limit()), 0)
 
     def _limit(self, node: Any) -> Plan:
@@ -308,6 +308,8 @@ class Reader:
             elif kind in _PROJECTING:
                 projects.append(below)
             below = below.child()
+        if limit is not None and not skip and not projects and numbers_all_rows(below):
+            return self._window(below, limit)
         whole = kind == "Sort" and getattr(below, "global")()
         sort = ordered_by_columns(self.scala, below) if whole else below
         order = self.pieces.order(items(sort.order())) if whole else None
@@ -329,9 +331,14 @@ class Reader:
             read = Project(read, expressions, attributes_of(project))
         return read
 
-    def _window(self, node: Any) -> Plan:
+    def _window(self, node: Any, first: int | None = None) -> Plan:
+        """Read window functions; with ``first``, of that many first rows in the window's order."""
         node = functions_alone(self.pieces, node)
         child, ties = self._in_order(node)
+        order = None if first is None else self.pieces.order(items(node.orderSpec()))
+        if first is not None and order is not None:
+            order = (*order, *_tie_keys(ties))
+            child = FirstRows(child, (), order, "row_number", first, 0)
         partition = tuple(self.pieces.expression(e) for e in items(node.partitionSpec()))
         for key in partition:
             self.pieces.check_key(key, "a PARTITION BY key", node)
@@ -436,3 +443,8 @@ class Reader:
             session,
             ties,
         )
+
+
+def _tie_keys(ties: tuple[Expression, ...]) -> tuple[SortKey, ...]:
+    """Return the order of rows that tie."""
+    return tuple(SortKey(tie, descending=False, nulls_first=True) for tie in ties)

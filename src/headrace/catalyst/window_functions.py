@@ -33,6 +33,19 @@ def functions_alone(pieces: Pieces, node: Any) -> Any:
     return pieces.scala.logical("Window", pieces.scala.seq(functions), *others)
 
 
+def numbers_all_rows(node: Any) -> bool:
+    """Whether a node does nothing but number all rows, in an order, by ``row_number()``.
+
+    Spark limits such a node where a filter above it keeps the first numbers.
+    """
+    return (
+        kind_of(node) == "Window"
+        and not node.partitionSpec().length()
+        and node.orderSpec().length() > 0
+        and all(kind_of(e) == "Alias" and _is_number(e) for e in items(node.windowExpressions()))
+    )
+
+
 def without_order(pieces: Pieces, node: Any) -> HeadraceError:
     """Return the refusal of a ``LIMIT`` that does not say of which rows."""
     return pieces.unsupported(
