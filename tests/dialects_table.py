@@ -87,6 +87,16 @@ FORMS = (
     ("PostgreSQL, ksqlDB", "TRUNC(x)"),
     ("PostgreSQL, Snowflake", "TRUNC(x, 2)"),
     ("ksqlDB, MySQL", "FIELD(x, 'a', 'b')"),
+    ("PostgreSQL", "INT '5'"),
+    ("PostgreSQL", "FIRST_VALUE(s ORDER BY k)"),
+    ("PostgreSQL", "LAST_VALUE(s ORDER BY k)"),
+    ("PostgreSQL", "STRING_AGG(s, t ORDER BY k)"),
+    ("BigQuery, Snowflake", "FIRST_VALUE(x IGNORE NULLS) OVER (ORDER BY k)"),
+    ("ksqlDB", "SELECT s.v, r.v FROM s JOIN r WITHIN 1 HOUR ON s.k = r.k"),
+    (
+        "RisingWave",
+        "SELECT window.end, COUNT(*) FROM s GROUP BY window(ts, '1 hour') EMIT ON WINDOW CLOSE",
+    ),
     ("BigQuery", "SAFE_CAST(x AS INT64)"),
     ("BigQuery", "[1, 2][OFFSET(0)]"),
     ("BigQuery", "a[SAFE_ORDINAL(1)]"),
@@ -164,6 +174,7 @@ function that is ksqlDB's alone in the table above, or `LATEST_BY_OFFSET` or `EA
   is refused;
 - a backslash in a text is itself, as in `'\\d+'`;
 - `COLLECT_LIST` and `COLLECT_SET` over a stream keep NULLs;
+- `s.v, r.v` of a join are named `s_v` and `r_v`, and so are all columns that `*` stands for;
 - `STDDEV_SAMP`, which is the variance in older versions, is refused: use `STDDEV_SAMPLE`;
 - these functions, which Spark has with another meaning, mean what they mean in ksqlDB:
 

@@ -70,6 +70,7 @@ UNCHANGED = [
     "SELECT x IS DISTINCT FROM y FROM t",
     "SELECT latest.a FROM t latest JOIN u AS final USING (a) JOIN limit ON latest.b = final JOIN `asof` USING (a)",
     "SELECT * FROM t QUALIFY a > 1",
+    "SELECT INTERVAL '1' DAY, X'41', TIMESTAMP_NTZ '2024-01-01 00:00:00', TIME '01:02:03' FROM t",
     "SELECT * FROM asof JOIN b MATCH_CONDITION (asof.t >= b.t), any, c LEFT ASOF JOIN d MATCH_CONDITION (c.t > d.t) USING (k)",
     "SELECT ((a",
     "SELECT :: FROM ->",
@@ -135,6 +136,25 @@ READ = [
     (
         "SELECT * FROM a ASOF LEFT OUTER JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k",
         "SELECT * FROM a LEFT ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k",
+    ),
+    (
+        "SELECT int '5', NUMERIC '1.5', JSON '[1]', a.int, x::text, DATE '2024-01-01', date, 'a' FROM t",
+        "SELECT CAST('5' AS INT), CAST('1.5' AS DECIMAL(38,9)), parse_json('[1]'), a.int, x::STRING, DATE '2024-01-01', date, 'a' FROM t",
+    ),
+    (
+        "SELECT LAG(x, 2 IGNORE NULLS) OVER (ORDER BY t), first_value(x) IGNORE NULLS FROM t",
+        "SELECT lag(x, 2) IGNORE NULLS OVER (ORDER BY t), first_value(x) IGNORE NULLS FROM t",
+    ),
+    (
+        "SELECT bid.a FROM HOP(bid, ts, INTERVAL '1 minute', INTERVAL '5 minutes') WHERE bid.a > 1",
+        (
+            "SELECT bid.a FROM (SELECT * EXCEPT (__window), __window.start AS window_start, __window.end AS window_end "
+            "FROM (SELECT *, window(ts, '5 minutes', '1 minute') AS __window FROM bid)) AS bid WHERE bid.a > 1"
+        ),
+    ),
+    (
+        "SELECT size(generate_series(1, 2)) FROM UNNEST(generate_series(1, 3)) AS u(i)",
+        "SELECT size(sequence(1, 2)) FROM (SELECT explode(sequence(1, 3)) AS i) AS u",
     ),
     ("SELECT 1 FROM t FETCH FIRST ROW ONLY", "SELECT 1 FROM t LIMIT 1"),
     ("SELECT 1 FROM t OFFSET 1 ROW LIMIT (2)", "SELECT 1 FROM t LIMIT (2) OFFSET 1"),
@@ -390,6 +410,29 @@ REFUSED = [
     ("SELECT CHR(22909)", "CHR(22909)", "unsupported"),
     ("SELECT REGEXP_INSTR(a, 'x', 2) FROM t", "REGEXP_INSTR(a, 'x', 2)", "unsupported"),
     ("SELECT REGEXP_EXTRACT_ALL('x', a) FROM t", "REGEXP_EXTRACT_ALL('x', a)", "unsupported"),
+    *(
+        (f"SELECT {items} FROM t", "generate_series(1, 3)", "unsupported")
+        for items in (
+            "generate_series(1, 3) g, x",
+            "x, generate_series(1, 3) g",
+            "x, (generate_series(1, 3))",
+            "DISTINCT generate_series(1, 3)",
+        )
+    ),
+    ("SELECT CAST(x AS ARRAY<VARCHAR(3)>) FROM t", "ARRAY<VARCHAR(3)>", "unsupported"),
+    ("SELECT x::STRUCT<a: CHAR(3)> FROM t", "STRUCT<a: CHAR(3)>", "unsupported"),
+    ("SELECT 1 UNION CORRESPONDING SELECT 2", "UNION CORRESPONDING", "unsupported"),
+    ("SELECT 1 UNION ALL CORRESPONDING SELECT 2", "ALL CORRESPONDING", "unsupported"),
+    (
+        "SELECT LAG(x IGNORE NULLS) FILTER (WHERE y) FROM t",
+        "LAG(x IGNORE NULLS)",
+        "unsupported",
+    ),
+    (
+        "SELECT ARRAY_AGG(x ORDER BY y LIMIT 3) FROM t",
+        "ARRAY_AGG(x ORDER BY y LIMIT 3)",
+        "unsupported",
+    ),
     ("SELECT s->a, b[0] FROM t", "[0]", "unsupported"),
     ("SELECT s->a, STDDEV_SAMP(x) FROM t", "STDDEV_SAMP(x)", "unsupported"),
     (r"SELECT s->a, 'it\'s' FROM t", r"'it\'s'", "unsupported"),
@@ -456,6 +499,27 @@ def test_a_query_is_ksqldbs_by_its_windows_and_joins():
         "JOIN r WITHIN 1 HOUR ON s.k = r.k",
     ):
         assert "try_element_at(l, 1)" in read_over_streams(f"SELECT l[1] FROM s {clauses}")
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        (
+            "s.k, r.v, s.v, r.k AS x, s.ts, s.k + 1 AS y",
+            "s.k, r.v AS `r_v`, s.v AS `s_v`, r.k AS x, s.ts, s.k + 1 AS y",
+        ),
+        (
+            "r.*, s.k",
+            "`r`.`k` AS `r_k`, `r`.`v` AS `r_v`, `r`.`ts` AS `r_ts`, `r`.`wall` AS `r_wall`, s.k",
+        ),
+    ],
+)
+def test_columns_of_a_join_are_named_after_their_streams_in_ksqldb(items, expected):
+    found = read_over_streams(f"SELECT {items} FROM s JOIN r WITHIN 1 HOUR ON s.k = r.k")
+    written = " ".join(found.replace(" ,", ",").split())
+    assert written.startswith(f"SELECT {expected} FROM s JOIN r ON")
+    plain = f"SELECT {items} FROM s JOIN r ON s.k = r.k"
+    assert read_over_streams(plain) == plain
 
 
 def test_no_two_translations_are_of_one_call():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.sql import CreateTable, Query, parse, parse_statement, split
+from headrace.sql import CreateStream, CreateTable, Query, parse, parse_statement, split
 from sql.statement_text import one, plain, spans
 
 STATEMENTS: list[tuple[str, dict[str, Any]]] = [
@@ -432,3 +432,16 @@ def test_an_option_does_not_show_its_value_in_logs() -> None:
     statement = one("CREATE TABLE t (a INT) WITH (password = 'hunter2')")
     assert "hunter2" not in repr(statement)
     assert "hunter2" not in repr(one("SET password = 'hunter2'"))
+
+
+def test_declarations_of_other_dialects_are_read() -> None:
+    appended = one("CREATE TABLE t (a INT, b STRING,) APPEND ONLY WITH (format = 'json')")
+    assert isinstance(appended, CreateStream)
+    assert [column.name for column in appended.columns] == ["a", "b"]
+    stored = one("CREATE TABLE t (a INT PRIMARY KEY) USING parquet")
+    assert isinstance(stored, CreateTable)
+    assert stored.primary_key == ("a",)
+    held = one("SELECT count(*) FROM t GROUP BY w EMIT ON WINDOW CLOSE")
+    assert isinstance(held, Query)
+    assert held.emit_changes
+    assert held.text.endswith("EMIT ON WINDOW CLOSE")

@@ -90,6 +90,10 @@ AGGREGATES = {
     "ksqldb_attributes": "SELECT s, ATTR(k) AS a, STDDEV_SAMPLE(k) AS b, ATTR(s) FILTER (WHERE k > 1) AS c FROM e GROUP BY s",
     "flink": "SELECT s, SUM0(m) AS a, SUM0(m) FILTER (WHERE k > 9) AS b FROM e GROUP BY s",
     "postgresql": """SELECT k, STRING_AGG(s, '-' ORDER BY s DESC) AS a, ARRAY_AGG(s ORDER BY day DESC, s DESC) AS b FROM e GROUP BY k""",
+    "postgresql_orders": """SELECT k, ARRAY_AGG(s ORDER BY day, m DESC) AS a, ARRAY_AGG(s ORDER BY m NULLS LAST, day DESC NULLS FIRST) AS b,
+        FIRST_VALUE(s ORDER BY day DESC, m) AS c, LAST_VALUE(m ORDER BY s, day) FILTER (WHERE s <> 'a') AS d,
+        STRING_AGG(s, ts::text ORDER BY m DESC, ts) AS e FROM e GROUP BY k""",
+    "postgresql_distinct": "SELECT k, STRING_AGG(DISTINCT s, ',' ORDER BY s) AS a FROM e GROUP BY k",
     "postgresql_descending": "SELECT ARRAY_AGG(k ORDER BY k DESC) AS a, count(*) FILTER (WHERE s = 'a') AS n FROM e",
     "bigquery": "SELECT s, COUNTIF(k > 1) AS a, LOGICAL_AND(k > 0) AS b, LOGICAL_OR(k > 2) AS c FROM e GROUP BY s",
     "snowflake": """SELECT s, BOOLAND_AGG(k > 0) AS a, BOOLOR_AGG(k > 2) AS b,
@@ -106,6 +110,15 @@ SOURCES = {
     "series": "SELECT e.k, g.n FROM e JOIN generate_series(1, 9, 2) AS g(n) ON g.n = e.k",
     "no_series": "SELECT e.k, g.g FROM e CROSS JOIN (SELECT g FROM generate_series(3, 1) AS g) AS g",
 }
+
+
+def by(keys, fields, condition="true", shown="p.v"):
+    """The values in the order of columns, in which NULLs are the least."""
+    named = ", ".join(
+        f"{key} AS k{i}" for i, key in enumerate(keys.removesuffix(", v").split(", "))
+    )
+    rows = f"collect_list(struct({named}, {fields})) FILTER (WHERE {condition})"
+    return f"transform(sort_array({rows}), p -> {shown})"
 
 
 def plain():
@@ -205,6 +218,14 @@ def plain():
         "postgresql": """SELECT k, if(count(s) = 0, NULL, array_join(sort_array(collect_list(s), false), '-')) AS a,
             transform(reverse(array_sort(collect_list(named_struct('d', nvl2(day, day, DATE '0001-01-01'), 's', s)))), p -> p.s) AS b
             FROM e GROUP BY k""",
+        "postgresql_orders": f"""SELECT k, {by("day, dm, v", "s AS v")} AS a, {by("ml, dl, v", "s AS v")} AS b,
+            try_element_at({by("dd, m, v", "s AS v")}, 1) AS c,
+            try_element_at({by("s, day, v", "m AS v", "s <> 'a'")}, -1) AS d,
+            if(count(s) = 0, NULL, array_join(transform({by("dm, ts, v", "s AS v, ts AS t", "s IS NOT NULL", "p")},
+            (p, i) -> if(i = 0, p.v, coalesce(CAST(p.t AS STRING), '') || p.v)), '')) AS e
+            FROM (SELECT *, if(m IS NULL, 9e9, -CAST(m AS DOUBLE)) AS dm, coalesce(CAST(m AS DOUBLE), 9e9) AS ml,
+                if(day IS NULL, -9e9, -unix_date(day)) AS dl, if(day IS NULL, 9e9, -unix_date(day)) AS dd FROM e) GROUP BY k""",
+        "postgresql_distinct": """SELECT k, if(count(s) = 0, NULL, array_join(sort_array(collect_set(s)), ',')) AS a FROM e GROUP BY k""",
         "postgresql_descending": """SELECT concat(transform(sort_array(collect_list(k), false), x -> x), array_repeat(CAST(NULL AS INT), CAST(count(*) - count(k) AS INT))) AS a,
             count(CASE WHEN s = 'a' THEN 1 END) AS n FROM e""",
         "bigquery": "SELECT s, count(CASE WHEN k > 1 THEN 1 END) AS a, min(k > 0) AS b, max(k > 2) AS c FROM e GROUP BY s",

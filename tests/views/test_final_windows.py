@@ -26,7 +26,7 @@ FINAL = {
         GROUP BY CUMULATE(ts, {HOUR}, INTERVAL '3' HOUR) EMIT FINAL""",
     "of_table": f"""SELECT window_start, window_end, MAX(x) AS m
         FROM TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), {HOUR})) GROUP BY window_start, window_end EMIT FINAL""",
-    "sparks": "SELECT window, area, COUNT(*) AS n FROM s GROUP BY window(ts, '1 hour'), area EMIT FINAL",
+    "sparks": "SELECT window, area, COUNT(*) AS n FROM s GROUP BY window(ts, '1 hour'), area EMIT ON WINDOW CLOSE",
     "of_subquery": """SELECT window.end AS e, SUM(y) AS t FROM (SELECT ts, x + 1 AS y FROM s WHERE x > 2) q
         GROUP BY window(ts, '1 hour') EMIT FINAL""",
     "of_changing": "SELECT window.end AS e, COUNT(*) AS n FROM t GROUP BY window(ts, '1 hour') EMIT FINAL",

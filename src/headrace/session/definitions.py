@@ -338,7 +338,7 @@ def check_names(names: tuple[str, ...], count: int, span: Span) -> None:
             raise HeadraceError(
                 Code.INVALID,
                 f'column "{name}" is in the query twice',
-                hint="Give each column of a view a name of its own with AS.",
+                hint="Name them apart with AS, as in a.x AS a_x, b.x AS b_x, in place of *.",
                 span=span,
             )
         if name.startswith(HIDDEN):

@@ -55,7 +55,7 @@ class Columns:
                 names none of them; ``unsupported`` for other dialects' constraints.
         """
         first = self.cursor.token
-        self.cursor.listed(self._entry)
+        self.cursor.listed(self._entry, may_end_in_comma=True)
         if not self.definitions:
             raise HeadraceError(
                 Code.INVALID, f"the {self.kind} has no columns", span=self.cursor.span(first)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from headrace.sql.lexer import Token
     from headrace.sql.statements import Statement
 
+_STORAGE = frozenset({"PARQUET", "DELTA", "ORC", "ICEBERG", "HUDI"})
+"""The formats in which Spark stores a table."""
+
 _CLAUSES: dict[str, str] = {
     "USING": "Use WITH (connector = ..., format = ...).",
     "PARTITIONED": "State is spread over partitions by itself: leave the clause out.",
@@ -143,11 +146,23 @@ def _relation(
     cursor: Cursor, kind: ObjectKind, name: Name, first: Token, modes: tuple[bool, bool]
 ) -> Statement:
     if not cursor.at_symbol("("):
+        _storage(cursor)
         options = take_options(cursor)
         query = _defining_query(cursor, () if options else ('"("', "WITH"))
         return CreateTableAs(kind, name, query, cursor.span(first), options, *modes)
     columns = Columns(cursor, kind)
     columns.take()
+    at_append = cursor.token
+    if kind is ObjectKind.TABLE and cursor.accept("APPEND", "ONLY"):
+        kind = ObjectKind.STREAM
+        if columns.primary_key:
+            raise HeadraceError(
+                Code.INVALID,
+                "an APPEND ONLY table has a PRIMARY KEY",
+                hint="Leave one of them out: rows of a key are replaced, those of a stream stay.",
+                span=cursor.span(at_append, cursor.previous),
+            )
+    _storage(cursor)
     options = take_options(cursor)
     if cursor.at("AS"):
         raise HeadraceError(
@@ -183,6 +198,13 @@ def _relation(
         or_replace,
         if_not_exists,
     )
+
+
+def _storage(cursor: Cursor) -> None:
+    """Take Spark's ``USING parquet``: how rows are stored is for Headrace to say."""
+    if cursor.at("USING") and cursor.peek(1).word in _STORAGE:
+        cursor.advance()
+        cursor.advance()
 
 
 def _defining_query(cursor: Cursor, choices: tuple[str, ...]) -> Query:

@@ -174,11 +174,13 @@ class Cursor:
             raise self.expected(what)
         return string_value(self.advance())
 
-    def listed(self, item: Callable[[], None]) -> None:
+    def listed(self, item: Callable[[], None], *, may_end_in_comma: bool = False) -> None:
         """Read ``(item, item, ...)``, calling ``item`` at each."""
         self.expect_symbol("(")
         item()
         while self.accept_symbol(","):
+            if may_end_in_comma and self.at_symbol(")"):
+                break
             item()
         self.expect_symbol(")", '","')
 

@@ -67,10 +67,10 @@ def take_query(cursor: Cursor, end: int | None = None) -> Query:
             as_of, body = found, body[:-_AS_OF_LENGTH]
         else:
             break
-    final = _ends_in(body, "FINAL")
+    final = _ends_in(body, "FINAL") or _ends_in(body, "ON", "WINDOW", "CLOSE")
     if not body:  # pragma: no cover - a query word comes first, so something is left
         raise cursor.expected("a query")
-    _refuse_emit(cursor, body[:-2] if final else body)
+    _refuse_emit(cursor, body[:-2] if _ends_in(body, "FINAL") else body)
     cursor.index = stop
     follows = emit_changes or final
     return Query(cursor.text(first, body[-1]), cursor.span(first, body[-1]), follows, as_of)
@@ -193,9 +193,10 @@ def _check_brackets(cursor: Cursor, body: list[Token]) -> None:
         )
 
 
-def _ends_in(body: list[Token], emitted: str) -> bool:
-    """Say whether tokens end in EMIT CHANGES, or EMIT FINAL, after something else."""
-    return len(body) > 2 and [t.word for t in body[-2:]] == ["EMIT", emitted]  # noqa: PLR2004
+def _ends_in(body: list[Token], *emitted: str) -> bool:
+    """Say whether tokens end in EMIT and these words, after something else."""
+    words = ["EMIT", *emitted]
+    return len(body) > len(words) and [t.word for t in body[-len(words) :]] == words
 
 
 def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:

@@ -140,6 +140,8 @@ def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
         tumbling = following.word in KSQL_WINDOWS and at + 2 < end and is_group(nodes[at + 2])
         return int(named or tumbling)
     if word == "EMIT":
+        if [node.word for node in nodes[at + 1 : at + 4]] == ["ON", "WINDOW", "CLOSE"]:
+            return 4  # of RisingWave
         return 2 if following.word == "FINAL" else 0
     if word == "FETCH" and following.word in {"FIRST", "NEXT"}:
         return 1

@@ -69,6 +69,16 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "add_months(x, n)", "keeps the day", "keeps the last of a month in Snowflake", "add_months"
     ),
+    Difference(
+        "a stream JOIN a table", "rows change as the table does", "keep what they met, in ksqlDB"
+    ),
+    Difference("GROUP BY x", "NULL is a group", "rows with NULL are left out in ksqlDB"),
+    Difference("a group without rows", "goes", "stays, with a count of 0, in a table of ksqlDB"),
+    Difference("x = NULL, x <> NULL", "NULL, so no row", "false, and true, in ksqlDB"),
+    Difference(
+        "a hopping window", "may begin before 1970", "begins in 1970 at the earliest, in ksqlDB"
+    ),
+    Difference("an expression that fails", "stops its view", "is NULL, and in the log, in ksqlDB"),
     Difference("url_extract_path(x), ...", "as written", "decoded in ksqlDB: use url_decode(x)"),
     Difference("x ->> 'a'", "1.5 of 1.50: a number", "as written in PostgreSQL"),
     Difference(

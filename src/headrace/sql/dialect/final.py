@@ -1,5 +1,7 @@
 """``EMIT FINAL``: windows once the event time of their source has passed their end.
 
+RisingWave's ``EMIT ON WINDOW CLOSE`` is read as the same.
+
 What ksqlDB holds back is a condition here, on how far the source has come::
 
     HAVING window.end + grace <= (SELECT max(time) FROM source)
@@ -36,8 +38,9 @@ def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     """Let groups through whose windows have ended."""
     if "EMIT" not in block.clauses:
         return None
-    at = block.clauses["EMIT"][0] - 2
-    place = block.nodes[at], block.nodes[at + 1]
+    end = block.clauses["EMIT"][0]
+    at = end - (4 if block.nodes[end - 1].word == "CLOSE" else 2)
+    place = block.nodes[at], block.nodes[end - 1]
     if in_set(block):
         raise writer.refused(
             "EMIT FINAL after a set operation is not supported",
@@ -71,10 +74,10 @@ def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     time, filled = ("{0}", [ending.time]) if isinstance(ending.time, tuple) else (ending.time, [])
     grace = _grace(writer, block, ending)
     held = f" + INTERVAL {spelled(grace)}" if grace else ""
-    end = f"IF(count(*) > 0, {ending.end}, NULL)"
-    template = f"{end}{held} <= (SELECT max({time}) FROM {{{len(filled)}}})"
+    ended = f"IF(count(*) > 0, {ending.end}, NULL)"
+    template = f"{ended}{held} <= (SELECT max({time}) FROM {{{len(filled)}}})"
     condition = writer.filled(template, [*filled, ending.source or from_], place, scope)
-    nothing = Found(at + 2, [writer.put(" ", *place)])
+    nothing = Found(end, [writer.put(" ", *place)])
     if "HAVING" not in block.clauses:
         opening, closing = writer.put(" HAVING ", *place), writer.put(" ", *place)
         inserted = {block.clauses["GROUP"][1]: [opening, *condition, closing]}

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.sql.dialect.operators import cast
+from headrace.sql.dialect.sites import site_at
 from headrace.sql.dialect.streams import in_order_of_arrival
 from headrace.sql.dialect.tree import Found, Node, split_at
+from headrace.sql.keywords import NOT_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.sql.dialect.sites import Form, Site
+    from headrace.sql.dialect.writer import Scope, Writer
 
 
 _LAST_CHR = 255
+_NO_FUNCTIONS = NOT_NAMES | {"", "ALL"}
+"""What may stand before brackets that are no call; nothing, outside of brackets."""
+
 _GROUP = re.compile(r"\\\d")
 _METACHARACTERS = frozenset(".|*+?^$()[]{}\\")
 
@@ -25,11 +33,28 @@ def _listed(site: Site) -> Found | None:
     if at is None:
         return in_order_of_arrival(site)
     arguments = split_at(inside[:at])
+    if len(arguments) == 2 and arguments[0][0].word != "DISTINCT" and site.literal(1) is None:  # noqa: PLR2004
+        return _joined(site, arguments, split_at(inside[at + 2 :]))
     given = ", ".join(f"{{{i}}}" for i in range(len(arguments)))
     order = f"{{{len(arguments)}}}"
     return site.written(
         f"listagg({given}) WITHIN GROUP (ORDER BY {order})", [*arguments, inside[at + 2 :]]
     )
+
+
+def _joined(
+    site: Site, arguments: Sequence[tuple[Node, ...]], orders: Sequence[tuple[Node, ...]]
+) -> Found | None:
+    """``STRING_AGG(x, y ORDER BY z)``: each text after the separator of its own row."""
+    value, separator = arguments
+    keys = [_key(site, order) for order in orders]
+    own = f", {{{len(keys) + 1}}} AS s"
+    rows = _sorted(keys, own, "({0}) IS NOT NULL")
+    later = "concat(coalesce(__e.s, ''), __e.v)"
+    texts = f"transform({rows}, (__e, __i) -> IF(__i = 0, __e.v, {later}))"
+    some = "count(*) FILTER (WHERE ({0}) IS NOT NULL{filter})"
+    template = f"CASE WHEN {some} > 0 THEN array_join({texts}, '') END"
+    return site.written(template, [value, *(key.nodes for key in keys), separator])
 
 
 def _gathered(site: Site) -> Found | None:
@@ -44,28 +69,100 @@ def _gathered(site: Site) -> Found | None:
             f"{site.name}(DISTINCT ... ORDER BY ...) is not supported",
             "Use sort_array(collect_set(x)).",
         )
-    keys, descending = [], set()
-    for order in orders:
-        words = [node.word for node in order]
-        down = "DESC" in words
-        descending.add(down)
-        if "NULLS" in words or "LIMIT" in words:
-            raise site.refused(
-                f"{words[-2] if 'NULLS' in words else 'LIMIT'} in {site.name} is not supported",
-                "NULLs come first in ascending and last in descending order; slice(...) limits.",
-            )
-        keys.append(tuple(node for node in order if node.word not in {"ASC", "DESC"}))
-    if len(descending) > 1:
+    keys = [_key(site, order) for order in orders]
+    gathered = f"transform({_sorted(keys)}, __e -> __e.v)"
+    return site.written(gathered, [value, *(key.nodes for key in keys)])
+
+
+class _Key(NamedTuple):
+    """A key of an order: whether it descends, and where its NULLs are."""
+
+    nodes: tuple[Node, ...]
+    descending: bool
+    nulls_first: bool
+
+
+def _key(site: Site, order: tuple[Node, ...]) -> _Key:
+    """Return a key of ORDER BY; as in Spark, its NULLs are the least unless it says otherwise."""
+    words = [node.word for node in order]
+    if "LIMIT" in words or not words or "USING" in words:
         raise site.refused(
-            f"{site.name} in ascending and descending order at once is not supported",
-            "Negate the numbers of one order.",
+            f"an order of this form in {site.name} is not supported",
+            "Write ORDER BY x DESC NULLS LAST; slice(list, 1, n) limits.",
         )
-    ascending = "false" if descending == {True} else "true"
+    nulls_first = None
+    if words[-2:-1] == ["NULLS"] and words[-1] in {"FIRST", "LAST"}:
+        nulls_first = words[-1] == "FIRST"
+        order, words = order[:-2], words[:-2]
+    descending = words[-1:] == ["DESC"]
+    if words[-1:] in (["DESC"], ["ASC"]):
+        order = order[:-1]
+    return _Key(order, descending, not descending if nulls_first is None else nulls_first)
+
+
+def _sorted(keys: Sequence[_Key], also: str = "", condition: str = "") -> str:
+    """Return a list of structs in an order, as a template: the value is ``v``, at ``{0}``.
+
+    Rows with the same keys go by their value. ``also`` are further fields, ``condition`` says which
+    rows are gathered.
+    """
     fields = ", ".join(f"{{{i + 1}}} AS o{i}" for i in range(len(keys)))
-    gathered = f"collect_list(struct({fields}, {{0}} AS v)){{filter}}"
-    return site.written(
-        f"transform(sort_array({gathered}, {ascending}), __e -> __e.v)", [value, *keys]
+    filtered = f" FILTER (WHERE {condition}{{filter}})" if condition else "{filter}"
+    gathered = f"collect_list(struct({fields}, {{0}} AS v{also})){filtered}"
+    descending = {key.descending for key in keys}
+    if len(descending) == 1 and all(key.nulls_first is not key.descending for key in keys):
+        return f"sort_array({gathered}, {'false' if descending == {True} else 'true'})"
+    compared = "".join(
+        _compared(f"o{i}", -1 if key.nulls_first else 1, 1 if key.descending else -1)
+        for i, key in enumerate(keys)
     )
+    last = f"{compared}{_compared('v', -1, -1)}"
+    return f"array_sort(sort_array({gathered}), (__l, __r) -> CASE {last}ELSE 0 END)"
+
+
+def _compared(field: str, null: int, less: int) -> str:
+    left, right = f"__l.{field}", f"__r.{field}"
+    return (
+        f"WHEN {left} IS NULL AND {right} IS NOT NULL THEN {null} "
+        f"WHEN {left} IS NOT NULL AND {right} IS NULL THEN {-null} "
+        f"WHEN {left} < {right} THEN {less} WHEN {left} > {right} THEN {-less} "
+    )
+
+
+def _first(site: Site) -> Found | None:
+    """``FIRST_VALUE(x ORDER BY y)``, ``LAST_VALUE``: an aggregate, of the first row of an order."""
+    inside = site.group.inside
+    at = _order_by(inside)
+    if at is None or inside[0].word == "DISTINCT":
+        return None
+    keys = [_key(site, order) for order in split_at(inside[at + 2 :])]
+    which = "1" if site.name == "FIRST_VALUE" else "-1"
+    template = f"try_element_at({_sorted(keys)}, {which}).v"
+    return site.written(template, [inside[:at], *(key.nodes for key in keys)])
+
+
+_NULLS = frozenset({"IGNORE", "RESPECT"})
+_OF_NULLS = frozenset(
+    {"FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", "LAG", "LEAD", "FIRST", "LAST", "ANY_VALUE"}
+)
+
+
+def ignoring_nulls(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``FIRST_VALUE(x IGNORE NULLS)``: Spark writes it after the brackets."""
+    if nodes[at].word not in _OF_NULLS:
+        return None
+    site = site_at(writer, nodes, at, scope)
+    words = [node.word for node in site.group.inside[-2:]] if site is not None else []
+    if site is None or len(words) != 2 or words[0] not in _NULLS or words[1] != "NULLS":  # noqa: PLR2004
+        return None
+    following = site.following()
+    if following is not None and following.word == "FILTER":
+        raise site.refused(
+            f"{words[0]} NULLS beside FILTER is not supported",
+            f"Write {site.name}(CASE WHEN condition THEN x END) IGNORE NULLS.",
+        )
+    arguments = split_at(site.group.inside[:-2])
+    return site.written(f"{site.name.lower()}({{*}}) {words[0]} NULLS", arguments)
 
 
 def _order_by(nodes: tuple[Node, ...]) -> int | None:
@@ -93,8 +190,7 @@ def _series(site: Site) -> Found | None:
     """``GENERATE_SERIES`` as a value, which is an array in ksqlDB."""
     if len(site.arguments) not in {2, 3}:
         return None
-    before = site.nodes[site.at - 1] if site.at else None
-    if before is not None and before.word == "SELECT":
+    if not site.writer.ksqldb and site.scope.function in _NO_FUNCTIONS:
         raise site.refused(
             "GENERATE_SERIES in SELECT is not supported",
             "Use FROM generate_series(1, 10) AS g(n) for rows, sequence(1, 10) for an array.",
@@ -105,7 +201,7 @@ def _series(site: Site) -> Found | None:
 
 def _replaced(site: Site) -> Found | None:
     """``REGEXP_REPLACE(x, pattern, text, 'g')`` of PostgreSQL."""
-    if len(site.arguments) == 3 and _GROUP.search(_source(site, site.arguments[2])):  # noqa: PLR2004
+    if len(site.arguments) > 2 and _GROUP.search(_source(site, site.arguments[2])):  # noqa: PLR2004
         raise site.refused(
             r"\1 in the text of REGEXP_REPLACE is not supported",
             "Write $1.",
@@ -202,6 +298,8 @@ LISTS: dict[str, Form] = {
     "STRING_AGG": _listed,
     "LISTAGG": _listed,
     "ARRAY_AGG": _gathered,
+    "FIRST_VALUE": _first,
+    "LAST_VALUE": _first,
     "SPLIT": _split,
     "GENERATE_SERIES": _series,
     "REGEXP_REPLACE": _replaced,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, Span
-from headrace.sql.column_types import take_type
+from headrace.sql.column_types import ALIASES, take_type
 from headrace.sql.cursor import Cursor
 from headrace.sql.dialect.lambdas import makes_function
 from headrace.sql.dialect.operands import ends_operand, is_double_arrow, operand_before
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from headrace.sql.dialect.sites import Site
     from headrace.sql.dialect.writer import Scope, Writer
+
+_CUT_OFF = re.compile(r"(?<![`\w])(?:VAR)?CHAR\(([0-9]+)\)")
+"""A type with a length, also within an array or a struct."""
 
 _JSON = frozenset({"JSON", "JSONB"})
 _CAST = {"CAST": "CAST", "TRY_CAST": "TRY_CAST", "SAFE_CAST": "TRY_CAST"}
@@ -58,6 +62,30 @@ def typed(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
     return Found(last + 1, [writer.put(f"::{type_}", nodes[at], nodes[last])])
 
 
+_SPARKS_LITERALS = frozenset(
+    {"DATE", "INTERVAL", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "X"}
+)
+"""The words that make a literal of a text in Spark, too."""
+
+
+def literal(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``INT '5'``, ``NUMERIC '1.50'``, ``JSON '{}'``: a text after the name of a type."""
+    del scope
+    word, text = nodes[at].word, nodes[at + 1] if at + 1 < len(nodes) else None
+    if not isinstance(text, Token) or text.kind is not Kind.STRING or ends_operand(nodes, at - 1):
+        return None
+    if at and (nodes[at - 1].text in {".", "::"} or nodes[at - 1].word == "AS"):
+        return None
+    if word in _JSON:
+        return Found(at + 2, [writer.put(f"parse_json({text.text})", nodes[at], text)])
+    if word not in ALIASES or word in _SPARKS_LITERALS:
+        return None
+    type_, _ = _type(writer, nodes[at : at + 1], nodes[at].end)
+    if type_ is None:
+        return None
+    return Found(at + 2, [writer.put(f"CAST({text.text} AS {type_})", nodes[at], text)])
+
+
 def _type(writer: Writer, nodes: Sequence[Node], stop: int) -> tuple[str | None, int]:
     """Return a type in Spark's spelling, and where it ends; None where Spark is to read it."""
     first, query = nodes[0], writer.query
@@ -71,11 +99,12 @@ def _type(writer: Writer, nodes: Sequence[Node], stop: int) -> tuple[str | None,
             raise
         return None, 0
     spark = fragment.text
-    if spark.startswith(("VARCHAR(", "CHAR(")):
-        length = spark.partition("(")[2].rstrip(")")
+    cut = _CUT_OFF.search(spark)
+    if cut is not None:
+        length = cut[1]
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f"a cast to {spark} is not supported",
+            f"a cast to {cut[0]} is not supported",
             "Spark ignores the length, which cuts texts off in other dialects.",
             f"Use CAST(x AS STRING) for the whole text, as Spark has it; left(CAST(x AS STRING),"
             f" {length}) to cut it off, as others do.",

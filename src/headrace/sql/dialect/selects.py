@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from headrace.sql.dialect.tree import Found, Group, Node, is_group
+from headrace.sql.dialect.blocks import relations_of
+from headrace.sql.dialect.tree import Found, Group, Node, Part, bare_name, is_group, split_at
 from headrace.sql.dialect.writer import Edits, Scope, Writer
+from headrace.sql.keywords import quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +58,57 @@ def excluded(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
     if isinstance(column, Group):
         return None
     return Found(at + 2, [writer.put(f"EXCEPT ({column.text})", nodes[at], column)])
+
+
+def joined_names(writer: Writer, block: Block, scope: Scope) -> Edits | None:
+    """Name the columns of a join as ksqlDB does: ``S_V`` for ``s.v``.
+
+    A column keeps its name where no other one of the SELECT list has it; what ``*`` stands for is
+    named so throughout.
+    """
+    first, last = block.clauses.get("FROM", (0, 0))
+    words = {node.word for node in block.nodes[first:last]}
+    named = list(relations_of(block))
+    relations = {bare_name(each.qualifier): writer.relation(each.name) for each in named}
+    joined = "JOIN" in words and not words & {"USING", "NATURAL"}
+    if not (writer.ksqldb and joined) or None in relations.values():
+        return None
+    if sum(node.word == "JOIN" for node in block.nodes[first:last]) != len(named) - 1:
+        return None  # a subquery, whose columns are not known
+    columns = {
+        bare_name(each.qualifier): (each.qualifier, relation.schema.names)
+        for each in named
+        if (relation := relations[bare_name(each.qualifier)]) is not None
+    }
+    at = block.start + 1
+    items = split_at(block.nodes[at : first - 1])
+    counts = Counter(bare_name(item[-1].text) for item in items if item)
+    replaced: dict[int, Found] = {}
+    inserted: dict[int, list[Part]] = {}
+    for item in items:
+        end = at + len(item)
+        texts = [node.text for node in item]
+        place = (item[0], item[-1]) if item else (block.nodes[at], block.nodes[at])
+        own = bare_name(texts[0]) if texts else ""
+        if texts == ["*"] or (texts[1:] == [".", "*"] and own in columns):
+            shown = columns.values() if texts == ["*"] else [columns[own]]
+            listed = [
+                f"{qualifier}.{quote(name)} AS {_prefixed(qualifier, name)}"
+                for qualifier, names in shown
+                for name in names
+            ]
+            replaced[at] = Found(end, [writer.put(", ".join(listed), *place)])
+        elif len(texts) == 3 and texts[1] == "." and own in columns:  # noqa: PLR2004 - s.v
+            name = bare_name(texts[2])
+            if counts[name] > 1:
+                alias = writer.put(f" AS {_prefixed(texts[0], name)} ", *place)
+                inserted[end] = [alias]
+        at = end + 1
+    return Edits(scope, replaced, inserted) if replaced or inserted else None
+
+
+def _prefixed(qualifier: str, name: str) -> str:
+    return quote(f"{qualifier.strip('`')}_{name}")
 
 
 def partitioned(writer: Writer, block: Block, scope: Scope) -> Edits | None:

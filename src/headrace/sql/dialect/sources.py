@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.sql.dialect.tree import Found, Group, Node, is_group, split_at
@@ -74,7 +74,8 @@ def array_sources(writer: Writer, block: Block, scope: Scope) -> Edits | None:
             text += f" AS ({listed}){end}" if len(item.columns) > 1 else f" AS {listed}{end}"
         else:
             text += f"{end} AS {listed}"
-        replaced[item.start] = Found(item.end, writer.filled(text, arguments, place, scope))
+        inside = replace(scope, function=item.name.word)
+        replaced[item.start] = Found(item.end, writer.filled(text, arguments, place, inside))
     return Edits(scope, replaced)
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.sql.dialect.blocks import NAMES, alias_at
 from headrace.sql.dialect.intervals import spelled
 from headrace.sql.dialect.tree import Found, Group, Node, Part, is_group, split_at
 from headrace.sql.dialect.windows import KINDS, WINDOW, Window, length_of, window_of
 from headrace.sql.dialect.writer import Edits, Ending, Scope, Writer
+from headrace.sql.lexer import Token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,8 +64,12 @@ def table_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
         if inner.word in KINDS and isinstance(arguments, Group):
             call = _read(writer, inner, arguments)
             place = (node, group)
-            replaced[at] = Found(at + 2, _written(writer, call, place, scope))
             source = _relation(call.given["DATA"])
+            parts = _written(writer, call, place, scope)
+            named = isinstance(source[-1], Token) and source[-1].kind in NAMES
+            if named and alias_at(block.nodes, at + 2, last) is None:
+                parts.append(writer.put(f" AS {source[-1].text}", *place))
+            replaced[at] = Found(at + 2, parts)
             ending = Ending("window_end", call.given["TIMECOL"], None, source)
     return Edits(replace(scope, ending=ending), replaced) if replaced else None
 

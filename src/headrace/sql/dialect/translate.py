@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from headrace.sql.column_types import ALIASES
 from headrace.sql.cursor import Cursor
 from headrace.sql.dialect.aliases import WORDS, aliases
 from headrace.sql.dialect.asof_joins import asof_joins
@@ -19,12 +20,13 @@ from headrace.sql.dialect.joins import within
 from headrace.sql.dialect.ksqldb import MEANINGS, MEANT, backslashes, meant, speaks_ksqldb
 from headrace.sql.dialect.lambdas import parameter
 from headrace.sql.dialect.limits import limited, top
-from headrace.sql.dialect.lists import LISTS
+from headrace.sql.dialect.lists import LISTS, ignoring_nulls
 from headrace.sql.dialect.operators import (
     array_literal,
     arrow,
     assigned,
     element,
+    literal,
     matching,
     one_based,
     quoted,
@@ -32,7 +34,7 @@ from headrace.sql.dialect.operators import (
 )
 from headrace.sql.dialect.quantified import quantified
 from headrace.sql.dialect.refused import REFUSED_CALLS
-from headrace.sql.dialect.selects import distinct_on, excluded, partitioned
+from headrace.sql.dialect.selects import distinct_on, excluded, joined_names, partitioned
 from headrace.sql.dialect.sites import Form, site_at
 from headrace.sql.dialect.sources import array_sources
 from headrace.sql.dialect.streams import BY_ORDER, star, stream_columns
@@ -95,10 +97,14 @@ _WORDS = sorted(
         "AT",
         "BEFORE",
         "ZONE",
+        "IGNORE",
+        "RESPECT",
+        "CORRESPONDING",
     }
 )
 _TRIGGER = re.compile(
     rf"\b(?:{'|'.join(_WORDS)}|(?:TUMBLE|HOP|SESSION|CUMULATE)_\w+|WINDOW\w*|ROW\w+)\b"
+    rf"|\b(?:{'|'.join([*ALIASES, 'JSON', 'JSONB'])})\s*'"
     r"|::|[-=]>|~|\[|[\u2018\u2019\u201c\u201d]",
     re.IGNORECASE,
 )
@@ -150,6 +156,8 @@ RULES = (
     window_column,
     window_name,
     _called,
+    ignoring_nulls,
+    literal,
     typed,
     parameter,
     arrow,
@@ -179,5 +187,6 @@ BLOCK_RULES = (
     within,
     asof_joins,
     partitioned,
+    joined_names,
     top,
 )

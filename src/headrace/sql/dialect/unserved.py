@@ -22,6 +22,7 @@ _BEFORE_BRACKETS = {
     "MATCH_RECOGNIZE": "Use lag(...) and lead(...) OVER (PARTITION BY ... ORDER BY ...).",
     "SAMPLE": "Which rows there are must not be left to chance: choose them by WHERE.",
 }
+_SETS = frozenset({"UNION", "INTERSECT", "EXCEPT", "ALL", "DISTINCT"})
 _MOMENTS = frozenset({"OFFSET", "TIMESTAMP", "STATEMENT", "STREAM"})
 
 
@@ -35,6 +36,11 @@ def unserved(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
     if word == "MUTUALLY" and following.word == "RECURSIVE":
         hint = "Use WITH RECURSIVE name AS (start UNION ALL step), one after the other."
         raise writer.refused("WITH MUTUALLY RECURSIVE is not supported", hint, nodes[at], following)
+    if word == "CORRESPONDING" and before is not None and before.word in _SETS:
+        hint = "List the columns of both sides; UNION BY NAME matches columns of equal names."
+        raise writer.refused(
+            f"{before.word} CORRESPONDING is not supported", hint, before, nodes[at]
+        )
     if word == "SIMILAR" and following.word == "TO":
         hint = "Use LIKE for % and _, or RLIKE with ^ and $ around a regular expression."
         raise writer.refused("SIMILAR TO is not supported", hint, nodes[at], following)
