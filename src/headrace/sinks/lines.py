@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def json_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Iterator[str]:
-    """Yield the changes of an epoch, each row with its weight, as lines of JSON.
+    """Yield the changes of an epoch, rows each with a weight, as lines of JSON.
 
-    A retraction and an insertion of one key are an update. Decimals are text, so that no digit is
-    lost; times are ISO 8601; binary is hexadecimal.
+    What goes and comes under one key is an update. Decimals are text, so that no digit is lost;
+    times are ISO 8601; binary is hexadecimal.
     """
     for row in with_operations(changes, key).to_pylist():
         operation, weight = row.pop(OPERATION), row.pop(WEIGHT)
