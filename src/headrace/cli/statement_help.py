@@ -72,7 +72,7 @@ STATEMENTS: dict[str, Synopsis] = {
         "remove all rows of a table", "TRUNCATE TABLE name", "TRUNCATE TABLE orders;"
     ),
     "COPY": Synopsis(
-        "load a file of CSV, JSON lines or Parquet; rows that do not fit are rejected and kept",
+        "load a file of CSV, JSON lines or Parquet; rows that do not fit are kept aside",
         "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]",
         "COPY orders FROM 'orders.csv';",
     ),
