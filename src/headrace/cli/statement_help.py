@@ -120,11 +120,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "EXPLAIN SELECT customer, count(*) FROM orders GROUP BY customer;",
     ),
     "VERIFY": Synopsis(
-        "compare views with their queries, run again over all history",
+        "compare views with their queries, run anew over all history",
         "VERIFY [name]",
         "VERIFY totals;",
     ),
-    "FLUSH": Synopsis("wait until all changes so far are readable", "FLUSH", "FLUSH;"),
+    "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "REFRESH": Synopsis(
         "wait until all changes that have arrived are readable, and delivered to sinks",
         "REFRESH [name]",
