@@ -156,7 +156,7 @@ def test_watch_ends_after_as_many_times_as_asked_for(terminal: Terminal) -> None
     terminal.enter(r"\watch soon")
     terminal.see("cannot be read", r"hint: Type \watch 5")
     terminal.enter(r"SUBSCRIBE totals \watch 1")
-    terminal.see("changes that are followed cannot be watched")
+    terminal.see("a statement that follows changes cannot be watched")
 
 
 def test_a_live_table_shows_the_rows_as_they_are_now(terminal: Terminal) -> None:

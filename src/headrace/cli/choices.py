@@ -1,4 +1,4 @@
-"""What the user chooses between, on the command line and in the shell."""
+"""The choices of options on the command line and of commands in the shell."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Format(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether notes may stand among the results."""
+        """Whether messages may be written among the results."""
         return self in (Format.TABLE, Format.VERTICAL)
 
 
 class OnError(StrEnum):
-    """What a script does when a statement fails; the exit code says so either way."""
+    """What a script does when a statement fails; the exit code is 1 in either case."""
 
     STOP = "stop"
     CONTINUE = "continue"

@@ -1,7 +1,7 @@
-"""The ``headrace`` command: what can be typed, and what it exits with.
+"""The ``headrace`` command: its options, subcommands and exit codes.
 
 Exit codes: 0 done, 1 an error (or a view that differs, for ``verify``), 2 wrong usage,
-130 Ctrl-C, 141 the reader of the output has gone.
+130 Ctrl-C, 141 the reader of the output has closed it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Examples:
 
 \b
 Formats:
-  table     aligned, for people; what statements did is said among the results
+  table     aligned, for people; messages of statements are among the results
   vertical  a line per value, for people
   markdown  a table of Markdown
   json      an object a line; decimals are strings, instants ISO 8601 in UTC
@@ -79,7 +79,7 @@ Formats:
 
 \b
 Exit codes: 0 done, 1 a statement failed, 2 wrong usage, 130 Ctrl-C.
-The shell heeds PAGER, VISUAL, EDITOR, NO_COLOR and HEADRACE_HISTORY (where it keeps statements).
+The shell reads PAGER, VISUAL, EDITOR, NO_COLOR and HEADRACE_HISTORY (the file of statements).
 """
 
 
@@ -102,7 +102,7 @@ def main(
     except (KeyboardInterrupt, click.Abort):
         return _INTERRUPTED
     except (BrokenPipeError, _ReaderGone):
-        # What is left in the buffer has nowhere to go, and must not fail again at exit.
+        # The rest of the buffer cannot be written, and flushing it at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _NO_READER
     except Exception as error:  # noqa: BLE001  (a stack trace never reaches the user)
@@ -112,12 +112,12 @@ def main(
 
 
 class _ReaderGone(Exception):  # noqa: N818  (it is no error of ours)
-    """Whoever read the output, such as ``head``, has had enough."""
+    """The reader of the output, such as ``head``, has closed it."""
 
 
 class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; click itself would exit with 1 where the reader has gone."""
+        """Run the command; click itself would exit with 1 if the reader has closed the output."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -125,7 +125,7 @@ class _Commands(click.Group):
 
 
 def _leave() -> None:
-    """End the process though a statement is running: what it has not committed never was."""
+    """End the process although a statement is running: its uncommitted changes have no effect."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(_INTERRUPTED)
@@ -142,7 +142,7 @@ def _set_data(context: click.Context, _: click.Parameter, value: Path | None) ->
 
 
 def _common(command: F) -> F:
-    """Add the options that may stand before and after the command's name."""
+    """Add the options that are allowed before and after the command's name."""
     data = click.option(
         "--data",
         metavar="DIR",
@@ -245,7 +245,7 @@ def sql(
     functions: tuple[Path, ...],
     replace_functions: bool,  # noqa: FBT001
 ) -> int:
-    """Run SQL statements and show what they answer.
+    """Run SQL statements and show their results.
 
     Statements run one by one; the first that fails ends the script. With neither -f nor -c, a
     terminal gets a shell, and anything else on stdin is run as a script.
@@ -285,7 +285,7 @@ def sql(
 
 
 def _run(interpreter: Interpreter, scripts: list[tuple[str, str | None]]) -> None:
-    r"""Run scripts in their order; ``\q`` ends the one that it stands in."""
+    r"""Run scripts in order; ``\q`` ends the script that contains it."""
     from headrace.cli.commands import Quit  # noqa: PLC0415  (as above)
 
     for text, file in scripts:

@@ -21,7 +21,7 @@ class Quit(Exception):  # noqa: N818  (it is a request)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: its name, what may follow it, what it does, and what runs it."""
+    """A command: its name, its arguments, a description, and the function that runs it."""
 
     name: str
     arguments: str
@@ -34,8 +34,8 @@ def run_command(line: str, interpreter: Interpreter) -> None:
     """Run a command.
 
     Raises:
-        Quit: the shell shall end.
-        HeadraceError: ``invalid`` if there is no such command, or not with these words.
+        Quit: the command ends the shell.
+        HeadraceError: ``invalid`` if there is no such command, or it does not take these words.
     """
     word, _, rest = line.strip().rstrip(";").rstrip().partition(" ")
     command = _BY_NAME.get(word)
@@ -70,7 +70,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command(r"\dv", "[PATTERN]", "list views", listings.views),
         Command(r"\dn", "", "list schemas", listings.schemas),
         Command(r"\df", "[PATTERN]", "list functions", listings.functions),
-        Command(r"\l", "", "say what is opened, and how fresh", listings.opened, (r"\conninfo",)),
+        Command(r"\l", "", "show the database and its freshness", listings.opened, (r"\conninfo",)),
     ),
     "Running": (
         Command(r"\g", "", "run the statement before it, or the last one", running.go),
@@ -102,7 +102,7 @@ SECTIONS: dict[str, tuple[Command, ...]] = {
         Command(r"\q", "", "leave, as Ctrl-D, exit and quit do", _quit),
     ),
 }
-"""All commands, as the help shows them."""
+"""All commands, in the order of the help."""
 
 COMMANDS: tuple[Command, ...] = tuple(c for section in SECTIONS.values() for c in section)
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
@@ -111,7 +111,7 @@ NAMES: Sequence[str] = tuple(sorted(_BY_NAME))
 _KEYS = (
     ("Tab", "complete a keyword, a name or a column"),
     ("Up, Ctrl-R", "earlier statements, search in them"),
-    ("Ctrl-C", "drop what is typed, or cancel the statement that runs"),
+    ("Ctrl-C", "discard the input, or cancel the running statement"),
 )
 
 

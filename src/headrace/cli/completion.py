@@ -30,7 +30,7 @@ _AFTER_THESE = re.compile(
     r"\b(FROM|JOIN|INTO|UPDATE|DESCRIBE|EXTENDED|SUBSCRIBE|VERIFY|REPAIR|COPY|TRUNCATE\s+TABLE)\s+\w*$",
     re.IGNORECASE,
 )
-"""After these only a relation can stand."""
+"""Matches text after which only a relation can follow."""
 _MEMBER = re.compile(r"(\w+)\.\w*$")
 _ALIAS = r"(?i)\b`?{relation}`?\s+(?:AS\s+)?{alias}\b"
 _READING = frozenset({"select", "with"})
@@ -41,7 +41,8 @@ _BEGINNINGS = tuple(dict.fromkeys(name.split()[0] for name in STATEMENTS))
 class Names:
     """The relations and columns that can be completed, as of the last :meth:`refresh`.
 
-    ``read_relations`` returns names; ``read_columns`` the columns of one, and is asked once.
+    ``read_relations`` returns names; ``read_columns`` returns the columns of a relation, and is
+    called once for each until the next refresh.
     """
 
     read_relations: Callable[[], Iterable[str]]
@@ -50,7 +51,7 @@ class Names:
     _columns: dict[str, Sequence[str]] = field(default_factory=dict)
 
     def refresh(self) -> None:
-        """Read the relations anew, since statements may have changed them."""
+        """Read the relations again: statements may have changed them."""
         self.relations = sorted(self.read_relations())
         self._columns = {}
 
@@ -65,7 +66,7 @@ class Names:
 class ShellCompleter(Completer):
     """Completes the word before the cursor: columns first, then relations, then keywords.
 
-    Columns are those of relations that the statement names; after ``alias.`` only its own.
+    The columns are those of the relations in the statement; after ``alias.``, only of that one.
     """
 
     names: Names
@@ -73,7 +74,7 @@ class ShellCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterator[Completion]:
-        """Yield what the word can become."""
+        """Yield the completions of the word."""
         del complete_event
         command = _COMMAND.search(document.current_line_before_cursor)
         if command is not None:
@@ -115,7 +116,7 @@ class ShellCompleter(Completer):
         mentioned = {mention.lower() for mention in _WORDS.findall(statement)}
         used = [n for n in self.names.relations if n.lower().rpartition(".")[2] in mentioned]
         if "from" not in mentioned and mentioned & _READING:
-            # The columns come first in a query: any relation may follow.
+            # The select list precedes FROM, so any relation may follow.
             used = used or self.names.relations
         columns = {column: name for name in used for column in self.names.columns(name)}
         for column, name in columns.items():
@@ -163,7 +164,7 @@ class ShellCompleter(Completer):
 
 
 def _paths(start: str) -> Iterator[tuple[str, str]]:
-    """Yield the files and directories whose path begins so."""
+    """Yield the files and directories whose path begins with ``start``."""
     folder, _, _ = start.rpartition("/")
     root = Path(folder or ("/" if start.startswith("/") else ".")).expanduser()
     try:
@@ -176,7 +177,7 @@ def _paths(start: str) -> Iterator[tuple[str, str]]:
 
 
 def _statement(document: Document) -> tuple[str, str]:
-    """Return the text of the statement under the cursor, before the cursor and after it."""
+    """Return the statement under the cursor in two parts: before the cursor, and after it."""
     before, after = document.text_before_cursor, document.text_after_cursor
     try:
         parts = pieces(before)
@@ -194,5 +195,5 @@ def _statement(document: Document) -> tuple[str, str]:
 
 
 def _written(name: str) -> str:
-    """Return a name as it stands in SQL."""
+    """Return a name as it is written in SQL."""
     return name if _PLAIN.match(name) else quote(name)

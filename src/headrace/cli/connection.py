@@ -1,4 +1,4 @@
-"""Opening a data directory for the length of a command."""
+"""Open a data directory for the duration of a command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Invocation:
-    """One call of the command: how it connects, and whether it shows stack traces."""
+    """One invocation of the command: how it connects, and whether it shows stack traces."""
 
     connect: Connect
     debug: bool = False
@@ -48,8 +48,8 @@ def opened(
     """Open the data directory while a block runs, with functions that queries may call.
 
     Raises:
-        HeadraceError: ``invalid`` if it is no directory; ``conflict`` if it is in use, or a
-            function differs from the one that views are over, and is not to replace it.
+        HeadraceError: ``invalid`` if it is not a directory; ``conflict`` if it is in use, or if a
+            function differs from the one that views use, and ``replace`` is not set.
     """
     made = functions.made()
     given = () if functions.replace else made
@@ -65,7 +65,7 @@ def opened(
 
 
 def make_directory(directory: Path, err: TextIO) -> None:
-    """Create the data directory where it is missing, and say so: a typing error shows."""
+    """Create a missing data directory, with a message, so that a mistyped path is noticed."""
     need_no_file(directory)
     if directory.exists():
         return
@@ -82,7 +82,7 @@ def make_directory(directory: Path, err: TextIO) -> None:
 
 
 def need_directory(directory: Path) -> None:
-    """Refuse to go on without a data directory."""
+    """Raise ``invalid`` if the data directory does not exist."""
     need_no_file(directory)
     if not directory.exists():
         raise HeadraceError(
@@ -93,7 +93,7 @@ def need_directory(directory: Path) -> None:
 
 
 def need_no_file(directory: Path) -> None:
-    """Refuse a path that is something else than a directory."""
+    """Raise ``invalid`` if the path exists and is not a directory."""
     if directory.exists() and not directory.is_dir():
         raise HeadraceError(
             Code.INVALID,

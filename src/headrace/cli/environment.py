@@ -1,4 +1,4 @@
-"""Environment variables that the shell honours: the history file, pager, editor and colours."""
+"""The environment variables of the shell: history file, pager, editor and colours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _PAGER = "less"
 _LESS = "-RFSX"
-"""Colours stay, what fits is just shown, long lines are not folded, the text stays on screen."""
+"""Keep colours, quit if the text fits, do not fold long lines, leave the text on the screen."""
 _EDITOR = "vi"
 
 
@@ -24,7 +24,7 @@ class Environment:
     """The variables ``HEADRACE_HISTORY``, ``PAGER``, ``VISUAL``, ``EDITOR``, ``NO_COLOR``."""
 
     history: Path
-    """Where statements are remembered: one file per user."""
+    """The file of earlier statements, one per user."""
     pager: tuple[str, ...]
     editor: tuple[str, ...]
     colours: bool
@@ -34,7 +34,7 @@ class Environment:
         """Read the environment.
 
         Raises:
-            HeadraceError: ``invalid`` for a program whose quotes do not close.
+            HeadraceError: ``invalid`` for a program with an unclosed quote.
         """
         found = os.environ if variables is None else variables
         state = found.get("XDG_STATE_HOME") or str(Path(found.get("HOME", "~"), ".local", "state"))

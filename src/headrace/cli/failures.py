@@ -1,4 +1,4 @@
-"""Failures as the user sees them: a message with its place and a hint, never a stack trace."""
+"""Errors as the user sees them: a message with its place and a hint, not a stack trace."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def report(error: BaseException, stream: TextIO, *, debug: bool) -> None:
 
 
 def internal(error: BaseException, *, debug: bool) -> HeadraceError:
-    """Return the error that stands for one that nobody foresaw."""
-    said = str(error).strip().partition("\n")[0]
+    """Return the ``internal`` error for an unexpected exception."""
+    message = str(error).strip().partition("\n")[0]
     name = type(error).__name__
     return HeadraceError(
         Code.INTERNAL,
-        f"{name}: {said}" if said else name,
+        f"{name}: {message}" if message else name,
         hint=None if debug else _TO_DEBUG,
     )
 
 
 def keep_quiet(*, debug: bool) -> None:
-    """Keep the notes of libraries and the traces of other threads off the terminal."""
+    """Suppress warnings and logs of libraries, and stack traces of other threads."""
     if debug:
         return
     if not sys.warnoptions:

@@ -1,4 +1,4 @@
-"""Rows and changes in the formats for programs, and changes as a table, as lines of text."""
+"""Rows and changes as text: in the formats for programs, and changes as a table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def json_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield one object a row.
+    """Yield one JSON object per row.
 
     Raises:
-        HeadraceError: ``invalid`` where two columns share a name, as one would hide the other.
+        HeadraceError: ``invalid`` if two columns have the same name: one would hide the other.
     """
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
@@ -37,7 +37,7 @@ def json_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[s
 
 
 def json_change(change: Change) -> str:
-    """Return a change as one object."""
+    """Return a change as a JSON object."""
     return (
         f'{{"epoch":{change.epoch},"op":{json_text(change.operation)},'
         f'"row":{json_text(change.row)}}}\n'
@@ -45,7 +45,7 @@ def json_change(change: Change) -> str:
 
 
 def csv_line(values: Iterable[Any]) -> str:
-    """Return one record as RFC 4180 has it; NULL is an empty field, empty text is ``""``."""
+    """Return one record of RFC 4180; NULL is an empty field, empty text is ``""``."""
     return ",".join(map(_csv_field, values)) + "\r\n"
 
 
@@ -60,13 +60,13 @@ def _csv_field(value: Any) -> str:
 
 @dataclass(slots=True)
 class ChangeTable:
-    """Changes as an aligned table whose end is not known: columns widen as they must."""
+    """Changes as an aligned table that grows: columns are widened when necessary."""
 
     look: Look = field(default_factory=Look)
     _columns: Columns | None = field(init=False, default=None)
 
     def lines(self, changes: Sequence[Change]) -> list[str]:
-        """Return the lines of more changes, those of the header before the first."""
+        """Return the lines of further changes, with the header before the first ones."""
         cells = [change_cells(c) for c in changes for _ in range(copies(c))]
         columns, first = self._columns, self._columns is None
         if columns is None:
@@ -82,13 +82,13 @@ _STYLES = {"+I": "green", "+U": "cyan", "-U": "dim", "-D": "red"}
 
 
 def change_cells(change: Change) -> Cells:
-    """Return the texts of a change: epoch, operation and the row's values."""
+    """Return the cells of a change: epoch, operation and the row's values."""
     values = (None if v is None else cell_text(v) for v in change.row.values())
     return [str(change.epoch), change.operation, *values]
 
 
 def numeric(changes: Sequence[Change]) -> list[bool]:
-    """Say of each column of the changes' rows whether it holds numbers."""
+    """Return for each column of the changes' rows whether it has numbers."""
     return [any(is_number(c.row[name]) for c in changes) for name in changes[0].row]
 
 
@@ -98,5 +98,5 @@ def _change_columns(changes: Sequence[Change], look: Look) -> Columns:
 
 
 def copies(change: Change) -> int:
-    """Return how often a change is written: once for each copy of its row."""
+    """Return how often to write a change: once for each copy of its row."""
     return max(1, abs(change.weight))

@@ -1,7 +1,7 @@
-"""``--functions FILE``: Python functions that the statements of a command may call.
+"""``--functions FILE``: Python functions that the statements of a command can call.
 
-The file is run as a program's own module would be, and what :func:`headrace.function` made in it,
-or in what it imports by name, is given to the database.
+The file is run as a module, and the functions that :func:`headrace.function` made in it, or that it
+imports by name, are registered in the database.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 
 def functions_options(command: F) -> F:
-    """Add the options that give functions."""
+    """Add the options for functions."""
     files = click.option(
         "--functions",
         metavar="FILE",
@@ -40,23 +40,23 @@ def functions_options(command: F) -> F:
     replace = click.option(
         "--replace-functions",
         is_flag=True,
-        help="Fill views anew whose functions differ from those that they were made with.",
+        help="Refill views whose functions differ from those that they were created with.",
     )
     return files(replace(command))
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionFiles:
-    """The files of a command, and whether their functions replace others of their names."""
+    """The files of a command, and whether their functions replace others of the same names."""
 
     files: tuple[Path, ...]
     replace: bool
 
     def made(self) -> tuple[Function, ...]:
-        """Run the files and return the functions made in them, each name once.
+        """Run the files and return the functions made in them, which have different names.
 
         Raises:
-            HeadraceError: ``invalid`` if a file fails or makes none, or if two are of one name.
+            HeadraceError: ``invalid`` if a file fails or makes none, or if two have the same name.
         """
         found: dict[str, Function] = {}
         for file in self.files:
@@ -78,7 +78,7 @@ class FunctionFiles:
 
 
 def _run(file: Path) -> ModuleType:
-    # Known by its name, as where a program imports it: that is among what identifies functions.
+    # The module has the name that a program would import it by: it is part of functions' identity.
     name = file.stem if file.stem not in sys.modules else f"{file.stem}_functions"
     loader = SourceFileLoader(name, str(file))
     module = module_from_spec(ModuleSpec(name, loader, origin=str(file)))
@@ -92,8 +92,8 @@ def _run(file: Path) -> ModuleType:
         raise HeadraceError(
             Code.INVALID,
             f'file "{file}" failed',
-            detail=_said(error, file),
-            hint="It is run to make the functions in it: that must not fail.",
+            detail=_description(error, file),
+            hint="The file is run to create its functions, and must not fail.",
         ) from error
     return module
 
@@ -105,9 +105,9 @@ def _made(module: ModuleType) -> list[Function]:
     return list(unique.values())
 
 
-def _said(error: BaseException, file: Path) -> str:
-    """Return what failed, and in which line of the file."""
-    said = str(error.msg if isinstance(error, SyntaxError) else error).strip()
+def _description(error: BaseException, file: Path) -> str:
+    """Return the error's type and message, and the line of the file that raised it."""
+    message = str(error.msg if isinstance(error, SyntaxError) else error).strip()
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -116,4 +116,4 @@ def _said(error: BaseException, file: Path) -> str:
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     place = "" if line is None else f" (line {line})"
     name = type(error).__name__
-    return " ".join(f"{name}: {said}{place}".split()) if said else f"{name}{place}"
+    return " ".join(f"{name}: {message}{place}".split()) if message else f"{name}{place}"

@@ -1,4 +1,4 @@
-"""Colours for statements as they are typed."""
+"""Syntax highlighting of the statement that is being typed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _OURS = frozenset(KEYWORDS)
 
 
 class StatementLexer(SqlLexer):  # type: ignore[misc]
-    r"""SQL with the words of Headrace's statements, and ``\`` commands."""
+    r"""A lexer of SQL with the keywords of Headrace's statements, and ``\`` commands."""
 
     def get_tokens_unprocessed(self, text: str, *args: Any) -> Iterator[tuple[int, Any, str]]:
-        """Yield places, kinds and texts."""
+        """Yield the positions, kinds and texts of tokens."""
         command = _COMMAND.match(text)
         if command is not None:
             yield 0, Keyword, command[0]

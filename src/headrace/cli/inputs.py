@@ -1,4 +1,4 @@
-"""What ``headrace sql`` is given to run: files, statements and stdin, in their order."""
+"""The inputs of ``headrace sql``: files, statements and stdin, in their order."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Input:
 
     @staticmethod
     def collect_files(context: click.Context, _: click.Parameter, values: tuple[str, ...]) -> None:
-        """Remember the values of ``--file``."""
+        """Store the values of ``--file`` in the context."""
         context.meta.setdefault(_KEY, []).append([Input(file=value) for value in values])
 
     @staticmethod
     def collect_commands(
         context: click.Context, _: click.Parameter, values: tuple[str, ...]
     ) -> None:
-        """Remember the values of ``--command``."""
+        """Store the values of ``--command`` in the context."""
         context.meta.setdefault(_KEY, []).append([Input(text=value) for value in values])
 
     @staticmethod
     def given(context: click.Context) -> list[Input]:
-        """Return what was given, in the order that it was given in.
+        """Return the inputs in the order of the command line.
 
         Raises:
-            click.UsageError: the order of both kinds mixed cannot be told.
+            click.UsageError: if that order is unknown, since both kinds are given, one repeatedly.
         """
         groups: list[list[Input]] = context.meta.get(_KEY, [])
         used = [group for group in groups if group]
@@ -48,7 +48,7 @@ class Input:
 
 
 def read_input(given: Input) -> tuple[str, str | None]:
-    """Return the text of a script and the file that errors name.
+    """Return the text of a script, and the file name for errors.
 
     Raises:
         HeadraceError: ``invalid`` if it cannot be read, or is not UTF-8.

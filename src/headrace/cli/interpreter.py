@@ -1,4 +1,4 @@
-r"""Running a script, or a line typed at the shell: its statements, and its ``\`` commands."""
+r"""Run the statements and ``\`` commands of a script, or of a line typed at the shell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEEPEST = 16
 
 @dataclass(slots=True)
 class Interpreter:
-    """Runs text against one database; remembers what its commands refer to."""
+    """Runs text against one database; has the statements that its commands refer to."""
 
     statements: Statements
     environment: Environment
@@ -30,20 +30,20 @@ class Interpreter:
     interactive: bool = False
     debug: bool = False
     failed: bool = False
-    """Whether a statement has failed and was passed over."""
+    """Whether a statement has failed, and later ones were run nevertheless."""
     last: str = ""
-    r"""The statements that ran last: what ``\g``, ``\e`` and ``\watch`` mean."""
+    r"""The statements that ran last, to which ``\g``, ``\e`` and ``\watch`` refer."""
     before: str = ""
-    """The unfinished statement that the command at hand stands behind; it may take it."""
+    """The unfinished statement before the current command, which may use it."""
     typed: str = ""
-    """What shall stand at the next prompt."""
+    """The initial text of the next prompt."""
     _depth: int = field(default=0, init=False)
 
     def run(self, text: str, file: str | None = None) -> None:
         r"""Run a script.
 
         Raises:
-            HeadraceError: by the first statement or command that fails, unless all shall run.
+            HeadraceError: of the first statement or command that fails, with ``OnError.STOP``.
             Quit: ``\q`` was reached.
             KeyboardInterrupt: Ctrl-C was pressed; the rest has not run.
         """
@@ -63,10 +63,10 @@ class Interpreter:
                     assert_never(piece)
 
     def run_file(self, name: str) -> None:
-        """Run the script in a file, as part of what runs now.
+        """Run the script in a file, as part of the running one.
 
         Raises:
-            HeadraceError: ``invalid`` also where it cannot be read or includes itself.
+            HeadraceError: as :meth:`run`; ``invalid`` if it cannot be read or includes itself.
         """
         from headrace.cli.inputs import Input, read_input  # noqa: PLC0415  (needs click)
 
@@ -82,7 +82,7 @@ class Interpreter:
             self._depth -= 1
 
     def run_again(self, sql: str, *, once: bool = True) -> None:
-        """Run statements that a command asks for, and remember them."""
+        """Run statements for a command, and make them the last ones."""
         self.last = sql
         self.statements.run(sql, once=once)
 
@@ -110,10 +110,10 @@ class Interpreter:
             try:
                 self._run_part(text, part, file)
             except HeadraceError as error:
-                self._pass_over(error)
+                self._report(error)
 
     def _run_part(self, text: str, part: SqlPiece, file: str | None) -> None:
-        """Run a part of a text, with errors placed in the whole of it."""
+        """Run a part of a text; the places of errors are in the whole text."""
         sql = text[part.start : part.end]
         try:
             self.statements.run(sql, file)
@@ -129,15 +129,15 @@ class Interpreter:
     def _run_command(self, line: str) -> None:
         try:
             run_command(line, self)
-            self._need_its_end(line)
+            self._require_ended_statement(line)
         except HeadraceError as error:
             if self.on_error is OnError.STOP:
                 raise
-            self._pass_over(error)
+            self._report(error)
         finally:
             self.typed, self.before = self.typed or self.before, ""
 
-    def _need_its_end(self, line: str) -> None:
+    def _require_ended_statement(self, line: str) -> None:
         if self.before and not self.interactive:
             raise HeadraceError(
                 Code.INVALID,
@@ -145,6 +145,6 @@ class Interpreter:
                 hint="End it with a semicolon.",
             )
 
-    def _pass_over(self, error: HeadraceError) -> None:
+    def _report(self, error: HeadraceError) -> None:
         self.failed = True
         report(error, self.statements.err, debug=self.debug)

@@ -1,4 +1,4 @@
-r"""The commands that look around: ``\d`` and its like."""
+r"""The commands that list and describe objects: ``\d`` and others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WILD = ("*", "?")
 
 
 def describe(words: str, interpreter: Interpreter) -> None:
-    """Describe the relation of that name, or list those of a pattern, or all."""
+    """Describe the relation of that name, or list the relations that match a pattern, or all."""
     if words and not any(mark in words for mark in _WILD):
         interpreter.statements.run(f"DESCRIBE {words}")
     else:
@@ -29,7 +29,7 @@ def describe(words: str, interpreter: Interpreter) -> None:
 
 
 def describe_all(words: str, interpreter: Interpreter) -> None:
-    """Describe a relation with everything that is known of it."""
+    """Describe a relation with its query, key and sizes."""
     if not words:
         raise HeadraceError(Code.INVALID, r"\d+ needs the name of a relation")
     interpreter.statements.run(f"DESCRIBE EXTENDED {words}")
@@ -56,7 +56,7 @@ def schemas(_: str, interpreter: Interpreter) -> None:
 
 
 def functions(words: str, interpreter: Interpreter) -> None:
-    """List the functions that queries may call."""
+    """List the functions that queries can call."""
     from headrace.catalyst.allowed import FUNCTIONS  # noqa: PLC0415  (only this command needs it)
 
     database, thread = interpreter.statements.database, interpreter.statements.thread
@@ -67,7 +67,7 @@ def functions(words: str, interpreter: Interpreter) -> None:
 
 
 def opened(_: str, interpreter: Interpreter) -> None:
-    """Say what is opened, and how fresh it is."""
+    """Show the opened database, and how fresh it is."""
     database = interpreter.statements.database
 
     def facts() -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A followed query as the rows that it has now, drawn over at each epoch."""
+"""A followed query as its current rows, redrawn at each epoch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LiveTable:
-    """The rows of a query, as a bag: each in a place of its own that its updates keep.
+    """The rows of a query, as a bag: each has a place, and an update keeps the place of its row.
 
-    A change costs the same whatever the number of rows; only the first rows are ever drawn.
+    The cost of a change does not depend on the number of rows; only the first rows are drawn.
     """
 
     names: Sequence[str]
     epoch: int | None = None
     changed: int = 0
-    """How many changes the last epochs had that came together."""
+    """The number of changes in the last call of :meth:`apply`."""
     _rows: dict[int, Cells] = field(default_factory=dict)
     _places: dict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
     _right: list[bool] = field(default_factory=list)
@@ -35,7 +35,7 @@ class LiveTable:
     _next: int = 0
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Apply changes in their order; an update takes the place of the row that it replaces."""
+        """Apply changes in order; an updated row takes the place of the row that it replaces."""
         self.changed, self._fresh = len(changes), set()
         beginning = self.epoch is None
         self._right = self._right or [False] * len(self.names)
@@ -59,13 +59,13 @@ class LiveTable:
             self._fresh = set()
 
     def lines(self, look: Look, most: int) -> list[str]:
-        """Return at most ``most`` lines: the rows, those that just changed emphasised."""
+        """Return at most ``most`` lines with the rows; those that just changed are emphasised."""
         columns = Columns([cell_text(name) for name in self.names], self._right_sides(), look)
         shown = list(islice(self._rows.items(), max(0, most - 3)))
         columns.fit([cells for _, cells in shown])
         lines = columns.header()
         for place, cells in shown:
-            # One line a row: what redraws must not jump.
+            # One line per row, so that rows do not move when they are redrawn.
             flat: Cells = [None if c is None else c.replace("\n", " ") for c in cells]
             lines += columns.lines(flat, "green" if place in self._fresh else "")
         return [*lines, look.paint(self._closing(len(shown)), "dim")][:most]

@@ -1,4 +1,4 @@
-"""Emphasis on a terminal that has colours, and none elsewhere."""
+"""Text styles on terminals with colours, and plain text elsewhere."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "cyan": "36"}
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """Makes text stand out, or leaves it as it is where ``coloured`` is false."""
+    """Applies styles to text, or leaves it as it is if ``coloured`` is false."""
 
     coloured: bool = False
 
     def __call__(self, text: str, style: str) -> str:
-        """Return the text in a style: bold, dim, red, green, cyan; plain for the empty one."""
+        """Return the text in a style: bold, dim, red, green, cyan, or empty for plain."""
         if not self.coloured or not text or not style:
             return text
         return f"\x1b[{_CODES[style]}m{text}{_RESET}"

@@ -1,7 +1,7 @@
-r"""A script cut into what is SQL and what are commands of the shell.
+r"""Split a script into pieces of SQL and commands of the shell.
 
-A backslash outside of strings and comments begins a command, which ends with its line: SQL itself
-has no use for one. The text of a command is never read as SQL, so it may hold a lone quote.
+A backslash outside of strings and comments, where SQL has none, begins a command that ends with its
+line. The text of a command is not parsed as SQL, so it may contain an unpaired quote.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from headrace.sql import split
 from headrace.sql.lexer import tokens
 
 BARE = {"exit": r"\q", "quit": r"\q", "help": r"\?"}
-"""Words that people type where there is nothing else to read them as, with what they mean."""
+"""Words that are commands if they are typed alone, and the commands that they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlPiece:
-    """The stretch ``[start, end)`` of a script that holds statements; never blank."""
+    """A range ``[start, end)`` of a script with statements; never blank."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ class SqlPiece:
 
 @dataclass(frozen=True, slots=True)
 class CommandPiece:
-    """The stretch ``[start, end)`` of a script from a backslash to the end of its line."""
+    """A range ``[start, end)`` of a script, from a backslash to the end of its line."""
 
     start: int
     end: int
@@ -37,10 +37,10 @@ Piece = SqlPiece | CommandPiece
 
 
 def pieces(text: str) -> list[Piece]:
-    """Cut a script into its pieces, in order; what is only blank or comment is left out.
+    """Split a script into its pieces, in order, without blank ones.
 
     Raises:
-        HeadraceError: ``invalid`` where a string, quoted identifier or comment is not closed.
+        HeadraceError: ``invalid`` if a string, quoted identifier or comment is not closed.
     """
     found: list[Piece] = []
     at = 0
@@ -58,14 +58,14 @@ def pieces(text: str) -> list[Piece]:
 
 
 def ends(sql: str) -> bool:
-    """Say whether the last statement of the text is ended by a semicolon, or there is none."""
+    """Whether the text has no statements, or its last one ends with a semicolon."""
     found = split(sql)
     return not found or found[-1].terminated
 
 
 @lru_cache(maxsize=1)
 def complete(text: str) -> bool:
-    """Say whether Enter runs the text: a command, nothing, or statements that all end."""
+    """Whether Enter runs the text: it is blank, ends with a command, or its statements all end."""
     stripped = text.strip()
     if not stripped or stripped.lower() in BARE:
         return True

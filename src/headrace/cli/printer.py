@@ -1,4 +1,4 @@
-"""Writing results: rows, messages and changes, each in the chosen format and to its stream."""
+"""Write results: rows, messages and changes, each in the chosen format and to its stream."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _CLOSING_LINES = 2
 
 @dataclass(slots=True)
 class Display:
-    r"""What the commands of the shell switch: how results are shown."""
+    r"""How results are shown; set by commands of the shell."""
 
     form: Format = Format.TABLE
     expanded: bool = False
     timing: bool = True
     live: bool = False
     pager: tuple[str, ...] = ()
-    """The program for long results; none where it is empty."""
+    """The program for long results; none if it is empty."""
     paged: bool = True
     null: str = "NULL"
 
@@ -63,7 +63,7 @@ class Display:
 
 @dataclass(slots=True)
 class Printer:
-    """Writes results to ``out`` and, in the formats for programs, all else to ``err``."""
+    """Writes results to ``out``; in the formats for programs, everything else goes to ``err``."""
 
     display: Display
     out: TextIO
@@ -82,7 +82,7 @@ class Printer:
 
     @property
     def look(self) -> Look:
-        """How tables look where they go to."""
+        """The look of tables on the current output."""
         if not self.on_terminal:
             return Look(self.display.null)
         return Look(self.display.null, Paint(self.colours), size()[0])
@@ -90,7 +90,7 @@ class Printer:
     # -- where to --------------------------------------------------------------------------
 
     def redirect(self, file: TextIO | None) -> None:
-        """Write results to a file from now on, in place of the one before; None ends that."""
+        """Write results to a file from now on, or to ``out`` with None; close the file before."""
         if self._file is not None:
             self._file.close()
         self._file = file
@@ -114,7 +114,7 @@ class Printer:
         seconds: float | None = None,
         freshness: Freshness | None = None,
     ) -> None:
-        """Write a table; on a terminal, how many rows they are and what they are of."""
+        """Write a table; on a terminal, also the number of rows, epoch, freshness and time."""
         cut = False
         match self.display.chosen:
             case Format.JSON:
@@ -135,13 +135,13 @@ class Printer:
                 note = r"; cut to the terminal: \x on shows all of it" if cut else ""
                 closing = self._closing(table, epoch, seconds, freshness, note)
                 if cut and self._is_long(lines):
-                    # The pager moves sideways.
+                    # The pager scrolls sideways, so nothing is cut.
                     lines, _ = aligned(table, Look(self.display.null, self.look.paint))
                 self._show(lines, closing)
         self._flush()
 
     def message(self, text: str, seconds: float | None = None) -> None:
-        """Write what was done: among the results in tables, beside them in other formats."""
+        """Write a statement's message: among results for people, else to ``err``."""
         if not self.display.chosen.for_people:
             self.note(text)
             return
@@ -155,21 +155,21 @@ class Printer:
         self._flush()
 
     def note(self, text: str) -> None:
-        """Write what belongs to no result, beside the results."""
+        """Write a text that is not part of a result, to ``err``."""
         self.err.write(f"{text}\n")
         self.err.flush()
 
     def waiting(self) -> None:
-        """Begin the changes of another answer; on a terminal, say how to end them."""
+        """Begin the changes of another subscription; on a terminal, show how to end it."""
         self._changes = ChangeTable(self.look)
         self._first, self._counted = True, 0
         if self.on_terminal and self.display.chosen.for_people:
-            hint = r"changes as they come; Ctrl-C ends them, \live on shows the rows instead"
+            hint = r"changes as they arrive; Ctrl-C ends them, \live on shows the rows instead"
             self._write_lines([self.look.paint(hint, "dim")])
             self._flush()
 
     def changes(self, changes: Sequence[Change]) -> None:
-        """Write more changes of the answer."""
+        """Write further changes of the subscription."""
         if not changes:
             return
         copied = [change for change in changes for _ in range(copies(change))]
@@ -205,7 +205,7 @@ class Printer:
         freshness: Freshness | None,
         note: str = "",
     ) -> list[str]:
-        """Return the quiet line under a result: rows, epoch, freshness, time."""
+        """Return the dim line under a result: rows, epoch, freshness, time."""
         if not self.on_terminal:
             return []
         facts = [] if epoch is None else [f"epoch {epoch}"]
@@ -225,7 +225,7 @@ class Printer:
         return paged and len(lines) + _CLOSING_LINES > size()[1]
 
     def _show(self, lines: Sequence[str], closing: Sequence[str]) -> None:
-        """Write the lines of a result; through the pager where they are too many."""
+        """Write the lines of a result, through the pager if they are too many."""
         whole = [*lines, *closing]
         if not self._is_long(lines) or not page("\n".join(whole) + "\n", self.display.pager):
             self._write_lines(whole)

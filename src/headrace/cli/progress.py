@@ -1,4 +1,4 @@
-"""How far a long statement has come, on the terminal and only there."""
+"""The progress of long statements, shown only on terminals."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from headrace.session import Progress
 
 
-_PATIENCE_SECONDS = 0.7
-"""After how long it is said that a statement runs, and a rate means something."""
+_DELAY_SECONDS = 0.7
+"""After how long a running statement is shown as such, and a rate is meaningful."""
 
 
 @contextmanager
 def status(text: str, stream: TextIO) -> Iterator[None]:
-    """Show a line and for how long while a block runs, if the stream is a terminal."""
+    """Show a line with the elapsed time while a block runs, if the stream is a terminal."""
     if not stream.isatty():
         yield
         return
@@ -34,9 +34,9 @@ def status(text: str, stream: TextIO) -> Iterator[None]:
 
 
 class ProgressBar:
-    """Shows progress while a block runs: nothing at first, nothing afterwards.
+    """Shows the reported progress while a block runs, and removes it afterwards.
 
-    Where nothing is reported for a moment, that something runs is shown, and for how long.
+    If nothing is reported for a moment, it shows that a statement runs, and for how long.
     """
 
     def __init__(self, stream: TextIO, *, shown: bool = True) -> None:
@@ -45,7 +45,7 @@ class ProgressBar:
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
         self._changing = threading.Lock()
-        self._patience: threading.Timer | None = None
+        self._delay: threading.Timer | None = None
         self._began = 0.0
 
     def update(self, progress: Progress) -> None:
@@ -53,9 +53,9 @@ class ProgressBar:
         if not self._shown:
             return
         with self._changing:
-            if self._patience is None:
+            if self._delay is None:
                 return
-            self._patience.cancel()
+            self._delay.cancel()
             task = self._tasks.get(progress.what)
             if task is None:
                 bars = self._start(_bars(self._stream))
@@ -67,28 +67,28 @@ class ProgressBar:
     def __enter__(self) -> Self:
         if self._shown:
             self._began = monotonic()
-            self._patience = threading.Timer(_PATIENCE_SECONDS, self._show_that_it_runs)
-            self._patience.daemon = True
-            self._patience.start()
+            self._delay = threading.Timer(_DELAY_SECONDS, self._show_running)
+            self._delay.daemon = True
+            self._delay.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._changing:
-            if self._patience is not None:
-                self._patience.cancel()
-            self._patience = None
+            if self._delay is not None:
+                self._delay.cancel()
+            self._delay = None
             bars, self._bars = self._bars, None
             self._tasks = {}
         if bars is not None:
             bars.stop()
 
-    def _show_that_it_runs(self) -> None:
+    def _show_running(self) -> None:
         with self._changing:
-            if self._patience is not None and self._bars is None:
+            if self._delay is not None and self._bars is None:
                 self._start(_spinner(self._stream)).add_task("running; Ctrl-C cancels")
 
     def _start(self, bars: Bars) -> Bars:
-        """Begin to show bars; those that only said that something runs give way."""
+        """Show bars in place of the spinner of :meth:`_show_running`."""
         if self._tasks and self._bars is not None:
             return self._bars
         if self._bars is not None:
@@ -99,9 +99,9 @@ class ProgressBar:
 
 
 def count_text(progress: Progress, seconds: float = 0.0) -> str:
-    """Return how much is done, such as ``1,200 of 3,000 rows, 2 rejected``.
+    """Return the work done so far, such as ``1,200 of 3,000 rows, 2 rejected``.
 
-    After some ``seconds`` the rate follows, and where the total is known how long it still takes.
+    After some ``seconds``, the rate is added and, if the total is known, the remaining time.
     """
     measured = decimal if progress.unit == "bytes" else "{:,}".format
     done = measured(progress.done)
@@ -111,7 +111,7 @@ def count_text(progress: Progress, seconds: float = 0.0) -> str:
         done += f" {progress.unit}"
     if progress.rejected:
         done += f", {progress.rejected:,} rejected"
-    if seconds < _PATIENCE_SECONDS or progress.done <= 0:
+    if seconds < _DELAY_SECONDS or progress.done <= 0:
         return done
     rate = progress.done / seconds
     unit = "/s" if progress.unit == "bytes" else f" {progress.unit}/s"

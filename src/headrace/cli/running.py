@@ -29,7 +29,7 @@ def go(words: str, interpreter: Interpreter) -> None:
 
 
 def go_expanded(words: str, interpreter: Interpreter) -> None:
-    """Run it likewise, and show this result expanded."""
+    """Run the same statement as ``go``, and show its result expanded."""
     _need_nothing(r"\gx", words)
     display = interpreter.statements.printer.display
     before, display.expanded = display.expanded, True
@@ -40,7 +40,7 @@ def go_expanded(words: str, interpreter: Interpreter) -> None:
 
 
 def watch(words: str, interpreter: Interpreter) -> None:
-    """Run it again and again until Ctrl-C; on a terminal, results replace each other."""
+    """Run the statement repeatedly until Ctrl-C; on a terminal, each result replaces the last."""
     found = _WATCH.match(words)
     if found is None:
         raise HeadraceError(
@@ -76,7 +76,10 @@ def include(words: str, interpreter: Interpreter) -> None:
 
 
 def edit(words: str, interpreter: Interpreter) -> None:
-    """Edit the last statement, or a file; run it if it is complete, else leave it at the prompt."""
+    """Edit the last statement, or a file, and run it.
+
+    A statement that is incomplete or unchanged is put at the prompt instead.
+    """
     if not interpreter.interactive:
         raise HeadraceError(Code.INVALID, r"\e needs a terminal")
     editor = interpreter.environment.editor

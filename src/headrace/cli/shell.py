@@ -1,4 +1,4 @@
-"""The shell: statements typed at a terminal, answered one by one until Ctrl-D."""
+"""The shell: reads statements from a terminal and runs them one by one, until Ctrl-D."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Shell:
         )
 
     def run(self, seconds: float = 0.0) -> None:
-        r"""Read and run until Ctrl-D or ``\q``; opening the database took so many seconds."""
+        r"""Read and run until Ctrl-D or ``\q``; ``seconds`` is how long opening took."""
         lines = self._statements.thread.call(
             lambda: welcome(self._statements.database, seconds), let_finish
         )
@@ -85,10 +85,10 @@ class Shell:
                 return
 
     def _read(self) -> str:
-        """Return what is typed; Ctrl-C drops it, and with nothing typed tells how to leave."""
+        """Return the input; Ctrl-C discards it or, if it is empty, shows how to leave."""
         typed, self._interpreter.typed = self._interpreter.typed, ""
         try:
-            # What goes wrong inside the prompt, such as in a key sequence, ends nothing.
+            # Errors inside the prompt, for example in a key sequence, do not end the shell.
             traced = self._interpreter.debug
             return self._session.prompt(default=typed, set_exception_handler=traced).strip()
         except KeyboardInterrupt:
@@ -103,7 +103,7 @@ class Shell:
             raise
         except KeyboardInterrupt as interrupt:
             self._note_interrupt(interrupt)
-        except Exception as error:  # noqa: BLE001  (the shell goes on)
+        except Exception as error:  # noqa: BLE001  (the shell continues)
             report(error, self._statements.err, debug=self._interpreter.debug)
 
     def _note(self, text: str) -> None:
@@ -137,26 +137,26 @@ class Shell:
 
 
 def _key_bindings() -> KeyBindings:
-    """Return keys that ignore the mouse, for which pasted colours would be taken."""
+    """Return key bindings that ignore mouse events: pasted colour codes may look like them."""
     bindings = KeyBindings()
     bindings.add(Keys.Vt100MouseEvent)(lambda _: None)
     return bindings
 
 
 class _PrivateHistory(FileHistory):
-    """Statements of earlier sessions, without the secrets that stood in them."""
+    """Statements of earlier sessions, with secrets masked."""
 
     def store_string(self, string: str) -> None:
         super().store_string(masked(string))
 
 
 def _private_history(path: Path) -> History:
-    """Return the user's history, in a file that only they can read; where it cannot be, none."""
+    """Return the history in a file that only the user can read, or in memory if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
         path.open("a").close()
     except OSError as error:
-        sys.stderr.write(f'statements are not remembered in "{path}": {error.strerror}\n')
+        sys.stderr.write(f'statements are not stored in "{path}": {error.strerror}\n')
         return InMemoryHistory()
     return _PrivateHistory(str(path))

@@ -1,4 +1,4 @@
-r"""How each statement is written: what ``\h`` shows."""
+r"""The synopsis of each statement, which ``\h`` shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Synopsis:
 
 STATEMENTS: dict[str, Synopsis] = {
     "CREATE SCHEMA": Synopsis(
-        "make a name that relations' names can begin with",
+        "create a schema, whose name can qualify names of relations",
         "CREATE SCHEMA [IF NOT EXISTS] name",
         "CREATE SCHEMA gold;",
     ),
@@ -29,7 +29,7 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE STREAM readings (sensor STRING, reading INT);",
     ),
     "CREATE TABLE": Synopsis(
-        "declare a table, or keep the answer of a query as one",
+        "declare a table, or store the result of a query as one",
         "CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name\n"
         "  (column TYPE [NOT NULL], ..., [PRIMARY KEY (column, ...)])\n"
         "  [WITH (effective_from = 'column')]\n"
@@ -37,13 +37,13 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE TABLE orders (id INT, customer STRING, amount DECIMAL(10,2), PRIMARY KEY (id));",
     ),
     "CREATE MATERIALIZED VIEW": Synopsis(
-        "keep the answer of a query up to date",
+        "keep the result of a query up to date",
         "CREATE [OR REPLACE] MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT ...",
         "CREATE MATERIALIZED VIEW totals AS\n"
         "  SELECT customer, sum(amount) AS total FROM orders GROUP BY customer;",
     ),
     "CREATE VIEW": Synopsis(
-        "name a query; it is part of every query that names it, and nothing is kept",
+        "name a query, to be used in other queries; nothing is stored",
         "CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS SELECT ...",
         "CREATE VIEW big AS SELECT * FROM orders WHERE amount > 20;",
     ),
@@ -105,18 +105,18 @@ STATEMENTS: dict[str, Synopsis] = {
         "PRINT readings FROM BEGINNING LIMIT 3;",
     ),
     "SHOW": Synopsis(
-        "list what there is; of what has names, those that are like a pattern",
+        "list objects, those with names by a pattern",
         f"SHOW {' | '.join(listing.value.upper() for listing in Listing)} [LIKE 'pattern%']\n"
         "SHOW PROPERTIES\nSHOW REJECTS [FOR name]\nSHOW CREATE name",
         "SHOW FRESHNESS;",
     ),
     "DESCRIBE": Synopsis(
-        "list the columns of a relation; EXTENDED also what is kept of it",
+        "list the columns of a relation; EXTENDED also its query, key and sizes",
         "DESCRIBE [EXTENDED] name",
         "DESCRIBE EXTENDED totals;",
     ),
     "EXPLAIN": Synopsis(
-        "say what a query would keep, and what a change would cost",
+        "show what a query would store, and what a change would cost",
         "EXPLAIN [MAINTENANCE | CIRCUIT | LINEAGE] SELECT ...\n"
         "EXPLAIN [MAINTENANCE | CIRCUIT | LINEAGE] VIEW name",
         "EXPLAIN SELECT customer, count(*) FROM orders GROUP BY customer;",
@@ -133,12 +133,12 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "REFRESH": Synopsis(
-        "wait until all that has arrived is readable, sinks included",
+        "wait until all changes that have arrived are readable, and delivered to sinks",
         "REFRESH [name]",
         "REFRESH totals;",
     ),
     "CREATE SINK": Synopsis(
-        "feed a view's changes into a table or files, for as long as the sink is there",
+        "write a view's changes to a table or files, until the sink is dropped",
         "CREATE [OR REPLACE] SINK [IF NOT EXISTS] name INTO table FROM view\n"
         "CREATE [OR REPLACE] SINK [IF NOT EXISTS] name FROM view"
         " WITH (connector = 'file' | 'print' | 'blackhole', ...)",
@@ -146,7 +146,7 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "DROP SINK": Synopsis("end a sink", "DROP SINK [IF EXISTS] name", "DROP SINK archive;"),
     "TERMINATE": Synopsis(
-        "end a job that an INSERT INTO table SELECT ... began",
+        "end a job that INSERT INTO table SELECT ... started",
         "TERMINATE name",
         "TERMINATE insert_into_totals_sink;",
     ),
@@ -156,7 +156,7 @@ STATEMENTS: dict[str, Synopsis] = {
         "SET 'auto.offset.reset' = 'latest';",
     ),
     "RESET": Synopsis(
-        "give a property of the session, or all, its default again",
+        "reset a property of the session, or all, to the default",
         "RESET ['key' | ALL]\nUNSET 'key'",
         "RESET 'auto.offset.reset';",
     ),
@@ -164,10 +164,10 @@ STATEMENTS: dict[str, Synopsis] = {
 
 
 def help_on(words: str) -> str:
-    """Return how the statements that begin with the words are written; without words, all names.
+    """Return the synopses of the statements that begin with the words; without words, a list.
 
     Raises:
-        HeadraceError: ``invalid`` if there is none.
+        HeadraceError: ``invalid`` if there is no such statement.
     """
     wanted = " ".join(words.upper().split())
     if not wanted:
@@ -179,7 +179,7 @@ def help_on(words: str) -> str:
         near = nearest(wanted, STATEMENTS)
         raise HeadraceError(
             Code.INVALID,
-            f'there is no statement "{wanted}"',
+            f'statement "{wanted}" does not exist',
             hint=rf"Did you mean \h {near}?" if near else r"Type \h for the statements.",
         )
     return "\n\n".join(_shown(name, STATEMENTS[name]) for name in found)

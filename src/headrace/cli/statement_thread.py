@@ -1,8 +1,8 @@
-"""The thread that statements run on, so that Ctrl-C asks them to stop and never tears them.
+"""The thread that runs statements, so that Ctrl-C cancels them without interrupting them midway.
 
-Python raises Ctrl-C in the main thread, wherever that happens to be. While a call runs, the main
-thread only waits and counts: a commit, or a call into the JVM, is not cut in two, and no call is
-left running unseen.
+Python raises KeyboardInterrupt anywhere in the main thread. So while a statement runs, the main
+thread only waits and counts Ctrl-C: a commit or a call into the JVM is never interrupted, and no
+call is left running unnoticed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LISTEN_SECONDS = 0.1
-"""How long the main thread waits at a stretch: a signal that the system hands to another thread
-does not wake it."""
+"""How long each wait of the main thread is: a signal that the system delivers to another thread
+does not end the wait."""
 _CANCEL_AGAIN_SECONDS = 0.3
-_PATIENCE = 3
-"""How many times Ctrl-C is pressed until a statement that will not stop is left behind."""
+_MOST_PRESSES = 3
+"""After how many Ctrl-C the wait for a statement that does not stop is given up."""
 
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C was pressed while a call ran, and the call has ended since.
 
-    ``finished`` says whether it ended well all the same; ``value`` is then what it returned.
+    ``finished``: whether it succeeded nevertheless; ``value`` is then the value it returned.
     """
 
     def __init__(self, *, finished: bool, value: Any = None) -> None:
@@ -41,7 +41,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Abandoned(KeyboardInterrupt):
-    """Ctrl-C was pressed until the wait was given up; the call may still be running."""
+    """Ctrl-C was pressed so often that the wait was given up; the call may still be running."""
 
 
 class Presses:
@@ -51,21 +51,21 @@ class Presses:
         self.count = 0
 
     def __call__(self, _signal: int, _frame: FrameType | None) -> None:
-        """Count one."""
+        """Count one Ctrl-C."""
         self.count += 1
 
 
 class StatementThread:
-    """Runs calls one after another; the caller waits, and can be interrupted while it does."""
+    """Runs calls one after another; the caller waits, and its wait can be interrupted."""
 
     def __init__(self, notice: Callable[[str], None]) -> None:
         self._notice = notice
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
-        # A daemon: a statement that is left behind does not keep the process alive.
+        # A daemon, so that an abandoned statement does not keep the process alive.
         threading.Thread(target=self._run, name="statements", daemon=True).start()
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Begin a call as soon as those before it have ended."""
+        """Run a call after those submitted before it; return its future."""
         future: Future[T] = Future()
         self._calls.put((future, function))
         return future
@@ -93,19 +93,19 @@ class StatementThread:
     def _wait(
         self, future: Future[Any], presses: Presses, cancel: Callable[[], None] | None
     ) -> None:
-        heeded, cancelling = 0, False
+        handled, cancelling = 0, False
         while not future.done():
             wait([future], _LISTEN_SECONDS)
-            if presses.count == heeded or future.done():
+            if presses.count == handled or future.done():
                 continue
-            heeded = presses.count
-            if cancel is None or heeded >= _PATIENCE:
+            handled = presses.count
+            if cancel is None or handled >= _MOST_PRESSES:
                 raise Abandoned
-            if heeded == _PATIENCE - 1:
+            if handled == _MOST_PRESSES - 1:
                 self._notice("still cancelling; press Ctrl-C once more to leave at once")
             if not cancelling:
                 cancelling = True
-                # Beside, so that this thread goes on listening to Ctrl-C.
+                # In another thread, so that this one keeps counting Ctrl-C.
                 threading.Thread(target=_until_ended, args=(future, cancel), daemon=True).start()
 
     def _run(self) -> None:
@@ -113,20 +113,20 @@ class StatementThread:
             future, function = self._calls.get()
             try:
                 value = function()
-            except BaseException as error:  # noqa: BLE001  (it is raised where it is waited for)
+            except BaseException as error:  # noqa: BLE001  (raised in the waiting thread)
                 future.set_exception(error)
             else:
                 future.set_result(value)
 
 
 def let_finish() -> None:
-    """Cancel nothing: a short call is let finish."""
+    """Do nothing: for calls so short that they are not cancelled."""
 
 
 def _until_ended(future: Future[Any], cancel: Callable[[], None]) -> None:
-    """Cancel until the call has ended: while a query is planned, there is no job to cancel yet.
+    """Cancel repeatedly until the call has ended: a query that is being planned has no job yet.
 
-    Where cancelling fails, the statement's own end is what is reported.
+    Errors of cancelling are ignored: the result of the statement itself is reported.
     """
     while not future.done():
         with suppress(Exception):

@@ -1,4 +1,4 @@
-"""Running statements one by one, and showing what each answers as it finishes."""
+"""Run statements one by one, and show each result when its statement finishes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.session import Subscription
 
 _POLL_SECONDS = 0.5
-"""How long one wait for changes is: Ctrl-C is heeded between waits."""
+"""How long one wait for changes is; Ctrl-C is handled between waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Statements:
     err: TextIO
 
     def run(self, text: str, file: str | None = None, *, once: bool = True) -> None:
-        """Run a script and show each result as it comes.
+        """Run a script and show each result when it is available.
 
-        Statements that are run again and again (``once`` is false) show no progress, and none
-        of them follows changes.
+        With ``once`` false, the script is one that is run repeatedly: it shows no progress and
+        cannot follow changes.
 
         Raises:
-            HeadraceError: by the first statement that fails; those before it stand.
+            HeadraceError: of the first statement that fails; those before it have taken effect.
             KeyboardInterrupt: Ctrl-C was pressed; the rest of the script has not run.
         """
         bar = ProgressBar(self.err, shown=once)
@@ -72,12 +72,12 @@ class Statements:
                 self.thread.call(answer.close, let_finish)
                 raise HeadraceError(
                     Code.INVALID,
-                    "changes that are followed cannot be watched",
-                    hint=r"They come by themselves: run the statement alone, with \live on.",
+                    "a statement that follows changes cannot be watched",
+                    hint=r"It shows changes by itself: run it without \watch, with \live on.",
                 )
 
     def _show_finished(self, answer: Result | Subscription | None, started: float) -> None:
-        """Show what was answered although Ctrl-C was pressed, as it cannot be undone."""
+        """Show the result of a statement that finished although Ctrl-C was pressed."""
         if isinstance(answer, Result):
             self._show(answer, monotonic() - started)
         elif answer is not None:
@@ -92,7 +92,7 @@ class Statements:
             self.printer.message(result.message, seconds)
 
     def _follow(self, subscription: Subscription) -> None:
-        """Show changes as they come, by whole epochs, until Ctrl-C or the query's own end."""
+        """Show changes as they arrive, by whole epochs, until Ctrl-C or the query's own end."""
         printer = self.printer
         try:
             if printer.display.live and printer.display.chosen.for_people and printer.on_terminal:
@@ -120,5 +120,5 @@ class Statements:
         try:
             return self.thread.call(lambda: subscription.poll(_POLL_SECONDS), let_finish) or []
         except Interrupted as interrupted:
-            # Following has no end of its own: it is stopped, and never too late.
+            # Following has no result, so there is nothing to show as finished.
             raise KeyboardInterrupt from interrupted

@@ -1,4 +1,4 @@
-r"""The commands that say how results are shown, such as ``\x`` and ``\timing``."""
+r"""The commands that set how results are shown, such as ``\x`` and ``\timing``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 def timing(words: str, interpreter: Interpreter) -> None:
-    """Switch elapsed times."""
+    """Switch whether elapsed times are shown."""
     display = interpreter.statements.printer.display
     display.timing = _switched("timing", words, interpreter, before=display.timing)
 
 
 def expanded(words: str, interpreter: Interpreter) -> None:
-    """Switch between tables and a line per value."""
+    """Switch between tables and the expanded display: a line per value."""
     display = interpreter.statements.printer.display
     display.expanded = _switched("expanded display", words, interpreter, before=display.expanded)
 
 
 def live(words: str, interpreter: Interpreter) -> None:
-    """Switch between followed rows that are drawn in place, and their changes."""
+    """Switch between showing the current rows of followed queries, and showing their changes."""
     display = interpreter.statements.printer.display
     display.live = _switched("live", words, interpreter, before=display.live)
 
@@ -63,7 +63,7 @@ def form(words: str, interpreter: Interpreter) -> None:
 
 
 def by_name(words: str, interpreter: Interpreter) -> None:
-    """Set what is named first to what follows."""
+    """Set the setting that the first word names to the rest."""
     name, _, value = words.partition(" ")
     switch = _NAMED.get(name.lower())
     if switch is None:
@@ -78,7 +78,7 @@ def by_name(words: str, interpreter: Interpreter) -> None:
 
 
 def output(words: str, interpreter: Interpreter) -> None:
-    """Write results to a file from now on, or to where they went before."""
+    """Write results to a file from now on or, without a name, to standard output again."""
     printer = interpreter.statements.printer
     if not words:
         printer.redirect(None)

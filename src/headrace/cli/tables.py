@@ -1,4 +1,4 @@
-"""Rows as tables for people: aligned, one value a line, or Markdown; as lines of text."""
+"""Rows as lines of text for people: aligned tables, one value per line, or Markdown."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Cells = list[str | None]
 
 _RIGHT = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 _LEAST_WIDTH = 8
-"""Columns are cut to this width before any is left out."""
+"""Columns are narrowed to this width before any is left out."""
 _CUT = "…"
 _BETWEEN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How tables look: the text for NULL, emphasis, and how wide they may be."""
+    """The look of tables: the text for NULL, text styles, and the greatest width."""
 
     null: str = "NULL"
     paint: Paint = field(default_factory=Paint)
@@ -35,13 +35,13 @@ class Look:
 
 @dataclass(slots=True)
 class Columns:
-    """Columns of an aligned table: their widths, which only grow, and their sides."""
+    """The columns of an aligned table: their widths, which only grow, and their alignment."""
 
     names: list[str]
     right: list[bool]
     look: Look = field(default_factory=Look)
     cut: bool = field(default=False, init=False)
-    """Whether anything had to be cut to the width."""
+    """Whether a column was narrowed or left out to fit the width."""
     _widths: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Columns:
         self._widths = [cell_len(name) for name in self.names]
 
     def fit(self, cells: Iterable[Sequence[str | None]]) -> None:
-        """Widen the columns so that the cells fit, as far as the table may be wide."""
+        """Widen the columns so that the cells fit, within the greatest width."""
         for row in cells:
             for i, cell in enumerate(row):
                 self._widths[i] = max(self._widths[i], _width(cell, self.look))
@@ -64,7 +64,7 @@ class Columns:
         return [self._joined(names), rule]
 
     def lines(self, row: Sequence[str | None], style: str = "") -> list[str]:
-        """Return the lines of a row: several where a cell has line breaks."""
+        """Return the lines of a row: several if a cell has line breaks."""
         cells = [(None,) if cell is None else cell.split("\n") for cell in row]
         paint = self.look.paint
         found = []
@@ -91,7 +91,7 @@ class Columns:
         return " " * (width - long) + text if self.right[i] else text + " " * (width - long)
 
     def _narrow(self, most: int) -> None:
-        """Cut the widest columns first; where that does not do, leave out the last ones."""
+        """Narrow the widest columns first; if that is not enough, leave out the last ones."""
         widths = self._widths
         over = sum(widths) + _BETWEEN * len(widths) - 1 - most
         while over > 0:
@@ -119,20 +119,20 @@ def _width(cell: str | None, look: Look) -> int:
 
 
 def cells_of(table: pa.Table) -> Iterator[Cells]:
-    """Yield each row's texts."""
+    """Yield the cells of each row."""
     for row in rows(table):
         yield [None if value is None else cell_text(value) for value in row]
 
 
 def columns_of(table: pa.Table, look: Look) -> Columns:
-    """Return the columns of a table, numbers at the right."""
+    """Return the columns of a table, with numbers aligned to the right."""
     names = [cell_text(name) for name in table.column_names]
     right = [any(check(kind) for check in _RIGHT) for kind in table.schema.types]
     return Columns(names, right, look)
 
 
 def aligned(table: pa.Table, look: Look) -> tuple[list[str], bool]:
-    """Return the lines of an aligned table, and whether any was cut to the width."""
+    """Return the lines of an aligned table, and whether it was cut to the width."""
     columns = columns_of(table, look)
     cells = list(cells_of(table))
     columns.fit(cells)
@@ -140,7 +140,7 @@ def aligned(table: pa.Table, look: Look) -> tuple[list[str], bool]:
 
 
 def vertical(names: Sequence[str], cells: Iterable[Cells], look: Look, first: int = 1) -> list[str]:
-    """Return a line per value, under a line per row that numbers it from ``first`` on."""
+    """Return a line per value, under a title line per row; rows are numbered from ``first``."""
     shown = [_flat(cell_text(name)) for name in names]
     wide = max(map(cell_len, shown), default=0)
     lines = []
@@ -159,13 +159,13 @@ def vertical(names: Sequence[str], cells: Iterable[Cells], look: Look, first: in
 
 
 def markdown_header(names: Sequence[str], right: Sequence[bool]) -> list[str]:
-    """Return the head of a Markdown table."""
+    """Return the header lines of a Markdown table."""
     marks = ["--:" if at_right else "---" for at_right in right]
     return [markdown_line([cell_text(name) for name in names], ""), f"| {' | '.join(marks)} |"]
 
 
 def markdown_line(cells: Sequence[str | None], null: str) -> str:
-    """Return a row of a Markdown table: a bar is escaped, a line break is ``<br>``."""
+    """Return a row of a Markdown table; bars are escaped, line breaks become ``<br>``."""
     texts = (null if cell is None else cell for cell in cells)
     plain = (text.replace("\\", "\\\\").replace("|", "\\|") for text in texts)
     return "| " + " | ".join(text.replace("\n", "<br>") for text in plain) + " |"

@@ -1,4 +1,4 @@
-"""The terminal that results are shown on: its size, its pager, and a place that is drawn over."""
+"""The terminal: its size, pager and editor, and an area of lines that are redrawn."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def size() -> tuple[int, int]:
-    """Return how many columns and lines there are."""
+    """Return the number of columns and lines of the terminal."""
     found = shutil.get_terminal_size((80, 24))
     return found.columns, found.lines
 
 
 def page(text: str, pager: Sequence[str]) -> bool:
-    """Show text in the pager; False where there is no such program.
+    """Show text in the pager; return False if there is no such program.
 
-    Ctrl-C belongs to the pager meanwhile.
+    Ctrl-C is handled by the pager meanwhile.
     """
     try:
         process = subprocess.Popen(pager, stdin=subprocess.PIPE)  # noqa: S603  (the user's choice)
@@ -33,7 +33,7 @@ def page(text: str, pager: Sequence[str]) -> bool:
         return False
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        # A pager that is left before its end reads no further.
+        # A pager may be quit before it has read the whole text.
         with suppress(BrokenPipeError):
             process.communicate(text.encode(errors="replace"))
     finally:
@@ -64,7 +64,7 @@ def edit(path: str, editor: Sequence[str]) -> None:
 
 @contextmanager
 def keys_unseen() -> Iterator[None]:
-    """Keep what is typed meanwhile off a screen that is being drawn."""
+    """Turn off the echo of typed keys while a block redraws the screen."""
     try:
         fd = sys.stdin.fileno()
         before = termios.tcgetattr(fd)
@@ -80,7 +80,7 @@ def keys_unseen() -> Iterator[None]:
 
 
 class Place:
-    """Some lines of the screen that are drawn over, from where the cursor is now."""
+    """Lines of the screen that are redrawn in place, from the current position of the cursor."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -88,11 +88,11 @@ class Place:
         self._size = size()
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draw lines, none wider than the terminal; those that do not fit below are left out."""
+        """Draw lines, none wider than the terminal; those beyond its height are left out."""
         now = size()
         shown = lines[: now[1] - 1]
         if now != self._size:
-            # The terminal has folded the lines anew: nobody knows where they are.
+            # The terminal has wrapped the lines differently, so their position is unknown.
             start, self._size = "\x1b[2J\x1b[H", now
         else:
             start = f"\x1b[{self._lines}F" if self._lines else "\r"

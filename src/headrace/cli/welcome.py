@@ -1,4 +1,4 @@
-"""What the shell says first."""
+"""The greeting of the shell."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ FIRST_STEPS = (
     "CREATE MATERIALIZED VIEW totals AS SELECT name, sum(amount) AS sum FROM orders GROUP BY name;",
     "INSERT INTO orders VALUES (1, 'ann', 30), (2, 'bob', 12.50); SELECT * FROM totals;",
 )
-"""Three things to try, in their order, in an empty database."""
+"""Three statements to try, in this order, in an empty database."""
 
 
 def welcome(database: Database, seconds: float) -> list[str]:
-    """Return the lines that say what was opened, and what to do with it."""
-    there = counted(database)
+    """Return the lines that describe the opened database, and the first steps if it is empty."""
+    relations = counted(database)
     lines = [
         f'headrace {version("headrace")}, data directory "{database.directory}"',
-        f"{there or 'empty'}, epoch {database.last_epoch():,} (opened in {seconds:.1f} s)",
+        f"{relations or 'empty'}, epoch {database.last_epoch():,} (opened in {seconds:.1f} s)",
         r"Statements end with a semicolon. \? shows commands, \h statements, \q or Ctrl-D leaves.",
     ]
-    if not there:
+    if not relations:
         lines += ["", "Three things to try:", *(f"  {step}" for step in FIRST_STEPS)]
     return lines

@@ -1,4 +1,4 @@
-"""The few hashes under which operators keep rows that are found by their order, not by a key."""
+"""Buckets: the few hashes of rows that operators find by their order instead of a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _STEP = 1 << 58
 BUCKETS = tuple(range(-(1 << 63), 1 << 63, _STEP))
-"""Their hashes: 64, which is as many partitions as can share such rows."""
+"""The 64 hashes of the buckets; such rows can be spread over at most as many partitions."""
 
 
 def bucket_of(transplant: Transplant, attributes: Iterable[plan.Attribute]) -> Any:

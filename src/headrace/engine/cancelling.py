@@ -1,9 +1,9 @@
-"""Ending the jobs of one statement, and what Spark leaves running of them.
+"""Cancel the jobs of one statement, and free the slots of tasks that do not end.
 
-Spark ends a job at once, but a task only where its code looks: in the loops that it generates for a
-join without an equality it never does, so the task computes on for nobody. On one machine it also
-keeps its slot, and with a few of them neither a statement nor an epoch would ever run again.
-Such tasks are reported as ended: the slots are free, and the processor is shared until they end.
+Spark ends a job at once, but a task only where its code checks for it. The loops that Spark
+generates for a join without an equality do not check, so such a task keeps running. On a local
+master it also keeps its slot; a few such tasks would block all statements and epochs. They are
+reported to Spark as ended: their slots become free, and they use the processor until they end.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 _TAG = "headrace-statement"
 _GRACE_SECONDS = 1.0
-"""How long tasks that do look have to end by themselves."""
+"""How long tasks that check for cancellation have to end by themselves."""
 _LOCAL = "LocalSchedulerBackend"
 
 
 @dataclass(frozen=True, slots=True)
 class StatementJobs:
-    """The jobs that the running statement's thread has started, and not those of epochs."""
+    """The jobs that the running statement's thread has started, not those of epochs."""
 
     spark: SparkSession
 
     @contextmanager
     def tagged(self) -> Iterator[None]:
-        """Take the jobs of a block on this thread for the statement's."""
+        """Tag the jobs that this thread starts in the block as the statement's."""
         self.spark.sparkContext.addJobTag(_TAG)
         try:
             yield
@@ -44,15 +44,15 @@ class StatementJobs:
                 self.spark.sparkContext.removeJobTag(_TAG)
 
     def cancel(self) -> None:
-        """Cancel those that run now."""
+        """Cancel the statement's running jobs."""
         self.spark.sparkContext.cancelJobsWithTag(_TAG)
 
     def cancel_all(self) -> None:
-        """Cancel everything that Spark runs now."""
+        """Cancel all running jobs."""
         self.spark.sparkContext.cancelAllJobs()
 
     def free_slots(self) -> None:
-        """Free the slots of cancelled tasks that do not end, in a moment."""
+        """Free the slots of cancelled tasks that have not ended after a grace period."""
         timer = threading.Timer(_GRACE_SECONDS, self._free_slots)
         timer.daemon = True
         timer.start()

@@ -1,7 +1,7 @@
-"""Spark's daemon of Python workers, with what every worker needs imported before it forks.
+"""Spark's daemon of Python workers, which imports what the workers need before it forks them.
 
-Each operator of each partition has a worker of its own. Left to itself, each of them would import
-PySpark, pandas, Arrow and this package anew, from zip files: that takes longer than most epochs.
+Each operator of each partition has its own worker. With Spark's daemon, each worker would import
+PySpark, pandas, Arrow and this package again, from zip files: that takes longer than most epochs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEEDED = (
 
 
 def prefer_installed() -> None:
-    """Leave Spark's zip files out of the path where the same packages are installed."""
+    """Remove Spark's zip files from the path if the same packages are installed."""
     others = [entry for entry in sys.path if not _is_spark_zip(Path(entry))]
     if all(PathFinder.find_spec(name, others) is not None for name in _ZIPS):
         sys.path[:] = others
@@ -36,12 +36,12 @@ def _is_spark_zip(path: Path) -> bool:
 
 
 def main() -> None:
-    """Import, then fork a worker for each that Spark asks for."""
+    """Import the modules, then run Spark's daemon, which forks workers."""
     prefer_installed()
-    # No thread may run when the daemon forks: not NumPy's, nor the one of Arrow's allocator.
+    # No other thread may run when the daemon forks: neither NumPy's nor that of Arrow's allocator.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
-    # Timestamps reach Python functions without a zone: in UTC, wherever the worker is.
+    # Python functions get timestamps without a time zone: in UTC, wherever the worker runs.
     os.environ["TZ"] = "UTC"
     time.tzset()
     for name in _NEEDED:

@@ -1,4 +1,4 @@
-"""The engine: circuits and programs of a catalog, run as Spark jobs."""
+"""The engine: builds the circuits and programs of a catalog, and runs them as Spark jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KEPT_PROGRAMS = 64
 
 
 class Engine:
-    """Plans and runs steps for the relations that it was told of. Safe to use from threads.
+    """Plans and runs steps for the declared relations. Thread-safe.
 
     Statements are planned one at a time; steps run while statements are planned.
     """
@@ -60,10 +60,10 @@ class Engine:
     # -- the catalog -----------------------------------------------------------------------
 
     def declare(self, relation: Relation, *, planned: bool = True) -> None:
-        """Make a relation known; for a view, after those that it is over.
+        """Declare a relation; declare a view after the relations that it depends on.
 
-        A view that is not ``planned`` has no circuit: steps leave it out. Nor does a plain view
-        that is not stand for its query.
+        A view that is not ``planned`` has no circuit, so steps leave it out. A plain view that is
+        not ``planned`` is not replaced by its query.
         """
         with self.planning:
             if isinstance(relation, PlainView):
@@ -81,7 +81,7 @@ class Engine:
             self._changed()
 
     def forget(self, relation: Relation) -> None:
-        """Make a relation unknown; its dependants first."""
+        """Remove a relation; remove its dependants first."""
         with self.planning:
             self.planner.forget(relation.name)
             self._relations.pop(relation.id, None)
@@ -90,23 +90,23 @@ class Engine:
             self._changed()
 
     def _changed(self) -> None:
-        """Give up what was planned by what names meant before."""
+        """Discard plans made with the former meaning of names."""
         self._programs.clear()
         self._latest = None
 
     def prepared(self, function: Function) -> Registered:
-        """Return a Python function as queries could call it; see :meth:`Planner.prepared`."""
+        """Return a Python function in callable form; see :meth:`Planner.prepared`."""
         with self.planning:
             return self.planner.prepared(function)
 
     def register(self, function: Registered) -> None:
-        """Make a Python function known to queries, replacing a former meaning of its name."""
+        """Register a Python function for queries, replacing a function of the same name."""
         with self.planning:
             self._latest = None
             self.planner.register(function)
 
     def unregister(self, name: str) -> Registered | None:
-        """Make a Python function unknown; return it, if it was known."""
+        """Remove a Python function; return it, or None if it was not registered."""
         with self.planning:
             registered = self.planner.functions.get(name)
             self._latest = None
@@ -114,10 +114,10 @@ class Engine:
             return registered
 
     def circuit(self, view: View) -> Circuit:
-        """Return the circuit that maintains a view, whether it is declared yet or not.
+        """Return the circuit of a view, which may not be declared yet.
 
         Raises:
-            HeadraceError: ``unsupported`` where the query holds what cannot be maintained.
+            HeadraceError: ``unsupported`` if the query cannot be maintained.
         """
         with self.planning:
             known = self._circuits.get(view.id)
@@ -131,9 +131,9 @@ class Engine:
     def circuit_of(
         self, id_: RelationId, analysed: Analysed, query: Span, names: tuple[str, ...]
     ) -> Circuit:
-        """Return the circuit of an analysed query whose columns are called ``names``.
+        """Return the circuit of an analysed query whose columns are named ``names``.
 
-        The last one is kept, as the circuit of a view that may be declared next.
+        The last one is cached, as the circuit of a view that may be declared next.
         """
         with self.planning:
             plan = self.planner.plan(analysed)
@@ -178,7 +178,7 @@ class Engine:
         partitions: int,
         looping: frozenset[RelationId] = frozenset(),
     ) -> StepPlan:
-        """Return what a live step over the changed relations needs."""
+        """Return the plan of an epoch's step over the changed relations."""
         program = self._live(changed, without, partitions, looping)
         return self._needs(program, self._circuits.values())
 
@@ -189,11 +189,11 @@ class Engine:
         without: frozenset[RelationId],
         looping: frozenset[RelationId] = frozenset(),
     ) -> tuple[Report, ...]:
-        """Run a live step."""
+        """Run an epoch's step."""
         return self._run(step, self._live(changed, without, step.partitions, looping))
 
     def temporal(self) -> dict[RelationId, dict[ArrangementId, Layout]]:
-        """Return the arrangements by time of the views in which rows come and go with it."""
+        """Return the arrangements ordered by due time, by view: the views that read the clock."""
         with self.planning:
             circuits = tuple(self._circuits.values())
         found: dict[RelationId, dict[ArrangementId, Layout]] = {}
@@ -204,14 +204,14 @@ class Engine:
         return found
 
     def plan_fill(self, view: RelationId, partitions: int, *, looping: bool = False) -> StepPlan:
-        """Return what filling a declared view needs."""
+        """Return the plan of the steps that fill a declared view."""
         circuit = self._circuits[view]
         return self._needs(self._filling(circuit, partitions, looping=looping), [circuit])
 
     def run_fill(
         self, step: Step, view: RelationId, *, looping: bool = False
     ) -> tuple[Report, ...]:
-        """Run one part of filling a declared view, or a round of it."""
+        """Run one step of filling a declared view, or a further round of its recursions."""
         circuit = self._circuits[view]
         return self._run(step, self._filling(circuit, step.partitions, looping=looping))
 
@@ -240,7 +240,7 @@ class Engine:
     def _program(
         self, key: tuple[object, ...], partitions: int, build: Callable[[Lowering], Program]
     ) -> Program:
-        """Return the program kept under a key, building it where there is none yet."""
+        """Return the cached program of a key, building it if there is none yet."""
         with self.planning:
             if key not in self._programs:
                 transplant = self._transplant(partitions)
@@ -266,11 +266,11 @@ class Engine:
                 for node in circuit.loops()
                 if node.name in program.operators
             ]
-        passing = {id_ for loop in loops for id_ in (loop.feedback, loop.over_limit)}
-        kept = {id_: a for id_, a in program.arrangements.items() if id_ not in passing}
-        there = {*program.operators, *program.constants}
+        temporary = {id_ for loop in loops for id_ in (loop.feedback, loop.over_limit)}
+        kept = {id_: a for id_, a in program.arrangements.items() if id_ not in temporary}
+        included = {*program.operators, *program.constants}
         return StepPlan(
-            program.shares, kept, frozenset(initial & there), program.shared, tuple(loops)
+            program.shares, kept, frozenset(initial & included), program.shared, tuple(loops)
         )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:

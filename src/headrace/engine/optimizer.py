@@ -1,8 +1,8 @@
-"""The sessions in which steps run: Spark's optimizer, without what would undo a program.
+"""The sessions in which steps run: Spark's optimizer, without the rules that break programs.
 
-The queries were optimised when they were planned. Within a program, operators write files, so
-each must run exactly once: rules that push a projection or a filter below an exchange would make
-the two uses of a shared exchange differ, and Spark would run what is below it twice.
+The queries were optimised when they were planned. The operators of a program write files, so each
+must run exactly once: rules that push a projection or a filter below an exchange would make the two
+uses of a shared exchange differ, and Spark would run the operators below it twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EVALUATORS = "spark.sql.execution.usePartitionEvaluator"
 def bare_session(spark: SparkSession) -> SparkSession:
     """Return a session of the same application in which no optional optimizer rule runs."""
     session = spark.newSession()
-    with scala_of(spark).active(session):  # it is asked what rules there are in its settings
+    with scala_of(spark).active(session):  # the list of rules depends on the session's settings
         optimizer = session._jsparkSession.sessionState().optimizer()  # noqa: SLF001
         needed = set(items(optimizer.nonExcludableRules()))
         rules = {
@@ -35,11 +35,11 @@ def bare_session(spark: SparkSession) -> SparkSession:
 
 
 def for_few_rows(bare: SparkSession) -> SparkSession:
-    """Return a session like ``bare`` in which less is generated and compiled for each plan.
+    """Return a session like ``bare`` in which Spark generates less code for each plan.
 
     Spark can fuse the operators of a stage into one generated class, and generate one for each
-    projection and condition. That makes rows cheaper and first runs dearer, and most of the time a
-    step with few rows is a first run.
+    projection and condition. That makes rows cheaper but first runs more expensive, and most steps
+    with few rows are first runs.
     """
     session = bare.newSession()
     for name in (_EXCLUDED, _EVALUATORS):

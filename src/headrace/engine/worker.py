@@ -1,7 +1,7 @@
-"""What runs in Spark's Python workers: reading a share, and stepping an operator.
+"""The tasks that run in Spark's Python workers: reading a share, and stepping an operator.
 
-Tasks are built once per circuit and serialised with it. What an epoch reads is told by its step's
-manifest, whose path travels as a local property of the Spark job.
+Tasks are built once per circuit and serialised with it. The inputs of an epoch are in its step's
+manifest, whose path is a local property of the Spark job.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from headrace.zset import Layout
 
 MANIFEST = "headrace.step"
-"""The local property that holds the path of the step's manifest."""
+"""The local property with the path of the step's manifest."""
 
 BATCH_ROWS = 10_000
 SIDE = "__side"
-"""The column that tells the two inputs of a join apart: 0 is the left one."""
+"""The column with the side of a row in the input of a join: 0 is the left one."""
 
 _SCAN_ROWS = 1 << 18
 
 
 class LogReader(Protocol):
-    """Reads changes of a relation's log: picklable, for it travels to the workers."""
+    """Reads changes of a relation's log; picklable, since it is sent to the workers."""
 
     def read(
         self, directory: Path, share: LogShare, columns: tuple[str, ...], *, offsets: bool
@@ -62,11 +62,11 @@ def current_step() -> Step:
 
 @lru_cache(maxsize=1)
 def _spare_what_stays() -> None:
-    """Take what this process has imported out of all further garbage collections.
+    """Exclude the imported modules of this process from garbage collections.
 
-    Spark's worker collects garbage in full after every task. Going through the modules each time
-    was most of the processor time that small epochs took in workers. Once per process, so that
-    garbage that comes later is still collected.
+    Spark's worker runs a full garbage collection after every task. Traversing all modules was most
+    of the processor time of small epochs in workers. Runs once per process, so later garbage is
+    still collected.
     """
     gc.collect()
     gc.freeze()
@@ -79,7 +79,7 @@ def _read_step(manifest: str) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class LeafTask:
-    """Yield a relation's share of the step: this partition's part of it."""
+    """Yield this partition's part of a relation's share of the step."""
 
     relation: RelationId
     columns: tuple[str, ...]
@@ -88,7 +88,7 @@ class LeafTask:
     log: LogReader
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the partition's number as the one row of the input."""
+        """Yield the rows; the input has one row, the number of the partition."""
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 yield from self._part(current_step(), index)
@@ -120,13 +120,13 @@ def _columns_of(spine: Spine, columns: tuple[str, ...]) -> Iterator[pa.RecordBat
 
 @dataclass(frozen=True, slots=True)
 class HandedTask:
-    """Yield what the round before has handed to a recursion: this partition's part of it."""
+    """Yield this partition's part of a recursion's feedback from the round before."""
 
     arrangement: ArrangementId
     partitions: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the partition's number as the one row of the input."""
+        """Yield the rows; the input has one row, the number of the partition."""
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 step = current_step()
@@ -138,7 +138,7 @@ class HandedTask:
 
 @dataclass(frozen=True, slots=True)
 class SeedTask:
-    """Yield one row of weight 0 for a global aggregate that has to be initialised."""
+    """Yield one row of weight 0 for a global aggregate that must be initialised."""
 
     operator: str
     layout: Layout
@@ -160,7 +160,7 @@ class SeedTask:
 
 @dataclass(frozen=True, slots=True)
 class ConstantTask:
-    """Yield rows that are written in a query, each once, in the first step of its view."""
+    """Yield the constant rows of a query, each once, in the first step of its view."""
 
     name: str
     rows: pa.Table
@@ -176,13 +176,13 @@ class ConstantTask:
 
 @dataclass(frozen=True, slots=True)
 class TickTask:
-    """Yield a row of weight 0, with nothing else in it, that belongs to this partition."""
+    """Yield a row of weight 0 that belongs to this partition, with NULL in all other columns."""
 
     schema: pa.Schema
     partitions: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the partition's number as the one row of the input."""
+        """Yield the rows; the input has one row, the number of the partition."""
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 low, _ = ranges(self.partitions)[index]
@@ -191,7 +191,7 @@ class TickTask:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The columns of a relation that an operator reads as its own, without NULL in ``present``."""
+    """The columns of shared contents that an operator reads, without rows NULL in ``present``."""
 
     columns: tuple[str, ...]
     present: tuple[str, ...]
@@ -199,12 +199,12 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTask:
-    """Step one operator in the partition that owns the hashes of the rows at hand.
+    """Step one operator in the partition that owns the hashes of the incoming rows.
 
-    ``inputs`` name the columns of each input within the rows that arrive, in the physical order
-    of the operator's layouts; ``output`` names the columns to pass on, in order. With ``clocked``,
-    the operator has the step's clock as one more input. ``read`` says how those
-    arrangements, by position, are seen that are another operator's to write.
+    ``inputs`` are the columns of each input in the incoming rows, in the physical order of the
+    operator's layouts; ``output`` are the columns to yield, in order. With ``clocked``, the
+    operator has the step's clock as a further input. ``read`` has the columns to read of shared
+    arrangements, by position; other operators write these.
     """
 
     name: str
@@ -216,7 +216,7 @@ class OperatorTask:
     read: Mapping[int, Excerpt] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Collect the partition's change, step, write the runs, report, pass the output on."""
+        """Collect the partition's delta, step, write the runs and a report, yield the output."""
         collected = [batch for batch in batches if batch.num_rows]
         if not collected:
             return
@@ -284,9 +284,9 @@ class OperatorTask:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Two operators in one worker: rows pass between them without a detour through the JVM.
+    """Two operators in one worker: rows pass between them without going through the JVM.
 
-    ``columns`` names those of the first one's output that the second one takes, in its order.
+    ``columns`` are the columns of the first one's output that are the second one's input, in order.
     """
 
     first: OperatorTask
@@ -294,7 +294,7 @@ class Chain:
     second: OperatorTask
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Step the first operator, and the second one over what it yields."""
+        """Step the first operator, and the second one over its output."""
         (names,) = self.second.inputs
         between = (
             batch.select(list(self.columns)).rename_columns(list(names))
@@ -324,7 +324,7 @@ def _report(step: Step, report: Report) -> None:
 
 
 def reports_of(step: Step) -> list[Report]:
-    """Return what the tasks of a finished step left."""
+    """Return the reports that the tasks of a finished step wrote."""
     return [
         Report.of_json(json.loads(path.read_text(encoding="utf-8")))
         for path in sorted(step.folder.glob("*.json"))
