@@ -167,7 +167,7 @@ def test_a_damaged_file_is_refused_by_name_with_what_to_do(tmp_path: Path, damag
         open_run(tmp_path, file, LAYOUT)
     assert caught.value.code == Code.CORRUPT
     assert file.name in caught.value.primary
-    assert "rebuild the view" in (caught.value.hint or "")
+    assert "REPAIR" in (caught.value.hint or "")
 
 
 def test_two_files_that_changed_places_are_refused(tmp_path: Path) -> None:
