@@ -13,7 +13,7 @@ def test_rate_and_time_left_follow_what_is_done() -> None:
     assert count_text(filling, 3600.0).endswith("4:00:00 left")
 
 
-def test_where_the_total_is_not_known_only_the_rate_is_told() -> None:
+def test_where_the_total_is_not_known_only_the_rate_is_shown() -> None:
     copying = Progress("copying", 4_000_000, None, "bytes", rejected=2)
     assert count_text(copying, 2.0) == "4.0 MB, 2 rejected, 2.0 MB/s"
 

@@ -40,7 +40,7 @@ def test_ctrl_c_cancels_and_is_raised_when_the_call_has_ended() -> None:
     assert not interrupted.value.finished
 
 
-def test_what_finished_all_the_same_is_told() -> None:
+def test_a_call_that_finished_nevertheless_is_reported() -> None:
     pressed = threading.Event()
 
     def statement() -> int:

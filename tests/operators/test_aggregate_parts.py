@@ -66,7 +66,7 @@ some_bits = st.sampled_from([1, 2, 64])
 
 @st.composite
 def histories(draw: st.DrawFn, *, deletes: bool = True) -> list[list[tuple[tuple, int]]]:
-    """Epochs of rows that come and go; no row goes that is not there."""
+    """Epochs of insertions and retractions; no row is retracted that is absent."""
     live: Counter[Any] = Counter()
     epochs = []
     for wanted in draw(st.lists(st.lists(st.tuples(rows, st.booleans()), max_size=8), max_size=5)):
@@ -280,7 +280,7 @@ def test_a_group_emits_nothing_where_neither_total_nor_extremum_changes() -> Non
     assert [update.rows for update in step.updates] == [0, 2]
 
 
-def test_a_value_counts_once_however_often_it_comes() -> None:
+def test_a_value_counts_once_however_often_it_is_inserted() -> None:
     run = Epochs(DISTINCT, ["user", "count", "total"])
     run.step(
         table(DISTINCT.increments, "weight | user | x | w0 \n +3 | ann | 7 | 3 \n +1 | ann | 5 | 1")
@@ -335,7 +335,7 @@ def test_distinct_integers_are_summed_in_halves_beyond_64_bits() -> None:
 
 
 @pytest.mark.parametrize("operator", [LEAST, DISTINCT], ids=["extremum", "distinct"])
-def test_a_value_that_was_never_there_cannot_go(operator: GroupAggregate) -> None:
+def test_a_retraction_of_an_absent_value_is_refused(operator: GroupAggregate) -> None:
     run = Epochs(operator, ["user"])
     run.step(table(operator.increments, "weight | user | x | w0 \n +2 | ann | 1 | 2"))
     with pytest.raises(HeadraceError, match="negative number of times") as caught:

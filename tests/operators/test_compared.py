@@ -50,7 +50,7 @@ def true_of(condition: str, bound: Any, value: Any) -> bool:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[pa.DataType, list[tuple[list[Any], list[Any]]]]:
-    """Epochs: rows that come and go, and values; the last one stays. No row goes that is not there.
+    """Epochs: insertions, retractions and values; the last value stays. No absent row is retracted.
 
     The value is there once from the first epoch in which there is one; it may be NULL.
     """
@@ -154,7 +154,7 @@ class Run:
 
 
 @given(history=histories(), condition=st.sampled_from(list(CONDITIONS)), bits=some_bits)
-def test_after_every_epoch_what_meets_the_condition_is_what_the_value_lets_through(
+def test_after_every_epoch_the_rows_that_meet_the_condition_are_those_of_the_query(
     history: tuple, condition: str, bits: int
 ) -> None:
     kind, epochs = history
@@ -193,7 +193,7 @@ def test_two_values_at_once_are_an_error() -> None:
 
 
 @given(data=st.data(), kind=st.sampled_from(list(NUMBERS)))
-def test_coarse_keys_never_turn_two_values_around_whatever_stands_beside_them(
+def test_coarse_keys_never_reverse_two_values_whatever_else_is_in_the_array(
     data: st.DataObject, kind: pa.DataType
 ) -> None:
     values = data.draw(st.lists(NUMBERS[kind], max_size=6))

@@ -47,7 +47,7 @@ ranks = st.sampled_from(list(Rank))
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[tuple[tuple, int]]]:
-    """Epochs of rows that come and go; no row goes that is not there."""
+    """Epochs of insertions and retractions; no row is retracted that is absent."""
     live: Counter[Any] = Counter()
     epochs = []
     for wanted in draw(st.lists(st.lists(st.tuples(rows, st.booleans()), max_size=8), max_size=5)):
@@ -184,7 +184,7 @@ SCORES = Layout(
 )
 
 
-def test_a_row_that_comes_in_front_pushes_out_the_last() -> None:
+def test_a_row_inserted_in_front_replaces_the_last() -> None:
     run = Epochs(FirstRows(SCORES, 2), ["user", "score"])
     run.step(table(SCORES, "weight | user | score \n +1 | ann | 5 \n +1 | ann | 3 \n +1 | ann | 1"))
     output = run.step(table(SCORES, "weight | user | score \n +1 | ann | 4")).output
@@ -220,7 +220,7 @@ def test_the_rank_is_a_column_where_it_is_asked_for() -> None:
     assert output.num_rows == 0
 
 
-def test_a_row_that_was_never_there_is_refused() -> None:
+def test_a_retraction_of_an_absent_row_is_refused() -> None:
     run = Epochs(FirstRows(SCORES, 1), ["user"])
     with pytest.raises(HeadraceError, match="negative weight"):
         run.step(table(SCORES, "weight | user | score \n -1 | ann | 5"))

@@ -36,7 +36,7 @@ rows = st.tuples(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[tuple[tuple, int]]]:
-    """Epochs of rows that come and go; no row goes that is not there."""
+    """Epochs of insertions and retractions; no row is retracted that is absent."""
     live: Counter[tuple] = Counter()
     epochs = []
     for wanted in draw(st.lists(st.lists(st.tuples(rows, st.booleans()), max_size=8), max_size=5)):
@@ -125,7 +125,7 @@ def test_insert_all_then_nothing_then_delete_all_leaves_nothing(inserted: list) 
     assert run.state_rows == 0
 
 
-def test_a_group_goes_from_old_to_new_and_vanishes_without_rows() -> None:
+def test_a_group_changes_from_old_to_new_and_is_removed_without_rows() -> None:
     run = Epochs(GroupAggregate(BY_USER), ["user", "__rows", "total"])
     run.step(table(BY_USER, "weight | user | total \n +2 | ann | 20 \n +1 | bob | 5"))
     step = run.step(

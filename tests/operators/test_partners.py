@@ -44,7 +44,7 @@ numbers = st.integers(0, 2)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[list, list]]:
-    """Epochs of rows of both sides that come and go; no row goes that is not there."""
+    """Epochs of insertions and retractions on both sides; no row is retracted that is absent."""
     live: tuple[Counter, Counter] = (Counter(), Counter())
     change = st.tuples(st.booleans(), keys, numbers, st.booleans())
     epochs = []
@@ -132,7 +132,7 @@ def columns_of(emits: Emits) -> list[str]:
 
 
 @given(epochs=histories(), emits=st.sampled_from(list(Emits)), bits=BITS)
-def test_a_semi_join_has_each_row_by_whether_its_key_is_there(
+def test_a_semi_join_has_each_row_whose_key_is_in_the_other_side(
     epochs: list, emits: Emits, bits: int
 ) -> None:
     run = Epochs(SemiJoin(ONE_SIDE, emits), columns_of(emits))
@@ -247,7 +247,7 @@ def test_a_row_whose_key_did_not_change_is_not_read() -> None:
     assert run.spines[0].reads.rows == before
 
 
-def test_a_deletion_of_what_was_never_there_is_found() -> None:
+def test_a_retraction_of_an_absent_row_is_refused() -> None:
     run = SemiJoin(ONE_SIDE, Emits.MATCHED)
     gone = table(counts_layout(RIGHT), "weight | l \n -1 | 1")
     with pytest.raises(HeadraceError, match="negative") as caught:

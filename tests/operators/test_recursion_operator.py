@@ -42,7 +42,7 @@ def test_a_change_is_passed_on_or_set_aside_by_its_level(change: list, bits: int
     assert bag(step.output, NAMES) == within
 
 
-def test_what_cancels_in_a_round_does_not_go_on() -> None:
+def test_changes_that_cancel_in_a_round_are_not_fed_back() -> None:
     text = "weight | x | level \n +1 | 7 | 1 \n -1 | 7 | 1 \n +1 | 8 | 1 \n +1 | 8 | 1"
     output = Epochs(Recursion(LAYOUT, LIMIT), NAMES).step(table(LAYOUT, text)).output
     assert_rows(output, "weight | x | level \n +2 | 8 | 1")

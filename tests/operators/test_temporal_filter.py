@@ -40,7 +40,7 @@ some_bits = st.sampled_from([1, 2, 64])
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[int, list[tuple[tuple, int]]]]:
-    """Epochs: the clock, and rows that come and go; no row goes that is not there."""
+    """Epochs: the clock, insertions and retractions; no row is retracted that is absent."""
     live: Counter[Any] = Counter()
     clock = 0
     epochs = []
@@ -104,7 +104,7 @@ def to_come(operator: Temporal, live: Counter[Any], now: int) -> list[int]:
 
 
 @given(operator=operators, epochs=histories(), bits=some_bits)
-def test_after_every_epoch_the_sum_of_outputs_is_what_the_clock_lets_through(
+def test_after_every_epoch_the_sum_of_outputs_is_the_rows_valid_at_the_clock(
     operator: Temporal, epochs: list, bits: int
 ) -> None:
     run, live, before = Epochs(operator, NAMES), Counter(), 0
@@ -119,7 +119,7 @@ def test_after_every_epoch_the_sum_of_outputs_is_what_the_clock_lets_through(
 
 
 @given(operator=operators, epochs=histories())
-def test_only_what_still_changes_is_kept(operator: Temporal, epochs: list) -> None:
+def test_only_future_moves_are_kept(operator: Temporal, epochs: list) -> None:
     run, live, before = Epochs(operator, NAMES), Counter(), 0
     for now, changes in epochs:
         for row, weight in changes:
@@ -182,7 +182,7 @@ def test_a_row_with_weight_zero_only_lets_the_clock_pass() -> None:
     assert bag(step.output, NAMES) == Counter({exact(row[:3]): 2})
 
 
-def test_the_work_follows_what_is_due_and_not_what_has_been() -> None:
+def test_the_work_follows_the_due_moves_and_not_the_past_ones() -> None:
     operator = Temporal(pa.schema([("id", pa.int64())]), None, "leaves")
     spine, rows_in = Spine(operator.layout), 20_000
     ids = np.arange(rows_in)
@@ -203,7 +203,7 @@ def test_the_work_follows_what_is_due_and_not_what_has_been() -> None:
     assert fresh.reads.rows <= 4 * 32
 
 
-def test_a_row_that_is_deleted_without_being_there_is_a_defect() -> None:
+def test_a_retraction_of_an_absent_row_is_refused() -> None:
     run, row = Epochs(WINDOW, NAMES), (1, "ann", 0.0, 2, 5)
     run.step(change_of(WINDOW, [(row, -1)]), clock_of(0, 0))
     with pytest.raises(HeadraceError, match="negative"):

@@ -25,7 +25,7 @@ rows = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "a", "b"]
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[tuple[tuple, int]]]:
-    """Epochs of rows that come and go; no row goes that is not there."""
+    """Epochs of insertions and retractions; no row is retracted that is absent."""
     live: Counter[tuple] = Counter()
     epochs = []
     for wanted in draw(st.lists(st.lists(st.tuples(rows, st.booleans()), max_size=8), max_size=5)):
@@ -117,7 +117,7 @@ def test_the_hash_is_that_of_the_group() -> None:
     assert output[HASH].to_pylist() == given[HASH].to_pylist() * 2
 
 
-def test_a_row_that_was_never_there_cannot_go() -> None:
+def test_a_retraction_of_an_absent_row_is_refused() -> None:
     with pytest.raises(HeadraceError, match="negative") as caught:
         Run(TouchedGroups(BY_KEY)).step(table(BY_KEY, "weight | k | x \n -1 | 7 | b"))
     assert caught.value.code == Code.INTERNAL

@@ -1,1 +1,1 @@
-"""Epochs: what is done, in which order, and what it means for it to be done."""
+"""Epochs: planning, running and committing them; backfill, compaction and deliveries."""
