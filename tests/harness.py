@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -340,7 +341,7 @@ class Oracle:
         """Return what views must equal, computed by Spark batch in one job."""
         try:
             return apart(names, collect_arrow(self.batch.sql(side_by_side(names))))
-        except PySparkException:  # have the view that fails named by its own error
+        except (PySparkException, Py4JError):  # Spark fails over several that it can do alone
             return {name: collect_arrow(self.batch.table(f"`{name}`")) for name in names}
 
     def _recent(self, slot: tuple[str, int]) -> bool:

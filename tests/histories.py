@@ -55,10 +55,14 @@ class History:
             share = size * (i + 1) // len(chosen) - size * i // len(chosen)
             self.run.log(name, self.changes(self.run.models[name], share))
 
-    def life(self, names: Iterable[str], most: int = 1000) -> None:
-        """Live through small and large epochs, delete everything, and begin again."""
+    def life(self, names: Iterable[str], most: int = 1000, *, whole: bool = False) -> None:
+        """Live through small and large epochs, delete everything, and begin again.
+
+        A short run leaves out two of the first epochs, unless it is to be the ``whole`` life.
+        """
         among = list(names)
-        self.epochs(among, choose((1, most), (1, 10, most, 1)))
+        for size in (1, 10, most, 1) if whole else choose((1, most), (1, 10, most, 1)):
+            self.epochs(among, (size,))
         for name in among:
             if self.run.models[name].deletes:
                 self.run.truncate(name)

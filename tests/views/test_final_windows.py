@@ -89,7 +89,7 @@ def test_windows_come_when_the_source_passes_their_end_and_late_rows_correct_the
     plain = expected()
     for name, query in FINAL.items():
         run.view(name, query, expected=plain[name])
-    History(run, 11, domain=8).life(["s", "t"], most=70)
+    History(run, 11, domain=8).life(["s", "t"], most=70, whole=True)
     assert [name for name in FINAL if not run.rows(name)] == []
     run.finish()
 
