@@ -33,40 +33,41 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "attempts": (1, 100),
     "recursion_rows": (1, None),
 }
-"""The least and greatest values of numbers that cannot be just any."""
+"""The least and the greatest value of numeric settings with a limited range."""
 _NEARLY = 0.8
-"""How alike a mistyped name is, of 1: less is another name."""
+"""The least similarity, of 1, at which a name is taken for a mistyped name of a setting."""
 _NO_SETTING = ("HEADRACE_HISTORY",)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a user may choose."""
+    """The settings that a user may choose."""
 
     master: str = ""
     """The Spark master; by default, this machine with one thread per partition."""
     partitions: int = 0
-    """Slices of the hash space, stepped in parallel; by default, one per core, 8 at most."""
+    """Partitions of the hash space, processed in parallel; by default, one per core, at most 8."""
     driver_memory: str = "2g"
     """The JVM's heap."""
     cache: str = ""
-    """A folder for what makes the next start faster; by default, the user's. ``none``: nothing."""
+    """The directory of the JVM's class archive, which makes the next start faster; by default, in
+    the user's cache directory. ``none``: no archive."""
     continuous: bool = True
-    """Make epochs in the background as changes arrive; else only when something waits for them."""
+    """Make epochs in the background as changes arrive; otherwise when a statement waits for one."""
     epoch_rows: int = 1_000_000
-    """About how many changes one epoch reads; what one statement wrote is never split."""
+    """The approximate number of changes that one epoch reads; a statement is never split."""
     small_rows: int = 20_000
-    """Up to how many changes an epoch is stepped in one task instead of one per partition."""
+    """The maximum number of changes for which an epoch runs in one task, not one per partition."""
     fill_rows: int = 1_000_000
-    """The most rows that one part of a backfill reads."""
+    """The maximum number of rows that one part of a backfill reads."""
     history_epochs: int = 256
-    """How many epochs back tables and views can be read."""
+    """The number of past epochs at which tables and views can be read."""
     attempts: int = 3
     """How often a step is tried."""
     recursion_rows: int = 4_000_000
-    """By how many rows a recursion may change in one epoch, all rounds together."""
+    """The maximum number of rows that recursions may change in one epoch, over all rounds."""
     chosen: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """The names of those that were given, and are no default; this is no setting itself."""
+    """The names of the settings that were given explicitly. Not a setting itself."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
@@ -95,7 +96,7 @@ class Settings:
         return cls(**values, chosen=frozenset(values)).completed(found)
 
     def completed(self, environment: Mapping[str, str]) -> Settings:
-        """Return the settings with what depends on the machine and its user filled in."""
+        """Return the settings with the defaults that depend on the machine and the user."""
         cores = min(8, os.cpu_count() or 1)
         partitions = self.partitions or cores
         master = self.master or f"local[{partitions}]"
@@ -104,13 +105,13 @@ class Settings:
 
     @property
     def spark(self) -> SparkSettings:
-        """What Spark is started with."""
+        """The settings of the Spark session."""
         cache = None if self.cache == NO_CACHE else Path(self.cache)
         return SparkSettings(self.master, self.partitions, self.driver_memory, cache)
 
     @property
     def runtime(self) -> RuntimeSettings:
-        """What epochs keep to."""
+        """The settings of the runtime."""
         return RuntimeSettings(
             epoch_rows=self.epoch_rows,
             small_rows=self.small_rows,
@@ -127,7 +128,7 @@ def setting_names() -> list[str]:
 
 
 def _caches(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the user's caches, as the XDG Base Directory Specification has it."""
+    """Return the user's cache directory according to the XDG Base Directory Specification."""
     given = Path(environment.get("XDG_CACHE_HOME", ""))
     if given.is_absolute():
         return given
@@ -147,7 +148,7 @@ def _checked(name: str, value: Any, kind: type) -> Any:
 
 
 def _refuse_mistyped(environment: Mapping[str, str], names: list[str]) -> None:
-    """Refuse a variable that is nearly, but not quite, that of a setting."""
+    """Refuse a variable whose name is similar, but not equal, to that of a setting."""
     known = {_PREFIX + name.upper() for name in names} | {*_NO_SETTING}
     for variable in environment:
         if not variable.startswith(_PREFIX) or variable in known:
@@ -162,7 +163,7 @@ def _refuse_mistyped(environment: Mapping[str, str], names: list[str]) -> None:
 
 
 def _require_sense(what: str, name: str, value: Any) -> None:
-    """Refuse a value that has the right type, and that nothing could be done with."""
+    """Refuse a value that has the right type but is out of range."""
     if name == "driver_memory":
         found = re.fullmatch(r"(\d+)([kmgt])b?", value.strip().lower())
         if found is None or int(found[1]) * _MIB[found[2]] < _LEAST_MEMORY:
