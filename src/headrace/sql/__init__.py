@@ -1,7 +1,7 @@
 """Statements: reading them, and refusing what is not served.
 
-The query inside a statement stays Spark SQL text, as written. What only splits or quotes text is
-here too, for the shell.
+The query inside a statement stays Spark SQL text, as written. Functions that only split or quote
+text are exported too, for the shell.
 """
 
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp

@@ -1,4 +1,4 @@
-"""``AS OF`` at the end of a query: which of the past contents are meant."""
+"""``AS OF`` at the end of a query: the epoch or the time at which it reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AsOfEpoch:
 
 @dataclass(frozen=True, slots=True)
 class AsOfTimestamp:
-    """``AS OF TIMESTAMP '...'``: the contents at the last epoch committed by then."""
+    """``AS OF TIMESTAMP '...'``: the contents at the last epoch committed by that time."""
 
     timestamp: str
     span: Span

@@ -1,4 +1,4 @@
-"""Statements that ask about, drop or set things: no query of their own stands in them."""
+"""Statements that show, drop or set something and contain no query of their own."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema:
 
 
 def take_terminate(cursor: Cursor) -> Drop:
-    """Take ``TERMINATE [JOB | QUERY] name``, or Flink's ``STOP JOB``: DROP JOB in other words."""
+    """Take ``TERMINATE [JOB | QUERY] name``, or Flink's ``STOP JOB``: synonyms of DROP JOB."""
     first = cursor.advance()
     if cursor.peek(1).kind is not Kind.END:
         cursor.accept("JOB") or cursor.accept("QUERY")
@@ -79,14 +79,14 @@ def take_terminate(cursor: Cursor) -> Drop:
 def _cascade(cursor: Cursor) -> bool:
     cascade = cursor.accept("CASCADE")
     if not cascade:
-        cursor.accept("RESTRICT")  # the default, in words
-        cursor.accept("DELETE", "TOPIC")  # as in ksqlDB: a log goes with its relation
+        cursor.accept("RESTRICT")  # the default
+        cursor.accept("DELETE", "TOPIC")  # of ksqlDB: dropping a relation always drops its log
     cursor.expect_end(*(() if cascade else ("CASCADE",)))
     return cascade
 
 
 def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
-    """Take ``SHOW listing | property | CREATE name``, or ``LIST listing`` as ksqlDB has it."""
+    """Take ``SHOW listing | property | CREATE name``, or ksqlDB's ``LIST listing``."""
     first = cursor.advance()
     if cursor.accept("CREATE"):
         if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
@@ -151,7 +151,7 @@ def take_describe(cursor: Cursor) -> Describe:
 
 
 def take_set(cursor: Cursor) -> SetOption | ShowOption:
-    """Take ``SET key = value``, ``SET key TO value`` or ``SET``; never a setting of Spark."""
+    """Take ``SET key = value``, ``SET key TO value`` or ``SET``; refuse settings of Spark."""
     first = cursor.token
     cursor.expect("SET")
     if cursor.at_end():
@@ -214,7 +214,7 @@ def take_refresh(cursor: Cursor) -> Refresh:
 
 
 def _accept_kind(cursor: Cursor) -> None:
-    """Go past the kind of what is named, which the name alone tells as well."""
+    """Skip the kind of the named object; the name alone identifies it."""
     any(cursor.accept(*kind.value.upper().split()) for kind in ObjectKind)
 
 

@@ -1,4 +1,4 @@
-"""Column types of four dialects, written as Spark SQL spells them.
+"""Column types of four dialects, translated to Spark's names.
 
 The result is text for Spark's own type parser; nothing here knows Spark's classes.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
 BARE_DECIMAL = "DECIMAL(38,9)"
-"""DECIMAL without digits: Spark's own default, DECIMAL(10,0), would cut off cents."""
+"""DECIMAL without precision. Spark's default, DECIMAL(10,0), would round to whole numbers."""
 
 ALIASES: dict[str, str] = {
     "BIGINT": "BIGINT", "LONG": "BIGINT", "INT8": "BIGINT", "INT64": "BIGINT",
@@ -42,7 +42,7 @@ ALIASES: dict[str, str] = {
     "INTERVAL": "INTERVAL", "VARIANT": "VARIANT", "VOID": "VOID",
     "ARRAY": "ARRAY", "MAP": "MAP", "STRUCT": "STRUCT", "ROW": "STRUCT",
 }  # fmt: skip
-"""Each known type word with Spark's word for it."""
+"""Spark's name of each known type name."""
 
 _REFUSED: dict[str, str] = {
     "JSON": "Use VARIANT for values of any shape, STRING for the text, or STRUCT<...>.",
@@ -68,13 +68,13 @@ _TIMESTAMPS = frozenset({"TIMESTAMP", "TIMESTAMP_NTZ", "TIME"})
 
 @dataclass(slots=True)
 class _Types:
-    """The recursive descent over one column's type."""
+    """A recursive-descent parser of one column type."""
 
     cursor: Cursor
     depth: int = 0
 
     def type(self) -> str:
-        """Take a type, and return it in Spark's spelling."""
+        """Take a type, and return it in Spark's notation."""
         cursor = self.cursor
         first = cursor.token
         self.depth += 1
@@ -177,7 +177,7 @@ class _Types:
         return spark
 
     def _digits(self, largest: int, what: str) -> int:
-        """Take one whole number up to a bound."""
+        """Take one whole number that is at most ``largest``."""
         cursor = self.cursor
         token = cursor.token
         if token.kind is not Kind.NUMBER or not token.text.isdecimal():
@@ -217,7 +217,7 @@ class _Types:
         return f"{word}({length})"
 
     def _timestamp(self, word: str) -> str:
-        """Take digits of a second and the zone: Spark keeps microseconds, in UTC or without."""
+        """Take the precision and the time zone: Spark stores microseconds, in UTC or zoneless."""
         cursor = self.cursor
         if cursor.accept_symbol("("):
             self._digits(_MICROSECONDS, "a precision")
@@ -246,7 +246,7 @@ class _Types:
 
 
 def take_type(cursor: Cursor) -> Fragment:
-    """Take a column's type: the text in Spark's spelling, the span as written.
+    """Take a column's type: the text in Spark's notation, the span as written.
 
     Raises:
         HeadraceError: ``invalid`` where the type is malformed or unknown, ``unsupported`` where

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
 METADATA: tuple[str, ...] = ("topic", "partition", "offset", "timestamp", "headers")
-"""What METADATA columns can tell."""
+"""The keys of METADATA columns."""
 _UNSUPPORTED: dict[str, str] = {
     "CHECK": "Filter in a view; events that do not fit the columns' types are kept as rejects.",
     "REFERENCES": "Join the two relations in a view.",
@@ -29,14 +29,14 @@ _UNSUPPORTED: dict[str, str] = {
     "AUTO_INCREMENT": "Give each row its own key.",
     "IDENTITY": "Give each row its own key.",
 }
-"""Clauses of a column or table that are refused, each with what to use instead."""
+"""Clauses of a column or table that are refused, each with an alternative."""
 _AFTER_DEFAULT = ("NOT", "PRIMARY", "KEY", "COMMENT", "GENERATED", "METADATA", *_UNSUPPORTED)
-"""What may follow the expression of a DEFAULT."""
+"""The words that can follow the expression of a DEFAULT."""
 
 
 @dataclass(slots=True)
 class Columns:
-    """What stands between the parentheses, gathered as it is read."""
+    """The definitions between the parentheses, collected while they are read."""
 
     cursor: Cursor
     kind: ObjectKind
@@ -45,7 +45,7 @@ class Columns:
     message_key: tuple[str, ...] = ()
     watermark: Watermark | None = None
     named: list[tuple[str, Span]] = field(default_factory=list)
-    """Columns that a key or watermark names, to be looked up when all are known."""
+    """Columns that a key or watermark names, looked up when all columns are known."""
 
     def take(self) -> None:
         """Take ``(column, ..., [PRIMARY KEY (...)], [WATERMARK FOR ...])``.
@@ -188,7 +188,7 @@ class Columns:
             )
 
     def _generated(self) -> Fragment:
-        """Take ``[GENERATED ALWAYS] AS (expression) [STORED | VIRTUAL]``, both of them stored."""
+        """Take ``[GENERATED ALWAYS] AS (expression) [STORED | VIRTUAL]``; both kinds are stored."""
         cursor, first = self.cursor, self.cursor.token
         if cursor.accept("GENERATED") and not cursor.accept("ALWAYS"):
             if not cursor.accept("BY", "DEFAULT"):
@@ -229,7 +229,7 @@ class Columns:
         return ColumnDefinition(name, nothing, cursor.span(first), False, comment, expression)  # noqa: FBT003
 
     def _expression(self, *stops: str) -> Fragment:
-        """Take what a column is computed by."""
+        """Take the expression of a computed column."""
         expression = take_expression(self.cursor, *stops)
         if expression.text.replace(" ", "").upper() == "PROCTIME()":
             raise HeadraceError(
@@ -242,7 +242,7 @@ class Columns:
         return expression
 
     def _metadata(self, name: str, word: Token) -> str:
-        """Take what follows METADATA: ``[FROM 'key'] [VIRTUAL]``."""
+        """Take ``[FROM 'key'] [VIRTUAL]`` after METADATA."""
         cursor, key, place = self.cursor, name.lower(), word
         if cursor.accept("FROM"):
             place = cursor.token

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.sql.statements import Statement
 
 _STORAGE = frozenset({"PARQUET", "DELTA", "ORC", "ICEBERG", "HUDI"})
-"""The formats in which Spark stores a table."""
+"""Spark's storage formats of tables."""
 
 _CLAUSES: dict[str, str] = {
     "USING": "Use WITH (connector = ..., format = ...).",
@@ -46,7 +46,7 @@ _CLAUSES: dict[str, str] = {
     "SCHEDULE": "Use WITH (refresh_interval_minutes = ...).",
     "TARGET_LAG": "Use WITH (refresh_interval_minutes = ...).",
 }
-"""Clauses of other systems that are refused, each with what to use instead."""
+"""Clauses of other systems that are refused, each with an alternative."""
 
 
 def take_create(cursor: Cursor) -> Statement:
@@ -114,7 +114,7 @@ def _kind(cursor: Cursor) -> ObjectKind:
         if cursor.accept(kind.value.upper()):
             return kind
     if cursor.accept("SOURCE"):
-        named = cursor.peek(1).kind is not Kind.SYMBOL  # CREATE SOURCE TABLE name, as in ksqlDB
+        named = cursor.peek(1).kind is not Kind.SYMBOL  # ksqlDB's CREATE SOURCE TABLE name
         if named and cursor.accept("TABLE"):
             return ObjectKind.TABLE
         if named:
@@ -135,7 +135,7 @@ def _view(
         query = _defining_query(cursor, () if columns else ('"("',))
         return CreateView(name, query, cursor.span(first), columns, *modes)
     if cursor.accept("IN", "CLUSTER"):
-        cursor.name("a cluster's name")  # of Materialize: here, there is one
+        cursor.name("a cluster's name")  # Materialize's IN CLUSTER, which has no effect
     options = take_options(cursor)
     choices = () if options else (("WITH",) if columns else ('"("', "WITH"))
     query = _defining_query(cursor, choices)
@@ -201,14 +201,14 @@ def _relation(
 
 
 def _storage(cursor: Cursor) -> None:
-    """Take Spark's ``USING parquet``: how rows are stored is for Headrace to say."""
+    """Skip Spark's ``USING parquet``: Headrace chooses how rows are stored."""
     if cursor.at("USING") and cursor.peek(1).word in _STORAGE:
         cursor.advance()
         cursor.advance()
 
 
 def _defining_query(cursor: Cursor, choices: tuple[str, ...]) -> Query:
-    """Take ``AS query``; a view is always of now, so it has no ``AS OF``."""
+    """Take ``AS query``. ``AS OF`` is refused: a view has no fixed epoch."""
     if not cursor.at("AS"):
         _refuse_clause(cursor)
         raise cursor.expected(*choices, "AS")

@@ -1,4 +1,4 @@
-"""A place among the tokens of one statement, and the errors that say what was expected there."""
+"""A position among the tokens of one statement, and errors that name the expected tokens."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RESERVED_PREFIX = "__"
 class Cursor:
     """Reads a statement token by token.
 
-    ``at`` looks, ``accept`` takes if it is there, ``expect`` takes or raises. Words are given in
-    upper case; several words must follow each other.
+    ``at`` looks at the next tokens, ``accept`` takes them if they match, ``expect`` takes them or
+    raises. Words are given in upper case and must be adjacent.
     """
 
     def __init__(self, source: Source) -> None:
@@ -34,7 +34,7 @@ class Cursor:
 
     @property
     def token(self) -> Token:
-        """The token to be read next; at the end, the ``END`` token for ever."""
+        """The next token; at the end of the statement, always the ``END`` token."""
         return self.tokens[self.index]
 
     @property
@@ -43,45 +43,45 @@ class Cursor:
         return self.tokens[max(0, self.index - 1)]
 
     def peek(self, ahead: int) -> Token:
-        """Return the token ``ahead`` of the next one."""
+        """Return the token ``ahead`` positions after the next one."""
         return self.tokens[min(self.index + ahead, len(self.tokens) - 1)]
 
     def advance(self) -> Token:
-        """Take the next token, whatever it is."""
+        """Take the next token unconditionally."""
         token = self.token
         self.index = min(self.index + 1, len(self.tokens) - 1)
         return token
 
     def span(self, first: Token, last: Token | None = None) -> Span:
-        """Return the place from one token to another, by default to the one read last."""
+        """Return the span from one token to another, by default to the previous token."""
         end = (last or self.previous).end
         return Span(self.source.text, first.start, max(first.end, end), self.source.file)
 
     def at(self, *words: str) -> bool:
-        """Say whether these words come next."""
+        """Return whether these words come next."""
         return all(self.peek(i).word == word for i, word in enumerate(words))
 
     def at_any(self, *words: str) -> bool:
-        """Say whether one of these words comes next."""
+        """Return whether one of these words comes next."""
         return self.token.word in words
 
     def at_symbol(self, symbol: str) -> bool:
-        """Say whether this symbol comes next."""
+        """Return whether this symbol comes next."""
         return self.token.kind is Kind.SYMBOL and self.token.text == symbol
 
     def at_end(self) -> bool:
-        """Say whether the statement ends here."""
+        """Return whether the statement ends here."""
         return self.token.kind is Kind.END
 
     def accept(self, *words: str) -> bool:
-        """Take these words if they come next."""
+        """Take these words if they come next, and return whether they do."""
         found = self.at(*words)
         if found:
             self.index += len(words)
         return found
 
     def accept_symbol(self, symbol: str) -> bool:
-        """Take this symbol if it comes next."""
+        """Take this symbol if it comes next, and return whether it does."""
         found = self.at_symbol(symbol)
         if found:
             self.index += 1
@@ -94,17 +94,17 @@ class Cursor:
                 raise self.expected(word)
 
     def expect_symbol(self, symbol: str, *others: str) -> None:
-        """Take this symbol, or raise, naming it and what else could have stood there."""
+        """Take this symbol, or raise an error with all expected tokens."""
         if not self.accept_symbol(symbol):
             raise self.expected(f'"{symbol}"', *others)
 
     def expect_end(self, *others: str) -> None:
-        """Raise unless the statement ends here, naming what else could have followed."""
+        """Raise an error with all expected tokens unless the statement ends here."""
         if not self.at_end():
             raise self.expected(*others, "the end of the statement")
 
     def expected(self, *what: str, hint: str | None = None) -> HeadraceError:
-        """Return the error that something else stands at the next token than what was expected."""
+        """Return a syntax error with what was expected and what was found."""
         return HeadraceError(
             Code.INVALID,
             f"expected {one_of(what)}, found {_shown(self.token)}",
@@ -113,7 +113,7 @@ class Cursor:
         )
 
     def expected_word(self, *words: str) -> HeadraceError:
-        """Return the error that none of these words stands here, with the nearest as a hint."""
+        """Return a syntax error for a word that is none of these, with the most similar one."""
         near = nearest(self.token.word, words) if self.token.word else None
         return self.expected(*words, hint=f"Did you mean {near}?" if near else None)
 
@@ -175,7 +175,7 @@ class Cursor:
         return string_value(self.advance())
 
     def listed(self, item: Callable[[], None], *, may_end_in_comma: bool = False) -> None:
-        """Read ``(item, item, ...)``, calling ``item`` at each."""
+        """Take ``(item, item, ...)``, calling ``item`` for each."""
         self.expect_symbol("(")
         item()
         while self.accept_symbol(","):
@@ -197,7 +197,7 @@ class Cursor:
         return tuple(names.values())
 
     def refuse_twice(self, what: str, name: str, known: Container[str], token: Token) -> None:
-        """Raise if the name, in lower case, is among those known already."""
+        """Raise if the name, in lower case, is among the known names."""
         if name.lower() in known:
             raise HeadraceError(
                 Code.INVALID, f'{what} "{name}" is given twice', span=self.span(token)
@@ -213,6 +213,6 @@ def _shown(token: Token) -> str:
     if token.kind is Kind.END:
         return "the end of the statement"
     if token.kind is Kind.STRING:
-        return "a string"  # it may be a secret
+        return "a string"  # not shown, since it may be a secret
     text = token.text if len(token.text) <= _SHOWN else token.text[:_SHOWN] + "..."
     return text if token.kind is Kind.DQUOTED else f'"{text}"'

@@ -1,8 +1,8 @@
-"""Names between double quotes, as PostgreSQL and Snowflake have them, where a query shows it.
+"""Double-quoted names of PostgreSQL and Snowflake.
 
-In Spark, and in BigQuery, double quotes make a text. A text cannot stand in FROM, beside the dot of
-a qualified name, or after AS: a query with double quotes at such a place is of a dialect in which
-all of them make names. Without one, they are texts.
+In Spark and BigQuery, a double-quoted token is a string. A string cannot be a relation in FROM, a
+part of a qualified name, or a name after AS. If a query has a double-quoted token at such a
+position, all double-quoted tokens of the query are names; otherwise they are strings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def with_names_unquoted(query: Span) -> Rewritten:
-    """Return the query with backticks for double quotes, if these make names in it."""
+    """Return the query with backticks for double quotes, if double quotes mean names in it."""
     if query.text.find('"', query.start, query.end) < 0:
         return unchanged(query)
     tokens = Cursor(Source(query.text, query.start, query.end, query.file)).tokens[:-1]
@@ -44,7 +44,7 @@ def _is_quoted(node: Node | None) -> bool:
 
 
 def _has_name(nodes: Sequence[Node]) -> bool:
-    """Say whether something between double quotes stands where only a name can."""
+    """Return whether a double-quoted token is at a position where only a name can be."""
     for at, node in enumerate(nodes):
         if isinstance(node, Group):
             if _has_name(node.inside):
@@ -60,7 +60,7 @@ def _has_name(nodes: Sequence[Node]) -> bool:
 
 
 def _relations(nodes: Sequence[Node]) -> Iterable[int]:
-    """Yield where the relations of FROM begin, of all SELECTs of a level."""
+    """Yield the index at which each relation of FROM begins, for all SELECTs of a level."""
     for block in blocks_of(nodes):
         first, last = block.clauses.get("FROM", (0, 0))
         for at in range(first, last):

@@ -1,8 +1,8 @@
-"""Queries and expressions inside a statement: where they begin and end, not what they mean.
+"""Queries and expressions inside a statement: finds their ends, without parsing them.
 
-The text between is Spark's to parse. What is cut off the end of a query is Headrace's own:
-``EMIT CHANGES`` and ``AS OF EPOCH n | TIMESTAMP '...'``, in either order. ``EMIT FINAL`` says which
-rows a query has, so it stays with it.
+Spark parses the text. Two clauses at the end of a query are Headrace's own and are cut off:
+``EMIT CHANGES`` and ``AS OF EPOCH n | TIMESTAMP '...'``, in either order. ``EMIT FINAL`` decides
+which rows the query returns, so it stays in the text.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
 QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
-"""The words a query may begin with; it may also begin with a parenthesis."""
+"""The words that a query can begin with; it can also begin with a parenthesis."""
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _AS_OF_LENGTH = 4
 # Spark's own time travel of one relation: `t TIMESTAMP AS OF ...`, `FOR SYSTEM_TIME AS OF ...`.
 _TRAVELS = frozenset({"VERSION", "TIMESTAMP", "SYSTEM_TIME", "SYSTEM_VERSION"})
-# What would make an expression more than an expression, if it stood outside all brackets.
+# Words that, outside all brackets, show that the text is more than an expression.
 _NOT_IN_EXPRESSIONS = frozenset(
     {"WHERE", "FROM", "HAVING", "UNION", "INTERSECT", "EXCEPT", "RETURNING", "SELECT"}
 )
@@ -41,12 +41,12 @@ _LARGEST_EPOCH = 2**63 - 1
 
 
 def at_query(cursor: Cursor) -> bool:
-    """Say whether a query begins at the next token."""
+    """Return whether a query begins at the next token."""
     return cursor.token.word in QUERY_WORDS or cursor.at_symbol("(")
 
 
 def take_query(cursor: Cursor, end: int | None = None) -> Query:
-    """Take what is left of the statement as a query, or what is before the token at ``end``.
+    """Take the rest of the statement as a query, or the tokens before the one at ``end``.
 
     Raises:
         HeadraceError: ``invalid`` where no query begins here, where a bracket has no partner, or
@@ -68,7 +68,7 @@ def take_query(cursor: Cursor, end: int | None = None) -> Query:
         else:
             break
     final = _ends_in(body, "FINAL") or _ends_in(body, "ON", "WINDOW", "CLOSE")
-    if not body:  # pragma: no cover - a query word comes first, so something is left
+    if not body:  # pragma: no cover - a query word comes first, so there is a token
         raise cursor.expected("a query")
     _refuse_emit(cursor, body[:-2] if _ends_in(body, "FINAL") else body)
     cursor.index = stop
@@ -133,13 +133,13 @@ def take_expression(cursor: Cursor, *stops: str) -> Fragment:
 
 
 def _is_clause(cursor: Cursor, start: int) -> bool:
-    """Say whether a clause of a query begins here, after the expression that began at start."""
+    """Return whether a clause of a query begins here, after an expression that began at start."""
     word = cursor.token.word
     if not word or cursor.index == start:
         return False
     before = cursor.previous
     if before.kind is Kind.SYMBOL and before.text not in _NOT_HERE:
-        return False  # an operand is missing: this word is a column
+        return False  # an operand is missing, so this word is a column
     if word == "FROM":
         return before.word != "DISTINCT"  # IS DISTINCT FROM
     if word in _NOT_BEFORE_BY:
@@ -150,7 +150,7 @@ def _is_clause(cursor: Cursor, start: int) -> bool:
 
 
 def _skip_brackets(cursor: Cursor) -> None:
-    """Go past the bracket that opens here to the token after its partner."""
+    """Skip the bracketed tokens that begin here, including the closing bracket."""
     rest = cursor.tokens[cursor.index : -1]
     depth = 0
     for ahead, token in enumerate(rest):
@@ -164,7 +164,7 @@ def _skip_brackets(cursor: Cursor) -> None:
 
 
 def _check_brackets(cursor: Cursor, body: list[Token]) -> None:
-    """Raise at a bracket that has no partner."""
+    """Raise at an unbalanced bracket."""
     opened: list[Token] = []
     for token in body:
         if token.kind is not Kind.SYMBOL:
@@ -194,13 +194,13 @@ def _check_brackets(cursor: Cursor, body: list[Token]) -> None:
 
 
 def _ends_in(body: list[Token], *emitted: str) -> bool:
-    """Say whether tokens end in EMIT and these words, after something else."""
+    """Return whether the tokens end in EMIT and these words, with other tokens before them."""
     words = ["EMIT", *emitted]
     return len(body) > len(words) and [t.word for t in body[-len(words) :]] == words
 
 
 def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:
-    """Return the AS OF that the tokens end in, unless it is Spark's own, of one relation."""
+    """Return the AS OF at the end of the tokens, or None if it is Spark's own for one relation."""
     if len(body) < _AS_OF_LENGTH or [t.word for t in body[-4:-2]] != ["AS", "OF"]:
         return None
     if len(body) > _AS_OF_LENGTH and body[-5].word in _TRAVELS:
@@ -222,7 +222,7 @@ def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:
 
 
 def _refuse_emit(cursor: Cursor, body: list[Token]) -> None:
-    """Raise where EMIT stands before the end."""
+    """Raise if EMIT is not at the end."""
     depth = 0
     for here, following in zip(body, [*body[1:], cursor.tokens[-1]], strict=True):
         if here.kind is Kind.SYMBOL:

@@ -1,4 +1,4 @@
-"""Words of the statement language: for completion, for quoting, and for refusing odd names."""
+"""Words of the statement language: for completion, for quoting, and for refusing them as names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEYWORDS: tuple[str, ...] = tuple(
     USING VALUES VERIFY VIEW VIEWS WATERMARK WHEN WHERE WINDOW WITH WITHIN ZONE
     """.split()  # noqa: SIM905 - one word per line would be a screen of its own
 )
-"""Keywords for completion, in upper case and in order."""
+"""Keywords for completion, in upper case and sorted."""
 
 STATEMENTS: tuple[str, ...] = (
     "COPY",
@@ -42,7 +42,7 @@ STATEMENTS: tuple[str, ...] = (
     "VERIFY",
     "WITH",
 )
-"""The words that a statement may begin with."""
+"""The first words of statements."""
 
 NOT_NAMES = frozenset(
     """
@@ -51,9 +51,9 @@ NOT_NAMES = frozenset(
     OUTER RIGHT SELECT SET TABLE THEN UNION UPDATE USING VALUES WHEN WHERE WITH
     """.split()  # noqa: SIM905 - as above
 )
-"""Words that name a relation only between quotes: unquoted, they mean that a name is missing."""
+"""Words that can be names only if quoted: an unquoted one means that the name is missing."""
 
 
 def quote(identifier: str) -> str:
-    """Return the identifier between backticks, as Spark SQL reads it back unchanged."""
+    """Return the identifier between backticks, escaped for Spark SQL."""
     return f"`{identifier.replace('`', '``')}`"

@@ -1,9 +1,9 @@
 """Tokens of SQL text with their places, and scripts split into statements.
 
-The rules are those of Spark's own lexer, so that a query is cut out of a statement exactly where
-Spark would end it: backslash escapes in strings, nested bracketed comments, a comment continued by
-a backslash at the end of its line. On top of that, typographic quotes make strings,
-as documents and web pages show them.
+The rules are those of Spark's lexer, so that a query ends exactly where Spark would end it:
+backslash escapes in strings, nested bracketed comments, and comments that a backslash at the end
+of the line continues. In addition, strings may have typographic quotes, as copied from documents
+and web pages.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What a token is by its form alone."""
+    """The kind of a token, decided by its form alone."""
 
     WORD = auto()
     """A keyword or an unquoted identifier: the parser decides by position."""
     BACKQUOTED = auto()
     """An identifier between backticks."""
     DQUOTED = auto()
-    """Between double quotes: a string in Spark, an identifier where only that can stand."""
+    """A double-quoted token: a string in Spark, or an identifier where only that is possible."""
     STRING = auto()
     NUMBER = auto()
     SYMBOL = auto()
-    """An operator or a punctuation mark; also any character that SQL does not know."""
+    """An operator or a punctuation mark; also any character that is unknown in SQL."""
     END = auto()
-    """After the last token, with no width."""
+    """The end of the text, with no width."""
 
 
 class Token(NamedTuple):
     """A token and its place ``[start, end)`` in the whole text.
 
-    A tuple, since a bulk INSERT has a million of them.
+    A tuple, not a dataclass, since a bulk INSERT has a million tokens.
     """
 
     kind: Kind
@@ -55,10 +55,10 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One statement of a script: the stretch ``[start, end)`` of the script's whole text.
+    """One statement of a script: the range ``[start, end)`` of the script's text.
 
-    It spans the first token to the last, without the semicolon. ``terminated`` says whether a
-    semicolon follows, which is how a shell knows that a statement is complete.
+    It spans the first token to the last, without the semicolon. ``terminated``: whether a semicolon
+    follows, which shows the shell that a statement is complete.
     """
 
     text: str
@@ -149,7 +149,7 @@ def tokens(
 
 
 def split(text: str, file: str | None = None) -> list[Source]:
-    """Split a script at its semicolons, leaving out pieces that are empty or only comments.
+    """Split a script at its semicolons, skipping parts that are empty or only comments.
 
     A semicolon inside parentheses also ends a statement, so that a forgotten parenthesis is
     reported in the statement that lacks it.
@@ -193,7 +193,7 @@ def string_value(token: Token) -> str:
 
 
 def identifier_value(token: Token) -> str:
-    """Return the name that a ``WORD``, ``BACKQUOTED`` or ``DQUOTED`` token stands for."""
+    """Return the name that a ``WORD``, ``BACKQUOTED`` or ``DQUOTED`` token denotes."""
     if token.kind is Kind.BACKQUOTED:
         return token.text[1:-1].replace("``", "`")
     if token.kind is Kind.DQUOTED:

@@ -1,4 +1,4 @@
-"""``WITH (key = value, ...)``: options as four dialects write them, and ``SET key = value``."""
+"""``WITH (key = value, ...)``, the options of four dialects, and ``SET key = value``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _JOINERS = frozenset({".", "-"})
 
 
 def take_options(cursor: Cursor, *introductions: str) -> tuple[Option, ...]:
-    """Take ``WITH (...)``, or ``OPTIONS (...)`` if so introduced; nothing if neither is next."""
+    """Take ``WITH (...)`` or, if allowed, ``OPTIONS (...)``; return () if neither is next."""
     if not any(cursor.accept(word) for word in introductions or ("WITH", "OPTIONS")):
         return ()
     options: dict[str, Option] = {}
@@ -54,7 +54,7 @@ def take_key(cursor: Cursor) -> str:
 
 
 def _key(cursor: Cursor) -> str:
-    """Take a key: quoted as it is, unquoted (dotted too) in lower case."""
+    """Take a key: a quoted key as written, an unquoted (also dotted) one in lower case."""
     token = cursor.token
     if token.kind in {Kind.STRING, Kind.DQUOTED, Kind.BACKQUOTED}:
         key = token.text[1:-1] if token.kind is Kind.BACKQUOTED else string_value(token)

@@ -1,7 +1,7 @@
 """Parameters of statements: ``?`` by position and ``:name`` by name, bound to values.
 
-A parameter is a token: inside a string, a quoted name or a comment there is none. Its value becomes
-a literal of its type, between spaces: no value can end the literal, or join what is beside it.
+Parameters are found as tokens, so text inside strings, quoted names and comments is none. A value
+becomes a literal of its type, with spaces around it, that cannot end early or join other text.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """Values for ``?``, in order, or for ``:name``, by name."""
 
 _LARGEST = 38
-"""Digits of the widest DECIMAL."""
+"""The maximum precision of DECIMAL."""
 _TAKING = (Query, Insert, Update, Delete, Subscribe, Explain)
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A script with its parameters bound, and where they are in the text of the new one."""
+    """A script with its parameters bound, and the ranges of their literals in the new text."""
 
     rewritten: Rewritten
     places: tuple[Span, ...] = ()
@@ -59,7 +59,7 @@ class Bound:
         return found
 
     def _require_taken(self, source: Source, statement: Statement) -> None:
-        """Refuse a parameter in a statement whose text is kept, or which has no values.
+        """Refuse a parameter in a statement whose text is stored, or that takes no values.
 
         Raises:
             HeadraceError: ``unsupported``, at the parameter.
@@ -188,7 +188,7 @@ def _float(value: float) -> str:
 
 
 def _string(value: str, place: Span) -> str:
-    """Return a string without a backslash, which not all dialects take for an escape."""
+    """Return a string literal without backslashes, since not all dialects read them as escapes."""
     try:
         octets = value.encode()
     except UnicodeEncodeError as error:
@@ -211,7 +211,7 @@ def _interval(value: timedelta) -> str:
 
 
 def _places(whole: Span) -> list[Span]:
-    """Return the parameters of a script, in order."""
+    """Return the spans of the parameters of a script, in order."""
     places: list[Span] = []
     before: Token | None = None
     colon: Token | None = None
@@ -229,7 +229,7 @@ def _places(whole: Span) -> list[Span]:
 
 
 def _continues(before: Token | None, colon: Token) -> bool:
-    """Tell whether a colon belongs to what is before it: ``value:path``, ``a[1:2]``, ``x:INT``."""
+    """Return whether a colon continues what is before it: ``value:path``, ``a[1:2]``, ``x:INT``."""
     if before is None or before.end != colon.start:
         return False
     return before.kind is not Kind.SYMBOL or before.text in {")", "]"}

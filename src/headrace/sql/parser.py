@@ -1,4 +1,4 @@
-"""From text to statements: which statement begins here, and nothing more."""
+"""From text to statements: chooses the parser of each statement by its first words."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _take_explain(cursor: Cursor) -> Explain:
     """Take ``EXPLAIN [what]`` of a query, ``CREATE MATERIALIZED VIEW ...`` or ``[VIEW] name``.
 
     ``EXPLAIN [OPTIMIZED | PHYSICAL] PLAN FOR`` of Flink and Materialize, and Spark's ``EXTENDED``
-    and ``FORMATTED``, say no more.
+    and ``FORMATTED``, are the same as ``EXPLAIN``.
     """
     first = cursor.token
     cursor.expect("EXPLAIN")
@@ -157,4 +157,4 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "UPDATE": take_update,
     "VERIFY": take_verify,
 }
-"""Each first word with what reads the rest; queries begin with ``fragments.QUERY_WORDS``."""
+"""The parser of each statement, by first word; queries begin with ``fragments.QUERY_WORDS``."""

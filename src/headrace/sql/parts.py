@@ -1,4 +1,4 @@
-"""What statements consist of: names, options, queries and expressions, columns."""
+"""The parts of statements: names, options, queries, expressions and columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Name:
 
     @property
     def dotted(self) -> str:
-        """The parts joined by dots, in lower case: the name that the catalog knows."""
+        """The parts joined by dots, in lower case, as the catalog stores them."""
         return ".".join(self.parts).lower()
 
     def __str__(self) -> str:
@@ -29,9 +29,10 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A stretch of Spark SQL: an expression as written, or a type in Spark's spelling.
+    """A range of Spark SQL text: an expression as written, or a type in Spark's notation.
 
-    An expression has balanced brackets and no comment at its end: it may stand in parentheses.
+    An expression has balanced brackets and does not end in a comment, so it can be put in
+    parentheses.
     """
 
     text: str
@@ -42,8 +43,8 @@ class Fragment:
 class Option:
     """One ``key = value`` of ``WITH (...)``.
 
-    An unquoted key is in lower case. The value is text, whatever its form was: ``2`` and ``'2'``
-    are equal, and so are ``TRUE`` and ``'true'``. It is left out of ``repr``: it may be a secret.
+    An unquoted key is in lower case. The value is text whatever its form: ``2`` and ``'2'`` are
+    equal, and so are ``TRUE`` and ``'true'``. ``repr`` omits the value, since it may be a secret.
     """
 
     key: str
@@ -53,22 +54,22 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query as Spark reads it, without the endings that are Headrace's own."""
+    """A query for Spark, without the clauses at its end that are Headrace's own."""
 
     text: str
     span: Span
     emit_changes: bool = False
     as_of: AsOf | None = None
     limit: int | None = None
-    """After how many rows a push query ends; None where it goes on."""
+    """The number of rows after which a push query ends; None if it has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """One column of a stream or table; ``type`` is in Spark's spelling, its span as written.
+    """One column of a stream or table; ``type`` is in Spark's notation, its span as written.
 
-    A computed column without a type, whose text is empty, has its expression's. ``metadata`` is
-    what a column tells of where its row came from, such as ``offset``.
+    The type of a computed column may be empty: it is then that of the expression. ``metadata`` is
+    the key of a METADATA column, such as ``offset``.
     """
 
     name: str
@@ -91,7 +92,7 @@ class Watermark:
 
 
 class ObjectKind(StrEnum):
-    """The kinds of relations that statements name; the value is how a message calls it."""
+    """The kinds of relations in statements; the value is the noun for messages."""
 
     STREAM = "stream"
     SOURCE = "source"

@@ -1,4 +1,4 @@
-"""Push queries that end by themselves: ``EMIT CHANGES LIMIT n``, and ksqlDB's ``PRINT``."""
+"""Push queries with an end, ``EMIT CHANGES LIMIT n``, and ksqlDB's ``PRINT``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST = 2**31 - 1
 
 
 def take_whole_query(cursor: Cursor) -> Query:
-    """Take a query that is a statement of its own, up to ``EMIT CHANGES LIMIT n``."""
+    """Take a query as a whole statement, up to ``EMIT CHANGES LIMIT n``."""
     ending = cursor.tokens[-5:-1]
     if tuple(token.word for token in ending[:3]) != _ENDING or len(ending) < len(_ENDING) + 1:
         return take_query(cursor)
@@ -36,9 +36,9 @@ def take_whole_query(cursor: Cursor) -> Query:
 
 
 def take_snapshot(cursor: Cursor) -> bool:
-    """Take Materialize's ``WITH (SNAPSHOT = false)`` off the end of a statement; true without it.
+    """Cut Materialize's ``WITH (SNAPSHOT = false)`` off the end of a statement; true without it.
 
-    It is cut off before what stands before it is read, which goes to the end of the statement.
+    It is cut off first, since the query before it is read up to the end of the statement.
     """
     for words in _SNAPSHOTS:
         ending = cursor.tokens[-1 - len(words) : -1]

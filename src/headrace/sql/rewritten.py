@@ -1,4 +1,4 @@
-"""A query as Spark reads it where it is not as it was written, and the way back for errors."""
+"""A query rewritten for Spark, with a mapping of places back to the original for errors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class Piece(NamedTuple):
-    """A stretch of the new text, and the stretch of the old one that it is a copy of or replaces.
+    """A range of the new text, and the range of the original that it copies or replaces.
 
-    Both are ``[start, end)``; a copy has the length of its origin, and maps character by character.
+    Both are ``[start, end)``. A copy has the length of its origin and maps character by character.
     """
 
     start: int
@@ -27,23 +27,23 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A query, as written and as read; without pieces the two are one."""
+    """A query before and after rewriting; without pieces, both are the same."""
 
     query: Span
-    """As written."""
+    """The original text."""
     span: Span
-    """As Spark reads it: all of a text of its own, where it was rewritten."""
+    """The text for Spark: a separate text if the query was rewritten."""
     pieces: tuple[Piece, ...] = ()
-    """What the new text consists of, in order, without gaps."""
+    """The parts of the new text, in order and without gaps."""
 
     @property
     def text(self) -> str:
-        """The query as Spark reads it."""
+        """The text for Spark."""
         return self.span.source
 
     @contextmanager
     def mapping_errors(self) -> Iterator[None]:
-        """Map an error at a place in the generated query to the statement as it was written."""
+        """Change the place of errors from the rewritten query to the original statement."""
         try:
             yield
         except HeadraceError as error:
@@ -54,9 +54,9 @@ class Rewritten:
             ) from error
 
     def back(self, span: Span) -> Span:
-        """Return the place in the query of a place in the new text.
+        """Return the place in the original of a place in the new text.
 
-        What was not written by the user stands for the whole clause that it replaces.
+        Generated text maps to the whole clause that it replaces.
         """
         first = self._piece(span.start)
         last = self._piece(max(span.start, span.end - 1))
@@ -68,7 +68,7 @@ class Rewritten:
         return next((piece for piece in self.pieces if at < piece.end), self.pieces[-1])
 
     def after(self, first: Rewritten) -> Rewritten:
-        """Return this, of what another rewriting made, as one rewriting of the first query."""
+        """Return one rewriting that applies ``first`` and then this one."""
         if not first.pieces:
             return Rewritten(first.query, self.span, self.pieces)
         if not self.pieces:
@@ -83,7 +83,7 @@ class Rewritten:
         return Rewritten(first.query, self.span, tuple(composed))
 
     def _copied(self, copy: Piece) -> list[Piece]:
-        """Return what a copy of a stretch of the new text consists of."""
+        """Return the pieces of a copied range of the new text."""
         found = []
         shift = copy.start - copy.old_start
         for piece in self.pieces:
@@ -99,7 +99,7 @@ class Rewritten:
 
 
 def unchanged(query: Span) -> Rewritten:
-    """Return a query that Spark reads as it was written."""
+    """Return a query that needs no rewriting."""
     return Rewritten(query, query)
 
 
@@ -115,14 +115,14 @@ class Rewriting:
     _replaced: Span = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin where the query does."""
+        """Start at the beginning of the query."""
         self._read = self.query.start
         self._replaced = self.query
 
     def replace(self, span: Span, parts: Sequence[str | tuple[int, int]]) -> None:
-        """Copy all up to a stretch, and write parts in its place.
+        """Copy the text up to a range, and write parts in place of the range.
 
-        A part is text, or the start and the end of what is copied from the query.
+        A part is text, or the start and the end of a range of the query to copy.
         """
         self._copy(self._read, span.start)
         self._read, self._replaced = span.end, span
@@ -133,21 +133,21 @@ class Rewriting:
                 self._copy(*part)
 
     def add(self, text: str) -> None:
-        """Write further text for what was replaced last."""
+        """Add text to the last replacement."""
         self._append(text, self._replaced.start, self._replaced.end, copied=False)
 
     def copy(self, start: int, end: int) -> None:
-        """Write what stands in the query from one place to another; what follows is not implied."""
+        """Copy a range of the query. The text after it is not copied."""
         self._read = self.query.end
         self._copy(start, end)
 
     def put(self, text: str, start: int, end: int) -> None:
-        """Write text for a stretch of the query; what follows is not implied."""
+        """Write text in place of a range of the query. The text after it is not copied."""
         self._read = self.query.end
         self._append(text, start, end, copied=False)
 
     def done(self) -> Rewritten:
-        """Copy the rest, and return the whole."""
+        """Copy the rest, and return the result."""
         if not self._texts:
             return unchanged(self.query)
         self._copy(self._read, self.query.end)

@@ -1,4 +1,4 @@
-"""A query as Spark reads it: other dialects' forms and versions of tables in Spark's words."""
+"""Rewrites a query to plain Spark SQL: forms of other dialects, and versions of tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def spark_text(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
-    """Return the query as Spark reads it; ``relations`` are known by their dotted names.
+    """Return the query for Spark; ``relations`` are by their dotted names.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, at the place in the query as written.

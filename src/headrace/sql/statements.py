@@ -1,4 +1,4 @@
-"""The statements of Headrace as values: what :func:`headrace.sql.parse` returns.
+"""The statements of Headrace as values: the results of :func:`headrace.sql.parse`.
 
 Queries and expressions inside a statement stay Spark SQL text, as written. Names of relations are
 in lower case unless quoted; names of columns are as declared, and compared regardless of case.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CreateStream:
-    """``CREATE STREAM``: an append-only relation, or an upserting one with a primary key."""
+    """``CREATE STREAM``: an append-only relation, or an upserting one if it has a primary key."""
 
     name: Name
     columns: tuple[ColumnDefinition, ...]
@@ -50,7 +50,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateTableAs:
-    """``CREATE TABLE ... AS`` or ``CREATE STREAM ... AS``: a materialized view by another name."""
+    """``CREATE TABLE ... AS`` or ``CREATE STREAM ... AS``: synonyms of a materialized view."""
 
     kind: ObjectKind
     name: Name
@@ -88,7 +88,7 @@ class CreateView:
 
 @dataclass(frozen=True, slots=True)
 class CreateSink:
-    """``CREATE SINK``: feed a view's or query's changelog into a table, or elsewhere."""
+    """``CREATE SINK``: deliver the changelog of a view or query to a table or elsewhere."""
 
     name: Name
     source: Query | Name
@@ -101,7 +101,7 @@ class CreateSink:
 
 @dataclass(frozen=True, slots=True)
 class CreateSchema:
-    """``CREATE SCHEMA``: a first part for the names of relations."""
+    """``CREATE SCHEMA``: a prefix for the names of relations."""
 
     name: Name
     span: Span
@@ -150,7 +150,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class OnConflict:
-    """``ON CONFLICT``, for rows whose key is in the table: without assignments, ``DO NOTHING``."""
+    """``ON CONFLICT``, for rows with an existing key; without assignments, ``DO NOTHING``."""
 
     span: Span
     columns: tuple[str, ...] = ()
@@ -160,9 +160,9 @@ class OnConflict:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """``INSERT INTO``; ``columns`` is empty where all are meant, ``query`` may be ``VALUES``.
+    """``INSERT INTO``; ``columns`` is empty for all columns, ``query`` may be ``VALUES``.
 
-    ``replace`` says that it was written ``INSERT OR REPLACE``.
+    ``replace``: whether it was written as ``INSERT OR REPLACE``.
     """
 
     target: Name
@@ -175,7 +175,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``UPDATE``; without ``where``, of every row."""
+    """``UPDATE``; without ``where``, all rows."""
 
     target: Name
     assignments: tuple[Assignment, ...]
@@ -185,7 +185,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """``DELETE FROM``; without ``where``, of every row."""
+    """``DELETE FROM``; without ``where``, all rows."""
 
     target: Name
     span: Span
@@ -202,7 +202,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """``COPY ... FROM``: insert the rows of a file; ``columns`` is empty where all are meant."""
+    """``COPY ... FROM``: insert the rows of a file; ``columns`` is empty for all columns."""
 
     target: Name
     path: str
@@ -214,13 +214,13 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """``FLUSH``: commit an epoch of all that has arrived, and wait for it."""
+    """``FLUSH``: commit an epoch with all changes that have arrived, and wait for it."""
 
     span: Span
 
 
 class Listing(StrEnum):
-    """What ``SHOW`` lists."""
+    """The listings of ``SHOW``."""
 
     STREAMS = "streams"
     SOURCES = "sources"
@@ -243,14 +243,14 @@ NAMED_LISTINGS = frozenset(Listing) - {
     Listing.EPOCHS,
     Listing.FRESHNESS,
 }
-"""What is listed by name, so that LIKE can choose from it."""
+"""The listings that have names, so that LIKE can filter them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """``SHOW``; ``relation`` narrows the rejected events to those of one relation.
+    """``SHOW``; ``relation`` restricts rejects to those of one relation.
 
-    ``schema`` narrows what has names to those in it, ``like`` to those that are like a pattern.
+    ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern.
     """
 
     listing: Listing
@@ -262,7 +262,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class ShowCreate:
-    """``SHOW CREATE``: the statement that made a relation or sink."""
+    """``SHOW CREATE``: the statement that created a relation or sink."""
 
     name: Name
     span: Span
@@ -270,7 +270,7 @@ class ShowCreate:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """``REFRESH``: wait until all that has arrived is readable, in one relation or in all."""
+    """``REFRESH``: wait until all changes so far are readable, in one relation or in all."""
 
     span: Span
     name: Name | None = None
@@ -278,7 +278,7 @@ class Refresh:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """``DESCRIBE``: the columns of a relation; ``extended``, all that is known about it."""
+    """``DESCRIBE``: the columns of a relation; ``extended``: all its properties."""
 
     name: Name
     span: Span
@@ -289,7 +289,7 @@ Explainable: TypeAlias = Query | CreateMaterializedView | CreateTableAs | Name
 
 
 class Explained(StrEnum):
-    """What ``EXPLAIN`` shows; the value is how a statement says it."""
+    """The kinds of ``EXPLAIN``; the value is the word in the statement."""
 
     EVERYTHING = ""
     MAINTENANCE = "maintenance"
@@ -299,7 +299,7 @@ class Explained(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """``EXPLAIN`` of a query, of a view about to be created, or of the existing view so named."""
+    """``EXPLAIN`` of a query, of a view to be created, or of an existing view."""
 
     target: Explainable
     span: Span
@@ -308,7 +308,7 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class SetOption:
-    """``SET key = value``, of the session; the value is text as in :class:`Option`."""
+    """``SET key = value`` of the session; the value is text as in :class:`Option`."""
 
     key: str
     value: str = field(repr=False)
@@ -333,7 +333,7 @@ class ShowOption:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """``REPAIR``: rebuild what is damaged or has stopped, of one relation or of all."""
+    """``REPAIR``: rebuild damaged or stopped relations; one relation, or all."""
 
     span: Span
     name: Name | None = None
@@ -341,7 +341,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """``VERIFY``: compare one view, or all of them, with an independent recompute."""
+    """``VERIFY``: compare one view, or all, with an independent computation of its query."""
 
     span: Span
     name: Name | None = None
@@ -349,7 +349,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """``SUBSCRIBE``: a snapshot, then its changes, by epoch; ``as_of`` is where to start.
+    """``SUBSCRIBE``: a snapshot, then its changes by epoch; ``as_of`` is the epoch to start at.
 
     Without ``snapshot``, only the changes from now on.
     """
@@ -362,7 +362,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """``PRINT``: the changes of what a topic's name stands for, from the first one or from now."""
+    """``PRINT``: the changes of the relation over a topic, from the first one or from now on."""
 
     topic: str
     topic_span: Span

@@ -1,9 +1,9 @@
 """``FROM orders o JOIN policy FOR SYSTEM_TIME AS OF o.ts AS p``: versions of a table at a time.
 
-Spark has no versions, so the clause is rewritten on tokens to plain Spark SQL: a version of a key
-holds from its own date up to the next one's. What is read is a subquery with the table's own
-columns alone, so that ``*`` and ``p.*`` show nothing else; it is lateral where the time is that of
-another relation's row. A time that is NULL, or before the first version, finds none.
+Spark has no versioned tables, so the clause is rewritten on tokens to plain Spark SQL: a version
+of a key is valid from its own date up to the next version's. The result is a subquery with only
+the table's own columns, so that ``*`` and ``p.*`` return no others; it is LATERAL if the time
+depends on another relation. A time that is NULL or before the first version finds no row.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _JOINS = {
     "ANTI": f"Use WHERE NOT EXISTS (SELECT 1 FROM ... {_CLAUSE} ... WHERE ...).",
     "NATURAL": "Use ON, and name the columns that must be equal.",
 }
-"""Joins that cannot look a time up in the rows of their other side, with what to use instead."""
+"""Joins whose right side cannot refer to rows of the left side, each with an alternative."""
 
 
 def with_versions(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
-    """Return the query as Spark reads it; ``relations`` are known by their dotted names.
+    """Return the query for Spark; ``relations`` are by their dotted names.
 
     Raises:
-        HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, where the clause
-            is malformed, its relation is no versioned table, or its join is of another kind.
+        HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, if the clause is
+            malformed, its relation is not a versioned table, or the join is of another kind.
     """
     if "system_time" not in query.source.lower():
         return unchanged(query)
@@ -73,7 +73,7 @@ def with_versions(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
 
 
 class _Clause:
-    """One occurrence of the clause; the cursor is at its FOR."""
+    """One occurrence of the clause; the cursor is at FOR."""
 
     def __init__(self, cursor: Cursor, relations: Mapping[str, Relation]) -> None:
         self.cursor = cursor
@@ -82,7 +82,7 @@ class _Clause:
         self.name = self._name()
 
     def rewrite(self, rewriting: Rewriting) -> None:
-        """Take the clause, and write what it stands for."""
+        """Take the clause, and write its rewriting."""
         cursor, before = self.cursor, self.before[: -len(self.name)]
         introduction = before[-1] if before else None
         table = self._table()
@@ -179,7 +179,7 @@ class _Clause:
                 return
 
     def _refuse_using(self, *, has_alias: bool) -> None:
-        """Raise where USING follows: what is lateral has no columns to share."""
+        """Raise if USING follows: a lateral subquery has no common columns."""
         ahead = 0
         if has_alias:
             ahead = 2 if self.cursor.at("AS") else 1
@@ -200,7 +200,7 @@ _BEFORE_NAME = frozenset({"FROM", "JOIN"})
 
 
 def common_tables(tokens: Sequence[Token]) -> set[str]:
-    """Return the names that ``name [(columns)] AS (`` gives to queries, in lower case."""
+    """Return the names that WITH gives to queries, ``name [(columns)] AS (``, in lower case."""
     found = set()
     for i, (here, following) in enumerate(pairwise(tokens)):
         if here.word != "AS" or following.text != "(" or not i:
@@ -218,7 +218,7 @@ def common_tables(tokens: Sequence[Token]) -> set[str]:
 def _text(
     table: Table, name: Span, time: Sequence[Token], *, lateral: bool
 ) -> list[str | tuple[int, int]]:
-    """Return the subquery: text, and places in the query of what is copied from there."""
+    """Return the subquery: text, and ranges of the query to copy."""
     effective = quote(table.effective_from or "")
     inner, outer = [], []
     for i, column in enumerate(table.schema.names):

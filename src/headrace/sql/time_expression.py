@@ -1,6 +1,6 @@
-"""The time after ``AS OF``: where it ends, for an alias may follow it without ``AS``.
+"""The time after ``AS OF``: finds its end, since an alias without ``AS`` may follow.
 
-It is what Spark calls a value expression: operands between arithmetic operators, without
+It is a value expression in Spark's grammar: operands and arithmetic operators, without
 comparisons and without AND and OR.
 """
 
@@ -44,14 +44,14 @@ _CLOCKS = frozenset(
     }
 )
 _CALLED = frozenset({"NOW", "PROCTIME", "GETDATE", "SYSDATE"})
-"""Clocks only if called: without parentheses they are columns."""
+"""Functions that read the clock only if called: without parentheses they are columns."""
 
 
 def take_time(cursor: Cursor) -> list[Token]:
     """Take a time, and return its tokens.
 
     Raises:
-        HeadraceError: ``invalid`` where none begins here, or an operand is missing.
+        HeadraceError: ``invalid`` if no time begins here or an operand is missing.
     """
     start = cursor.index
     _operand(cursor)
@@ -62,7 +62,7 @@ def take_time(cursor: Cursor) -> list[Token]:
 
 
 def is_constant(time: Sequence[Token]) -> bool:
-    """Say whether a time is made of literals alone."""
+    """Return whether a time consists of literals alone."""
     for i, token in enumerate(time):
         if token.kind not in _NAMES:
             continue
@@ -75,7 +75,7 @@ def is_constant(time: Sequence[Token]) -> bool:
 
 
 def refuse_clock(cursor: Cursor, time: Sequence[Token]) -> None:
-    """Raise where a time is that of the machine."""
+    """Raise if a time reads the clock."""
     for i, token in enumerate(time):
         called = i + 1 < len(time) and time[i + 1].text == "("
         qualified = i > 0 and time[i - 1].text == "."
@@ -112,7 +112,7 @@ def _operand(cursor: Cursor) -> None:
 
 
 def _names(cursor: Cursor) -> None:
-    """Take a name with its dots, and the brackets after it: a column or a call."""
+    """Take a column or a call: a name with its dots, and the brackets after it."""
     cursor.advance()
     while cursor.token.text == "." and cursor.peek(1).kind in _NAMES:
         cursor.advance()
@@ -122,7 +122,7 @@ def _names(cursor: Cursor) -> None:
 
 
 def _postfix(cursor: Cursor) -> None:
-    """Take what binds closer than operators: an element, a field, a cast."""
+    """Take the suffixes that bind closer than operators: an index, a field, a cast."""
     while True:
         if cursor.at_symbol("["):
             _brackets(cursor)
@@ -164,7 +164,7 @@ def _case(cursor: Cursor) -> None:
 
 
 def _brackets(cursor: Cursor) -> None:
-    """Go past the bracket that opens here to the token after its partner."""
+    """Skip the bracketed tokens that begin here, including the closing bracket."""
     depth = 0
     while not cursor.at_end():
         token = cursor.token

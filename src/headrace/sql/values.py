@@ -1,4 +1,4 @@
-"""``VALUES`` read as rows of values, each a stretch of tokens, so that none depends on another."""
+"""``VALUES`` as rows of values, each a range of tokens, so that values are typed independently."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ValueRow: TypeAlias = list[list[Token]]
 _CLAUSES = frozenset(
     ["AS", "ORDER", "LIMIT", "OFFSET", "UNION", "EXCEPT", "MINUS", "INTERSECT", "SORT", "CLUSTER"]
 )
-"""What makes more than a list of rows of it."""
+"""Words that show that the query is more than a list of rows."""
 
 
 def value_rows(query: Span) -> list[ValueRow] | None:
-    """Return the rows of ``VALUES (a, b), (c, d)``; None where the query is anything else."""
+    """Return the rows of ``VALUES (a, b), (c, d)``; None if the query is anything else."""
     try:
         found = list(tokens(query.text, query.start, query.end, query.file))
     except HeadraceError:
@@ -50,12 +50,12 @@ def value_rows(query: Span) -> list[ValueRow] | None:
 
 
 def place_of(query: Span, found: Sequence[Token]) -> Span:
-    """Return the place of some tokens of a query."""
+    """Return the span of some tokens of a query."""
     return Span(query.text, found[0].start, found[-1].end, query.file, query.line)
 
 
 def _bracketed(found: list[Token], at: int) -> tuple[ValueRow | None, int]:
-    """Return the values up to the bracket that closes, and the place after it."""
+    """Return the values up to the closing bracket, and the index after it."""
     row: ValueRow = [[]]
     depth = 0
     for place in range(at, len(found)):
