@@ -1,8 +1,8 @@
-"""Words of other dialects after a relation, which Spark would read as its alias.
+"""Words of other dialects after a relation that Spark would read as its alias.
 
 ``a LATEST JOIN b``, ``FROM t FINAL``, ``a OUTER JOIN b``: none of these words is reserved in Spark,
-so the query would run, and mean something else. Such a word is refused unless the query says that
-it is an alias: by AS, by quotes, or by a column that it qualifies.
+so the query would run with another meaning. Such a word is refused unless the query shows that it
+is an alias: by AS, by quotes, or by a column that it qualifies.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ WORDS: dict[str, str] = {
     "WINDOW": "Write WINDOW name AS (...), or WINDOW TUMBLING (SIZE 1 HOUR).",
     "WITHIN": "Write WITHIN and a length of time: WITHIN 1 HOUR.",
 }
-"""The words, each with what to use instead, where there is something."""
+"""The words, each with an alternative, or empty if there is none."""
 
 _AFTER_ALIAS = KINDS_OF_JOIN | {"JOIN", "ON", "USING", "LATERAL"}
 
 
 def aliases(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Refuse words of other dialects that would be aliases."""
+    """Refuse words of other dialects that Spark would read as aliases."""
     del scope
     first, last = block.clauses.get("FROM", (0, 0))
     for at in range(first + 1, last):
@@ -84,7 +84,7 @@ def aliases(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 
 def _is_alias(nodes: Sequence[Node], at: int, first: int, last: int) -> bool:
-    """Say whether Spark reads the word at a node as the alias of what stands before it."""
+    """Return whether Spark reads the word at a node as the alias of the relation before it."""
     before = nodes[at - 1]
     named = isinstance(before, Group) and before.text == "("
     named = named or (isinstance(before, Token) and before.kind in NAMES)
@@ -106,7 +106,7 @@ _INTRODUCING = frozenset({"FROM", "JOIN", "LATERAL"})
 
 
 def _qualifiers(nodes: Sequence[Node]) -> Iterator[str]:
-    """Yield what qualifies columns, in lower case."""
+    """Yield the qualifiers of columns, in lower case."""
     for at, node in enumerate(nodes):
         if isinstance(node, Group):
             yield from _qualifiers(node.inside)

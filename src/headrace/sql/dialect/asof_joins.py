@@ -1,4 +1,4 @@
-"""As-of joins as RisingWave, DuckDB and ClickHouse write them, with the inequality in ON.
+"""As-of joins of RisingWave, DuckDB and ClickHouse, which have the inequality in ON.
 
 ``a ASOF LEFT JOIN b ON a.k = b.k AND a.t >= b.t`` is Spark's
 ``a LEFT ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k``: of the rows of ``b`` that meet the
@@ -48,7 +48,7 @@ class _Join:
 
 
 def asof_joins(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Give as-of joins the MATCH_CONDITION that their ON states."""
+    """Move the inequality in the ON of as-of joins into a MATCH_CONDITION."""
     first, last = block.clauses.get("FROM", (0, 0))
     replaced: dict[int, Found] = {}
     for at in range(first + 1, last):
@@ -72,7 +72,7 @@ def asof_joins(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 
 def opens_asof(nodes: Sequence[Node], at: int, last: int) -> bool:
-    """Say whether the words of an as-of join begin here: ASOF, its kind, and JOIN."""
+    """Return whether the words of an as-of join begin here: ASOF, its kind, and JOIN."""
     if nodes[at].word != "ASOF" or nodes[at - 1].text == "." or nodes[at - 1].word == "AS":
         return False
     end = at + 1
@@ -116,7 +116,7 @@ def _written(writer: Writer, block: Block, join: _Join, scope: Scope) -> list[Pa
 
 
 def _conjuncts(writer: Writer, block: Block, join: _Join) -> list[Sequence[Node]]:
-    """Return the conditions of ON that AND joins, which may stand in brackets as a whole."""
+    """Return the conditions that AND combines in ON, which may be in parentheses as a whole."""
     nodes: Sequence[Node] = block.nodes[join.on + 1 : join.end]
     while len(nodes) == 1 and isinstance(nodes[0], Group):
         nodes = nodes[0].inside
@@ -146,9 +146,9 @@ def _refused(writer: Writer, block: Block, join: _Join, what: str) -> HeadraceEr
 
 
 def _crosses(writer: Writer, block: Block, join: _Join, condition: Sequence[Node]) -> bool:
-    """Say whether a condition is an inequality that may compare the two sides.
+    """Return whether a condition is an inequality that may compare the two sides.
 
-    It may unless all its columns are known to be of one side.
+    It may unless all its columns are known to belong to one side.
     """
     if len(condition) == 1 and isinstance(condition[0], Group):
         condition = condition[0].inside
@@ -162,7 +162,7 @@ def _crosses(writer: Writer, block: Block, join: _Join, condition: Sequence[Node
 def _sides(
     writer: Writer, block: Block, join: _Join, nodes: Sequence[Node]
 ) -> Iterator[str | None]:
-    """Yield the side of each column that an expression names: None where it is not known."""
+    """Yield the side of each column that an expression names; None if it is not known."""
     named = list(relations_of(block))
     left = [each for each in named if each.start < join.start]
     right = [each for each in named if each.start == join.relation]

@@ -1,6 +1,6 @@
-"""The SELECTs of one level of brackets, and where their clauses are.
+"""The SELECTs of one bracket level, and the positions of their clauses.
 
-So are those that begin with FROM, as in ``FROM t |> WHERE ...``: a block ends where a pipe begins.
+A query that begins with FROM, as in ``FROM t |> WHERE ...``, is a block too. A pipe ends a block.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _JOINING = frozenset({"ON", "USING", "JOIN", "LATERAL", "TABLESAMPLE", "PIVOT", 
 KINDS_OF_JOIN = frozenset(
     {"INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "OUTER", "SEMI", "ANTI", "ASOF"}
 )
-"""The words that stand before JOIN."""
+"""The words that can come before JOIN."""
 
 _AFTER_RELATION = KINDS_OF_JOIN - {"LEFT", "RIGHT"} | {"JOIN", "ON", "USING"}
-"""The words after which nothing is a condition: LEFT and RIGHT are functions, too."""
+"""Words that cannot be followed by a condition. LEFT and RIGHT are also functions."""
 
 _WITHOUT_COLUMNS = frozenset({"SEMI", "ANTI"})
 
@@ -47,16 +47,16 @@ class Block:
     clauses: dict[str, tuple[int, int]]
 
     def clause(self, word: str) -> Sequence[Node]:
-        """Return the nodes of a clause; none where there is no such clause."""
+        """Return the nodes of a clause; none if the SELECT has no such clause."""
         first, last = self.clauses.get(word, (0, 0))
         return self.nodes[first:last]
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A relation that FROM names, with its alias; ``[start, end)`` are the nodes of the name.
+    """A relation named in FROM, with its alias; ``[start, end)`` are the nodes of the name.
 
-    The columns of one that is not ``shown``, of a SEMI or ANTI JOIN, can be named only in its ON.
+    ``shown`` is false for the right side of a SEMI or ANTI JOIN: only ON can name its columns.
     """
 
     start: int
@@ -67,7 +67,7 @@ class Named:
 
     @property
     def qualifier(self) -> str:
-        """What its columns may be qualified with."""
+        """The qualifier of its columns."""
         return self.alias.text if self.alias else f"`{self.name.rpartition('.')[2]}`"
 
 
@@ -84,7 +84,7 @@ def blocks_of(nodes: Sequence[Node]) -> list[Block]:
 
 
 def _starts(nodes: Sequence[Node]) -> Iterator[int]:
-    """Yield where SELECTs begin, and where a query begins with its FROM."""
+    """Yield the indexes at which SELECTs, and queries that begin with FROM, begin."""
     begun = not is_query(nodes)
     for i, node in enumerate(nodes):
         if node.word == "SELECT" or (node.word == "FROM" and not begun):
@@ -95,12 +95,12 @@ def _starts(nodes: Sequence[Node]) -> Iterator[int]:
 
 
 def in_set(block: Block) -> bool:
-    """Say whether a SELECT stands without brackets beside another one, as in a UNION."""
+    """Return whether a SELECT is an operand of a set operation without parentheses."""
     return any(_is_set(block.nodes, i) for i in range(len(block.nodes)))
 
 
 def _is_set(nodes: Sequence[Node], at: int) -> bool:
-    """Say whether a set operation stands here, and not the EXCEPT of ``* EXCEPT (column)``."""
+    """Return whether a set operation begins here, and not the EXCEPT of ``* EXCEPT (column)``."""
     if nodes[at].word not in _SETS or at + 1 >= len(nodes):
         return False
     following = nodes[at + 1]
@@ -123,7 +123,7 @@ def _clauses(nodes: Sequence[Node], start: int, end: int) -> dict[str, tuple[int
 
 
 def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
-    """Return of how many words the clause is that opens here; 0 where none does."""
+    """Return the number of words of the clause that begins here; 0 if none does."""
     word, before = nodes[at].word, nodes[at - 1]
     following = nodes[at + 1] if at + 1 < end else None
     if not word or before.text in {".", "::"} or before.word == "AS" or following is None:
@@ -141,7 +141,7 @@ def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
         return int(named or tumbling)
     if word == "EMIT":
         if [node.word for node in nodes[at + 1 : at + 4]] == ["ON", "WINDOW", "CLOSE"]:
-            return 4  # of RisingWave
+            return 4  # RisingWave's EMIT ON WINDOW CLOSE
         return 2 if following.word == "FINAL" else 0
     if word == "FETCH" and following.word in {"FIRST", "NEXT"}:
         return 1
@@ -151,7 +151,7 @@ def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
 
 
 def relations_of(block: Block) -> Iterator[Named]:
-    """Yield the relations that FROM of a block names, without those in subqueries."""
+    """Yield the relations named in the FROM of a block, without those in subqueries."""
     first, last = block.clauses.get("FROM", (0, 0))
     nodes = block.nodes
     at = first
@@ -174,7 +174,7 @@ def relations_of(block: Block) -> Iterator[Named]:
 
 
 def alias_at(nodes: Sequence[Node], at: int, last: int) -> Token | None:
-    """Return the alias that stands here, after a relation; None where there is none."""
+    """Return the alias after a relation; None if there is none."""
     if at < last and nodes[at].word == "AS":
         at += 1
     elif (at < last and nodes[at].word in _JOINING | KINDS_OF_JOIN) or opens_within(nodes, at):
@@ -184,7 +184,7 @@ def alias_at(nodes: Sequence[Node], at: int, last: int) -> Token | None:
 
 
 def opens_within(nodes: Sequence[Node], at: int) -> bool:
-    """Say whether ksqlDB's WITHIN and a length of time stand here."""
+    """Return whether ksqlDB's WITHIN and a duration begin here."""
     if at + 2 >= len(nodes) or nodes[at].word != "WITHIN":
         return False
     following = nodes[at + 1]
@@ -195,7 +195,7 @@ _FURTHER = frozenset({"JOIN", "LATERAL", "PIVOT", "UNPIVOT"})
 
 
 def condition_end(nodes: Sequence[Node], at: int, last: int) -> int:
-    """Return the node after the condition that begins at a node: a further join, or the end."""
+    """Return the index after the condition that begins at a node: of the next join, or the end."""
     end = next((i for i in range(at, last) if _goes_on(nodes, i)), last)
     if end < last:
         while nodes[end - 1].word in KINDS_OF_JOIN:
@@ -204,5 +204,5 @@ def condition_end(nodes: Sequence[Node], at: int, last: int) -> int:
 
 
 def _goes_on(nodes: Sequence[Node], at: int) -> bool:
-    """Say whether something of FROM stands here that is no part of a condition."""
+    """Return whether a part of FROM begins here that ends a condition."""
     return nodes[at].text == "," or (nodes[at].word in _FURTHER and nodes[at - 1].text != ".")

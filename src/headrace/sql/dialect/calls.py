@@ -1,7 +1,7 @@
-"""Functions of other dialects that are one expression of Spark's: the table, as data.
+"""Functions of other dialects that translate to one Spark expression, as a table.
 
-A template has ``{0}``, ``{1}``, ... for the arguments, and ``{filter}`` where a FILTER clause
-goes that follows the call of an aggregate function; without it, what follows simply stays.
+A template has ``{0}``, ``{1}``, ... for the arguments, and ``{filter}`` at the place of the FILTER
+clause that follows the call of an aggregate function. Without it, the clause stays after the call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRINO = "Trino"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function and what a call of it, with as many arguments as the template, stands for."""
+    """A function, and the translation of its calls with as many arguments as the template has."""
 
     name: str
     dialects: tuple[str, ...]
@@ -30,7 +30,7 @@ class Call:
 
     @property
     def arguments(self) -> int:
-        """How many arguments a call has that the template is for."""
+        """The number of arguments of the calls that the template translates."""
         if self.arity is not None:
             return self.arity
         return max((i + 1 for i in range(9) if f"{{{i}}}" in self.template), default=0)
@@ -39,7 +39,7 @@ class Call:
 def call_of(
     name: str, dialects: str, template: str, note: str = "", arity: int | None = None
 ) -> Call:
-    """Return a row of the table; the dialects are separated by blanks."""
+    """Return an entry of the table; the dialects are separated by spaces."""
     return Call(name, tuple(dialects.split()), template, note, arity)
 
 

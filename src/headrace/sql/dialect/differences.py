@@ -1,6 +1,6 @@
-"""What is written alike in Spark and elsewhere, where Spark's meaning stands: data.
+"""Forms that Spark and other dialects share with different meanings, as a table.
 
-In a query that is known to be ksqlDB's, what the names mean that are translated there is in
+Spark's meaning applies. The functions that have ksqlDB's meaning in a query of ksqlDB are in
 :mod:`headrace.sql.dialect.ksqldb`.
 """
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is written alike in Spark and elsewhere, where Spark's meaning stands."""
+    """A form that Spark and other dialects share with different meanings. Spark's applies."""
 
     written: str
     here: str
     elsewhere: str
     functions: str = ""
-    """The names of the functions that it is about, separated by blanks, in lower case."""
+    """The names of the functions that it describes, separated by spaces, in lower case."""
 
 
 DIFFERENCES: tuple[Difference, ...] = (
@@ -287,4 +287,4 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference("xpath(xml, path)", "the text first", "the path first in PostgreSQL", "xpath"),
 )
-"""What a reader of another dialect may expect otherwise."""
+"""Forms with a meaning that users of other dialects may not expect."""

@@ -1,14 +1,14 @@
 """``EMIT FINAL``: windows once the event time of their source has passed their end.
 
-RisingWave's ``EMIT ON WINDOW CLOSE`` is read as the same.
+RisingWave's ``EMIT ON WINDOW CLOSE`` is the same.
 
-What ksqlDB holds back is a condition here, on how far the source has come::
+It becomes a condition on the greatest event time of the source::
 
     HAVING window.end + grace <= (SELECT max(time) FROM source)
 
-A row that comes later still corrects the result: it is counted where it belongs. The end is written
-with a count of the group's rows, which is never 0, so that Spark does not put the condition below
-the aggregate: there, rows would be kept until their window ends, and not groups.
+A row that arrives later still corrects the result of its window. The end of the window is combined
+with a count of the group's rows, which is never 0, so that Spark does not push the condition below
+the aggregate: there, it would hold back rows until their window ends, instead of groups.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GROUPING = "Group by a window over time: TUMBLE(time, INTERVAL '1' HOUR), windo
 
 
 def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Let groups through whose windows have ended."""
+    """Add the condition that the windows of the groups have ended."""
     if "EMIT" not in block.clauses:
         return None
     end = block.clauses["EMIT"][0]
@@ -92,7 +92,7 @@ def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 
 def _sparks_own(block: Block) -> Ending | None:
-    """Return when windows end that are written as Spark has them."""
+    """Return the end of the window if the SELECT is grouped by Spark's own window function."""
     nodes = block.clause("GROUP")
     for name, group in itertools.pairwise(nodes):
         if name.word in _SPARKS and isinstance(group, Group) and is_group(group):
@@ -103,17 +103,17 @@ def _sparks_own(block: Block) -> Ending | None:
 
 
 def _grace(writer: Writer, block: Block, ending: Ending) -> int:
-    """Return how long a window waits after its end: as it says, or as the watermark of its time."""
+    """Return the delay after a window's end: its own grace period, or the watermark's delay."""
     if ending.grace is not None:
         return ending.grace
     named = [writer.relation(each.name) for each in relations_of(block)]
     if ending.source:
         named = [writer.relation(".".join(bare_name(n.text) for n in ending.source[::2]))]
-    marks = [r.declaration.watermark for r in named if isinstance(r, Stream | Table)]
-    mark = marks[0] if len(marks) == 1 else None
-    if mark is None:
+    watermarks = [r.declaration.watermark for r in named if isinstance(r, Stream | Table)]
+    watermark = watermarks[0] if len(watermarks) == 1 else None
+    if watermark is None:
         return 0
-    column, text = mark
+    column, text = watermark
     times = _named_last(ending.time)
     if column.lower() != times:
         return 0
@@ -127,7 +127,7 @@ def _named_last(time: tuple[Node, ...] | str) -> str:
 
 
 def _delay(text: str) -> int:
-    """Return how far a watermark lies behind the time; 0 where it is no constant length."""
+    """Return the delay of a watermark behind the time; 0 if it is not a constant."""
     nodes = tree_of(Cursor(Source(text, 0, len(text))).tokens[:-1], Span(text, 0, len(text)))
     signs = [i for i, node in enumerate(nodes or ()) if node.text == "-"]
     if nodes is None or len(signs) != 1:

@@ -1,7 +1,7 @@
 """Patterns of times: PostgreSQL's and Snowflake's ``YYYY-MM-DD HH24:MI``, BigQuery's ``%Y-%m-%d``.
 
-Spark's patterns are Java's. A pattern is translated where each of its fields has the same text in
-Java's, and refused where one has not.
+Spark's patterns are Java's. A pattern is translated if Java has an equivalent of each field, and
+refused otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _POSTGRES = {
     "DD": "dd", "Dy": "EEE", "FMDay": "EEEE", "HH24": "HH", "HH12": "hh", "HH": "hh", "MI": "mm",
     "SS": "ss", "MS": "SSS", "US": "SSSSSS", "AM": "a", "PM": "a", "FF3": "SSS", "FF6": "SSSSSS",
 }  # fmt: skip
-"""Fields of PostgreSQL and Snowflake, longest first where one begins another."""
+"""Fields of PostgreSQL and Snowflake; a field comes before its prefixes."""
 
 _STRFTIME = {
     "Y": "yyyy", "y": "yy", "m": "MM", "d": "dd", "H": "HH", "I": "hh", "M": "mm", "S": "ss",
@@ -38,12 +38,12 @@ _READS = "Use to_timestamp(x, 'yyyy-MM-dd HH:mm:ss'), with Java's patterns."
 
 
 def java_of_postgres(pattern: str) -> str | None:
-    """Return the pattern in Java's letters; None where a field has no equal."""
+    """Return the pattern in Java's letters; None if a field has no equivalent."""
     return _translated(pattern, _POSTGRES_FIELD, _POSTGRES)
 
 
 def java_of_strftime(pattern: str) -> str | None:
-    """Return the pattern in Java's letters; None where a field has no equal."""
+    """Return the pattern in Java's letters; None if a field has no equivalent."""
     return _translated(pattern, _STRFTIME_FIELD, _STRFTIME)
 
 
@@ -95,7 +95,7 @@ def _to_char(site: Site) -> Found | None:
 
 
 def _reading(site: Site) -> Found | None:
-    """``TO_TIMESTAMP(text, 'YYYY-MM-DD HH24:MI')``; Java's patterns stay as they are."""
+    """``TO_TIMESTAMP(text, 'YYYY-MM-DD HH24:MI')``; patterns in Java's letters stay unchanged."""
     pattern = site.literal(1)
     if len(site.arguments) != 2 or pattern is None or not _ONLY_POSTGRES.search(pattern):  # noqa: PLR2004
         return None
@@ -114,7 +114,7 @@ def _formatting(site: Site) -> Found | None:
 def _parsing(site: Site) -> Found | None:
     """``PARSE_TIMESTAMP('%Y', text)`` of BigQuery, ``PARSE_TIMESTAMP(text, 'yyyy')`` of ksqlDB.
 
-    A text that is no time is an error in BigQuery, and NULL in ksqlDB.
+    A text that is not a time is an error in BigQuery, and NULL in ksqlDB.
     """
     function = "to_date" if site.name.endswith("_DATE") else "to_timestamp"
     return _strftime(
@@ -138,7 +138,7 @@ def _strftime(site: Site, by_percent: str, by_java: str, *, reads: bool) -> Foun
 
 
 def _check_years(site: Site, java: str) -> None:
-    """Refuse to read years of two digits."""
+    """Refuse two-digit years in patterns for parsing."""
     if _SHORT_YEAR.search(java):
         raise site.refused(
             f"{site.name} of years of two digits is not supported",
@@ -157,4 +157,4 @@ FORMATS: dict[str, Form] = {
     **dict.fromkeys(("FORMAT_TIMESTAMP", "FORMAT_DATE", "FORMAT_DATETIME"), _formatting),
     **dict.fromkeys(("PARSE_TIMESTAMP", "PARSE_DATE", "PARSE_DATETIME"), _parsing),
 }
-"""The functions of this page, by name."""
+"""The functions of this module, by name."""

@@ -1,4 +1,4 @@
-"""Constant lengths of time, as four dialects write them, in microseconds.
+"""Constant durations of four dialects, in microseconds.
 
 ``INTERVAL '5' MINUTE``, ``INTERVAL '1:30' HOUR TO MINUTE``, ``INTERVAL '1 day 2 hours'``,
 ``INTERVAL 5 MINUTES``, and ksqlDB's ``5 MINUTES``.
@@ -40,14 +40,14 @@ _NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*$")
 
 
 def unit_of(word: str) -> str | None:
-    """Return the unit that a word means, in the singular; None if it means none."""
+    """Return the unit that a word denotes, in the singular; None if it denotes none."""
     upper = word.upper()
     upper = _SHORT.get(upper, upper)
     return upper if upper in UNITS else upper[:-1] if upper[:-1] in UNITS else None
 
 
 def microseconds(nodes: Sequence[Node]) -> int | None:
-    """Return how long a constant length of time is; None where it is none of fixed length."""
+    """Return a constant duration; None if it is not constant or its length is not fixed."""
     tokens = [node for node in nodes if isinstance(node, Token)]
     if len(tokens) != len(nodes) or not tokens:
         return None
@@ -70,7 +70,7 @@ def microseconds(nodes: Sequence[Node]) -> int | None:
 
 
 def spelled(length: int) -> str:
-    """Return a length as Spark's ``window`` takes it, in the largest unit that it is whole in."""
+    """Return a duration for Spark's ``window``, in the largest unit that gives a whole number."""
     for unit in ("DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND"):
         if length and length % UNITS[unit] == 0:
             count = length // UNITS[unit]
@@ -86,7 +86,7 @@ def _times(count: str, unit: str | None) -> int | None:
 
 
 def _counted(tokens: Sequence[Token]) -> int | None:
-    """Return the length of ``1 DAY 2 HOURS``."""
+    """Return the duration ``1 DAY 2 HOURS``."""
     if len(tokens) % 2:
         return None
     total = 0
@@ -99,7 +99,7 @@ def _counted(tokens: Sequence[Token]) -> int | None:
 
 
 def _spelled(text: str) -> int | None:
-    """Return the length of ``1 day 2 hours``, or of ``01:30:00``."""
+    """Return the duration ``1 day 2 hours`` or ``01:30:00``."""
     clock = _CLOCK.match(text)
     if clock:
         return _clock(text, "HOUR", "SECOND" if clock[3] else "MINUTE")
@@ -113,7 +113,7 @@ def _spelled(text: str) -> int | None:
 
 
 def _clock(text: str, first: str, last: str) -> int | None:
-    """Return the length of ``1 02:03`` and the like, whose fields go from one unit to another."""
+    """Return a duration such as ``1 02:03``, with fields from one unit to another."""
     fields = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1]
     values = [value for value in re.split(r"[\s:]+", text.strip()) if value]
     if len(values) != len(fields):

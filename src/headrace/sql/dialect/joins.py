@@ -1,9 +1,9 @@
-"""Joins of two streams within a time: ``a JOIN b WITHIN 1 HOUR ON a.x = b.x`` of ksqlDB.
+"""ksqlDB's joins of two streams within a time: ``a JOIN b WITHIN 1 HOUR ON a.x = b.x``.
 
-Rows join whose event times are no further apart: ``a.time - before <= b.time <= a.time + after``,
-both included, where ``WITHIN x`` is before and after, and ``WITHIN (x, y)`` each on its own. It is
-written as one more condition of ON. What several streams were joined to has the latest of their
-times. ``GRACE PERIOD`` changes nothing: rows that come late join as well.
+The event times of joined rows satisfy ``a.time - before <= b.time <= a.time + after``, where
+``WITHIN x`` gives both and ``WITHIN (x, y)`` gives ``before`` and ``after``. The translation is one
+more condition in ON. The event time of a join result is the latest of the joined rows' times.
+``GRACE PERIOD`` has no effect: late rows are joined too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FORM = "Write WITHIN 1 HOUR, or WITHIN (1 HOUR, 2 HOURS): before and after."
 
 
 def within(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Have the condition of a join compare the two event times."""
+    """Add the comparison of the event times to the condition of a join."""
     first, last = block.clauses.get("FROM", (0, 0))
     replaced: dict[int, Found] = {}
     inserted: dict[int, list[Part]] = {}
@@ -49,7 +49,7 @@ def within(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 
 def _described(writer: Writer, block: Block, at: int) -> tuple[int, int, int]:
-    """Return how long before and after rows join, and where ON stands."""
+    """Return how long before and after rows join, and the index of ON."""
     group = block.nodes[at + 1]
     if isinstance(group, Group):
         pieces, end = split_at(group.inside), at + 2
@@ -79,7 +79,7 @@ def _described(writer: Writer, block: Block, at: int) -> tuple[int, int, int]:
 
 
 def _times(writer: Writer, block: Block, at: int) -> tuple[str, str]:
-    """Return the event times of what is joined, and of the stream that is joined to it."""
+    """Return the event times of the left side, and of the stream that is joined to it."""
     first, _ = block.clauses["FROM"]
     named = [each for each in relations_of(block) if each.start < at]
     introduced = {

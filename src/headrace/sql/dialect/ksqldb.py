@@ -1,15 +1,15 @@
-"""Queries that are known to be ksqlDB's, and what Spark's functions mean in them.
+"""Detects queries of ksqlDB, and translates functions that have another meaning in Spark.
 
-Much is written alike in ksqlDB and in Spark and means something else: arrays begin at 1, a
-backslash in a text is itself, ``UNIX_TIMESTAMP`` counts milliseconds. A query is read as ksqlDB's,
-as a whole, if it has one of the forms that no other dialect has:
+Some forms exist in ksqlDB and in Spark with different meanings: array indexes begin at 1, a
+backslash in a string is a plain character, ``UNIX_TIMESTAMP`` counts milliseconds. A query is read
+as ksqlDB as a whole if it has one of the forms that no other dialect has:
 
 - ``struct->field``, and ``x => ...`` in the brackets of a function such as ``TRANSFORM``,
 - ``STRUCT(a := 1)``, ``MAP('k' := 1)``,
 - ``WINDOW TUMBLING (...)``, ``HOPPING``, ``SESSION``, and ``JOIN ... WITHIN 1 HOUR``,
-- a function that ksqlDB alone has, such as ``LATEST_BY_OFFSET`` or ``EXTRACTJSONFIELD``.
+- a function that only ksqlDB has, such as ``LATEST_BY_OFFSET`` or ``EXTRACTJSONFIELD``.
 
-Otherwise, Spark's meaning stands.
+Otherwise, forms have Spark's meaning.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from headrace.sql.dialect.writer import Scope, Writer
 
 _OWN = frozenset({*BY_OFFSET, *(call.name for call in CALLS if call.dialects == (KSQL,))})
-"""The functions that ksqlDB alone has."""
+"""The functions that only ksqlDB has."""
 
 
 def speaks_ksqldb(nodes: Sequence[Node], function: str = "") -> bool:
-    """Say whether a query has a form that only ksqlDB has; ``function`` is around the nodes."""
+    """Return whether a query has a form that only ksqlDB has; ``function`` encloses the nodes."""
     for at, node in enumerate(nodes):
         if isinstance(node, Group):
             if speaks_ksqldb(node.inside, nodes[at - 1].word if at else ""):
@@ -108,11 +108,11 @@ MEANINGS: tuple[Call, ...] = tuple(
         ("UNIX_TIMESTAMP", "unix_millis({0})", "milliseconds", None),
     )
 )
-"""Spark's functions that mean something else in ksqlDB: what they stand for in its queries."""
+"""Functions with another meaning in Spark, and their translation in queries of ksqlDB."""
 
 
 def _trimmed(site: Site) -> Found | None:
-    """``TRIM(x)``: control characters, too, and not only blanks."""
+    """``TRIM(x)``: removes control characters too, not only spaces."""
     if len(site.arguments) != 1 or any(node.word == "FROM" for node in site.group.inside):
         return None
     return site.written(f"regexp_replace({{0}}, {_BETWEEN_BLANKS}, '')")
@@ -128,7 +128,7 @@ def _sorted(site: Site) -> Found | None:
 
 
 def _chosen(site: Site) -> Found | None:
-    """``ELT(n, a, b)``: NULL where there is no such value."""
+    """``ELT(n, a, b)``: NULL if there is no such value."""
     last = len(site.arguments) - 1
     return site.written(f"CASE WHEN ({{0}}) BETWEEN 1 AND {last} THEN elt({{*}}) END")
 
@@ -148,7 +148,7 @@ MEANT: dict[str, Form] = {
     "STDDEV_SAMP": _deviation,
     "TRIM": _trimmed,
 }
-"""The functions among them for which a template is not enough."""
+"""Those functions whose translation needs more than a template."""
 
 _MEANINGS = {
     (each.name, None if "{*}" in each.template else each.arguments): each for each in MEANINGS
@@ -156,7 +156,7 @@ _MEANINGS = {
 
 
 def meant(site: Site) -> Found | None:
-    """Return what a call stands for that has another meaning in ksqlDB than in Spark."""
+    """Return the translation of a call that has another meaning in Spark than in ksqlDB."""
     if not site.writer.ksqldb:
         return None
     form = MEANT.get(site.name)
@@ -169,7 +169,7 @@ def meant(site: Site) -> Found | None:
 
 
 def backslashes(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    r"""Keep a backslash in a text, as in ``'\d+'``, which Spark takes for an escape."""
+    r"""Keep a backslash in a string, as in ``'\d+'``, which Spark reads as an escape."""
     del scope
     node = nodes[at]
     if not writer.ksqldb or not isinstance(node, Token) or node.kind is not Kind.STRING:

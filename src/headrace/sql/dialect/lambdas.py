@@ -1,4 +1,4 @@
-"""Functions in the arguments of functions: ``x => x + 1`` of ksqlDB, ``x -> x + 1`` of Spark."""
+"""Lambda functions as arguments: ksqlDB's ``x => x + 1``, Spark's ``x -> x + 1``."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LAMBDAS = frozenset(
     TRANSFORM_KEYS TRANSFORM_VALUES ZIP_WITH
     """.split()  # noqa: SIM905 - one word per line would be a screen of its own
 )
-"""The functions in whose arguments an arrow makes a function."""
+"""The functions that take lambda functions as arguments."""
 
 
 def makes_function(nodes: Sequence[Node], at: int, function: str) -> bool:
-    """Say whether an arrow makes a function, as in ``x -> x + 1``; ``->`` beside ``=>`` none."""
+    """Return whether an arrow is that of a lambda; ``->`` is none in a query that uses ``=>``."""
     if function not in LAMBDAS or at == 0 or (at > 1 and nodes[at - 2].text != ","):
         return False
     return nodes[at].text == "=>" or all(node.text != "=>" for node in nodes)
 
 
 def parameter(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """``(x) => x + 1``: Spark takes brackets around several parameters only."""
+    """``(x) => x + 1``: Spark allows parentheses only around several parameters."""
     group = nodes[at]
     if not isinstance(group, Group) or not is_group(group) or len(group.inside) != 1:
         return None

@@ -1,4 +1,4 @@
-"""How many rows: ``OFFSET m ROWS FETCH FIRST n ROWS ONLY``, ``SELECT TOP n``, as LIMIT."""
+"""Row limits: ``OFFSET m ROWS FETCH FIRST n ROWS ONLY`` and ``SELECT TOP n``, as LIMIT."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _FIRST = frozenset({"FIRST", "NEXT"})
 
 
 class _Count(NamedTuple):
-    """How many rows a clause says, if any; ``end`` is the node after it."""
+    """The number of rows in a clause, if it has one; ``end`` is the node after it."""
 
     nodes: tuple[Node, ...]
     end: int
     spark: bool
-    """Whether the clause is written as Spark reads it."""
+    """Whether the clause is valid in Spark."""
 
 
 def limited(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Write FETCH as LIMIT, and before the OFFSET that stands before it."""
+    """Translate FETCH to LIMIT, and move it before OFFSET."""
     skipped = _offset(nodes, at)
     taken = _taken(writer, nodes, at if skipped is None else skipped.end)
     if taken is None:
@@ -49,7 +49,7 @@ def limited(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
 
 
 def top(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Write ``SELECT TOP n`` as LIMIT."""
+    """Translate ``SELECT TOP n`` to LIMIT."""
     nodes, at = block.nodes, block.start + 1
     at += at < block.end and nodes[at].word in {"DISTINCT", "ALL"}
     if at + 1 >= block.end or nodes[at].word != "TOP":
@@ -67,7 +67,7 @@ def top(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 
 def _offset(nodes: Sequence[Node], at: int) -> _Count | None:
-    """Return what ``OFFSET m [ROWS]`` says."""
+    """Return the number of rows of ``OFFSET m [ROWS]``."""
     if nodes[at].word != "OFFSET" or not _is_count(nodes, at + 1):
         return None
     rows = at + 2 < len(nodes) and nodes[at + 2].word in _ROWS
@@ -75,7 +75,7 @@ def _offset(nodes: Sequence[Node], at: int) -> _Count | None:
 
 
 def _taken(writer: Writer, nodes: Sequence[Node], at: int) -> _Count | None:
-    """Return what ``FETCH FIRST [n] ROWS ONLY`` or ``LIMIT n`` says."""
+    """Return the number of rows of ``FETCH FIRST [n] ROWS ONLY`` or ``LIMIT n``."""
     if at + 1 >= len(nodes):
         return None
     if nodes[at].word == "LIMIT" and _is_count(nodes, at + 1):

@@ -1,4 +1,4 @@
-"""Lists and texts: aggregates with ORDER BY inside, series, SPLIT, casts of every dialect."""
+"""Lists and strings: aggregates with ORDER BY inside, series, SPLIT, casts of every dialect."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _LAST_CHR = 255
 _NO_FUNCTIONS = NOT_NAMES | {"", "ALL"}
-"""What may stand before brackets that are no call; nothing, outside of brackets."""
+"""Tokens before parentheses that are not a call; '' is the start of the text."""
 
 _GROUP = re.compile(r"\\\d")
 _METACHARACTERS = frozenset(".|*+?^$()[]{}\\")
 
 
 def _listed(site: Site) -> Found | None:
-    """``STRING_AGG(x, ', ' ORDER BY y)``: Spark writes the order after the call."""
+    """``STRING_AGG(x, ', ' ORDER BY y)``: in Spark the order follows the call."""
     inside = site.group.inside
     at = _order_by(inside)
     if at is None:
@@ -45,7 +45,7 @@ def _listed(site: Site) -> Found | None:
 def _joined(
     site: Site, arguments: Sequence[tuple[Node, ...]], orders: Sequence[tuple[Node, ...]]
 ) -> Found | None:
-    """``STRING_AGG(x, y ORDER BY z)``: each text after the separator of its own row."""
+    """``STRING_AGG(x, y ORDER BY z)``: each string after the separator of its own row."""
     value, separator = arguments
     keys = [_key(site, order) for order in orders]
     own = f", {{{len(keys) + 1}}} AS s"
@@ -58,7 +58,7 @@ def _joined(
 
 
 def _gathered(site: Site) -> Found | None:
-    """``ARRAY_AGG(x ORDER BY y)``: the values in an order, those that are NULL too."""
+    """``ARRAY_AGG(x ORDER BY y)``: the values in order, including NULLs."""
     inside = site.group.inside
     at = _order_by(inside)
     if at is None:
@@ -75,7 +75,7 @@ def _gathered(site: Site) -> Found | None:
 
 
 class _Key(NamedTuple):
-    """A key of an order: whether it descends, and where its NULLs are."""
+    """A sort key: whether it is descending, and whether NULLs come first."""
 
     nodes: tuple[Node, ...]
     descending: bool
@@ -83,7 +83,7 @@ class _Key(NamedTuple):
 
 
 def _key(site: Site, order: tuple[Node, ...]) -> _Key:
-    """Return a key of ORDER BY; as in Spark, its NULLs are the least unless it says otherwise."""
+    """Return a key of ORDER BY; as in Spark, NULLs are the least values unless stated."""
     words = [node.word for node in order]
     if "LIMIT" in words or not words or "USING" in words:
         raise site.refused(
@@ -101,10 +101,10 @@ def _key(site: Site, order: tuple[Node, ...]) -> _Key:
 
 
 def _sorted(keys: Sequence[_Key], also: str = "", condition: str = "") -> str:
-    """Return a list of structs in an order, as a template: the value is ``v``, at ``{0}``.
+    """Return a sorted list of structs, as a template: the value is ``v``, at ``{0}``.
 
-    Rows with the same keys go by their value. ``also`` are further fields, ``condition`` says which
-    rows are gathered.
+    Rows with equal keys are sorted by their value. ``also`` are further fields; ``condition``
+    selects the rows.
     """
     fields = ", ".join(f"{{{i + 1}}} AS o{i}" for i in range(len(keys)))
     filtered = f" FILTER (WHERE {condition}{{filter}})" if condition else "{filter}"
@@ -130,7 +130,7 @@ def _compared(field: str, null: int, less: int) -> str:
 
 
 def _first(site: Site) -> Found | None:
-    """``FIRST_VALUE(x ORDER BY y)``, ``LAST_VALUE``: an aggregate, of the first row of an order."""
+    """``FIRST_VALUE(x ORDER BY y)``, ``LAST_VALUE``: an aggregate, the first row in an order."""
     inside = site.group.inside
     at = _order_by(inside)
     if at is None or inside[0].word == "DISTINCT":
@@ -148,7 +148,7 @@ _OF_NULLS = frozenset(
 
 
 def ignoring_nulls(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """``FIRST_VALUE(x IGNORE NULLS)``: Spark writes it after the brackets."""
+    """``FIRST_VALUE(x IGNORE NULLS)``: in Spark it follows the parentheses."""
     if nodes[at].word not in _OF_NULLS:
         return None
     site = site_at(writer, nodes, at, scope)
@@ -173,7 +173,7 @@ def _order_by(nodes: tuple[Node, ...]) -> int | None:
 
 
 def _split(site: Site) -> Found | None:
-    """``SPLIT(x, '.')``: Spark takes a regular expression, where other dialects take a text."""
+    """``SPLIT(x, '.')``: Spark takes a regular expression, other dialects a string."""
     delimiter = site.literal(1)
     if len(site.arguments) != 2 or delimiter is None or delimiter not in _METACHARACTERS:  # noqa: PLR2004
         return None
@@ -187,7 +187,7 @@ def _split(site: Site) -> Found | None:
 
 
 def _series(site: Site) -> Found | None:
-    """``GENERATE_SERIES`` as a value, which is an array in ksqlDB."""
+    """``GENERATE_SERIES`` as an expression, which is an array in ksqlDB."""
     if len(site.arguments) not in {2, 3}:
         return None
     if not site.writer.ksqldb and site.scope.function in _NO_FUNCTIONS:
@@ -228,7 +228,7 @@ def _source(site: Site, argument: tuple[Node, ...]) -> str:
 
 
 def _character(site: Site) -> Found | None:
-    """Refuse ``CHR(22909)``, which is the character 22909 % 256 in Spark alone."""
+    """Refuse ``CHR(22909)``, which only Spark reads as the character 22909 % 256."""
     (node, *rest) = site.arguments[0] if len(site.arguments) == 1 else (None,)
     if rest or node is None or not node.text.isdecimal() or int(node.text) <= _LAST_CHR:
         return None
@@ -241,7 +241,7 @@ def _character(site: Site) -> Found | None:
 
 
 def _placed(site: Site) -> Found | None:
-    """Refuse ``REGEXP_INSTR(x, pattern, 2)``: Spark ignores what is a position elsewhere."""
+    """Refuse ``REGEXP_INSTR(x, pattern, 2)``: Spark ignores the position of other dialects."""
     if len(site.arguments) < 3:  # noqa: PLR2004
         return None
     raise site.refused(
@@ -252,7 +252,7 @@ def _placed(site: Site) -> Found | None:
 
 
 def _truncated(site: Site) -> Found | None:
-    """``TRUNC(x)`` and ``TRUNC(x, 2)`` of numbers, toward zero; a text for digits is Spark's."""
+    """``TRUNC(x)`` and ``TRUNC(x, 2)`` of numbers, toward zero; with a string it is Spark's own."""
     given = site.arguments
     if len(given) == 1 and given[0]:
         return site.written("CASE WHEN ({0}) < 0 THEN ceil({0}) ELSE floor({0}) END")
@@ -263,7 +263,7 @@ def _truncated(site: Site) -> Found | None:
 
 
 def _field(site: Site) -> Found | None:
-    """``FIELD(x, a, b)`` of ksqlDB and MySQL: which of the others the first value is."""
+    """``FIELD(x, a, b)`` of ksqlDB and MySQL: the index of the first value among the others."""
     if len(site.arguments) < 2:  # noqa: PLR2004
         return None
     others = ", ".join(f"{{{i}}}" for i in range(1, len(site.arguments)))
@@ -271,7 +271,7 @@ def _field(site: Site) -> Found | None:
 
 
 def _extracted(site: Site) -> Found | None:
-    """Refuse ``REGEXP_EXTRACT(pattern, x)`` of ksqlDB, which Spark reads the other way round."""
+    """Refuse ``REGEXP_EXTRACT(pattern, x)`` of ksqlDB, which has Spark's arguments reversed."""
     if len(site.arguments) < 2 or site.literal(0) is None or site.literal(1) is not None:  # noqa: PLR2004
         return None
     raise site.refused(
@@ -311,4 +311,4 @@ LISTS: dict[str, Form] = {
     "TRUNC": _truncated,
     "FIELD": _field,
 }
-"""The functions of this page, by name."""
+"""The functions of this module, by name."""

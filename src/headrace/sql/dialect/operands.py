@@ -1,4 +1,4 @@
-"""Where the operand to the left of an operator begins."""
+"""Finds the beginning of the operand to the left of an operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TYPED = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "INTE
 
 
 def ends_operand(nodes: Sequence[Node], at: int) -> bool:
-    """Say whether a value ends at a node, so that what follows is an operator."""
+    """Return whether a value ends at a node, so that an operator follows."""
     if at < 0:
         return False
     node = nodes[at]
@@ -28,7 +28,7 @@ def ends_operand(nodes: Sequence[Node], at: int) -> bool:
 
 
 def operand_before(nodes: Sequence[Node], at: int) -> int:
-    """Return the first node of the value that ends before ``at``: a column, a call, a literal."""
+    """Return the first node of the value that ends before ``at``: a column, call or literal."""
     first = _primary(nodes, at - 1)
     while first >= 2:  # noqa: PLR2004 - an operator and what is before it
         if nodes[first - 1].text in _POSTFIX:
@@ -41,7 +41,7 @@ def operand_before(nodes: Sequence[Node], at: int) -> int:
 
 
 def is_double_arrow(nodes: Sequence[Node], at: int) -> bool:
-    """Say whether ``->>`` stands at a node, of which the lexer makes two symbols."""
+    """Return whether ``->>`` begins at a node; the lexer reads it as two symbols."""
     if at < 0 or at + 1 >= len(nodes) or nodes[at].text != "->":
         return False
     return nodes[at + 1].text == ">" and nodes[at + 1].start == nodes[at].end

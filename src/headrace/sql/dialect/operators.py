@@ -47,7 +47,7 @@ def cast(site: Site) -> Found | None:
 
 
 def typed(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """``x::type``; ``x::jsonb`` parses the text, as it does in PostgreSQL."""
+    """``x::type``; ``x::jsonb`` parses the string, as in PostgreSQL."""
     del scope
     if nodes[at].text != "::" or at + 1 >= len(nodes) or not ends_operand(nodes, at - 1):
         return None
@@ -65,11 +65,11 @@ def typed(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
 _SPARKS_LITERALS = frozenset(
     {"DATE", "INTERVAL", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "X"}
 )
-"""The words that make a literal of a text in Spark, too."""
+"""The words that make a literal of a string in Spark, too."""
 
 
 def literal(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """``INT '5'``, ``NUMERIC '1.50'``, ``JSON '{}'``: a text after the name of a type."""
+    """``INT '5'``, ``NUMERIC '1.50'``, ``JSON '{}'``: a string after the name of a type."""
     del scope
     word, text = nodes[at].word, nodes[at + 1] if at + 1 < len(nodes) else None
     if not isinstance(text, Token) or text.kind is not Kind.STRING or ends_operand(nodes, at - 1):
@@ -87,7 +87,7 @@ def literal(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
 
 
 def _type(writer: Writer, nodes: Sequence[Node], stop: int) -> tuple[str | None, int]:
-    """Return a type in Spark's spelling, and where it ends; None where Spark is to read it."""
+    """Return a type in Spark's notation, and its end; None if Spark should read it."""
     first, query = nodes[0], writer.query
     if not isinstance(first, Token) or first.kind is not Kind.WORD:
         return None, 0
@@ -148,7 +148,7 @@ def _path(writer: Writer, key: Token) -> str:
 
 
 def matching(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """``x ~ 'pattern'``, ``~*``, ``!~``, ``!~*``, ``~~`` and the like of PostgreSQL."""
+    """``x ~ 'pattern'``, ``~*``, ``!~``, ``!~*``, ``~~`` and similar operators of PostgreSQL."""
     del scope
     if nodes[at].text not in {"~", "!"} or not ends_operand(nodes, at - 1):
         return None
@@ -245,7 +245,7 @@ def assigned(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
 
 
 def _assignment(nodes: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]] | None:
-    """Return what stands before and after ``:=``."""
+    """Return the nodes before and after ``:=``."""
     for at in range(1, len(nodes) - 2):
         if nodes[at].text == ":" and nodes[at + 1].text == "=":
             return nodes[:at], nodes[at + 2 :]
@@ -275,9 +275,9 @@ def element(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
 
 
 def one_based(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """``array[1]`` and ``map['key']`` in a query of ksqlDB, whose arrays begin at 1.
+    """``array[1]`` and ``map['key']`` in a query of ksqlDB, where array indexes begin at 1.
 
-    In other queries, ``array[1]`` is Spark's, whose arrays begin at 0.
+    In other queries, ``array[1]`` has Spark's meaning: array indexes begin at 0.
     """
     group = nodes[at]
     if not writer.ksqldb or not isinstance(group, Group) or group.text != "[":
@@ -299,7 +299,7 @@ def one_based(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> F
 
 
 def quoted(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Texts between typographic quotes, which Spark does not know."""
+    """Strings between typographic quotes, which Spark does not know."""
     del scope, writer
     node = nodes[at]
     if not isinstance(node, Token) or node.kind not in {Kind.STRING, Kind.DQUOTED}:

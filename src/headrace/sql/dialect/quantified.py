@@ -1,4 +1,4 @@
-"""``x = ANY (...)`` and ``x <> ALL (...)`` of a query or an array, as IN and overlapping arrays."""
+"""``x = ANY (...)`` and ``x <> ALL (...)`` of a query or an array, as IN and array functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORMS = {
 
 
 def quantified(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Compare with a query's values, or with those of an array that is written out."""
+    """Translate a comparison with the values of a query, or with those of an array literal."""
     if at + 2 >= len(nodes) or not ends_operand(nodes, at - 1):
         return None
     form, group = _FORMS.get((nodes[at].text, nodes[at + 1].word)), nodes[at + 2]

@@ -1,4 +1,4 @@
-"""Functions of other dialects that are refused wherever they are called: data."""
+"""Functions of other dialects that are always refused, as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RefusedCall:
-    """A function that is refused wherever it is called: why, and what to use instead."""
+    """A function that is always refused: the reason, and an alternative."""
 
     dialects: str
     reason: str
@@ -42,4 +42,4 @@ REFUSED_CALLS: dict[str, RefusedCall] = {
         "Use try_divide(a, b), which gives NULL.",
     ),
 }
-"""Functions by name; those that Spark itself has and we refuse are in the fence of the planner."""
+"""Functions by name; Spark's own functions that are refused are in the planner's fence."""

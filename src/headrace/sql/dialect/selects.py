@@ -63,8 +63,8 @@ def excluded(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
 def joined_names(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     """Name the columns of a join as ksqlDB does: ``S_V`` for ``s.v``.
 
-    A column keeps its name where no other one of the SELECT list has it; what ``*`` stands for is
-    named so throughout.
+    A column keeps its name if no other one of the SELECT list has it; all columns of ``*`` are
+    renamed.
     """
     first, last = block.clauses.get("FROM", (0, 0))
     words = {node.word for node in block.nodes[first:last]}
@@ -112,7 +112,7 @@ def _prefixed(qualifier: str, name: str) -> str:
 
 
 def partitioned(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Take ``PARTITION BY x`` of ksqlDB, which changes nothing: a row is where its view has it."""
+    """Drop ``PARTITION BY x`` of ksqlDB, which has no effect: views partition rows themselves."""
     first, last = block.clauses.get("PARTITION", (0, 0))
     if not first:
         return None

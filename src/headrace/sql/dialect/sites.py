@@ -1,4 +1,4 @@
-"""A call in a query: its name, its arguments, and what is written for it."""
+"""A call in a query: its name, its arguments, and its translation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A call: the nodes ``at`` and after it are the name and the brackets."""
+    """A call: the nodes at ``at`` and after it are the name and the parentheses."""
 
     writer: Writer
     nodes: Sequence[Node]
@@ -37,7 +37,7 @@ class Site:
 
     @property
     def group(self) -> Group:
-        """The brackets with the arguments."""
+        """The parentheses with the arguments."""
         group = self.nodes[self.at + 1]
         assert isinstance(group, Group)  # noqa: S101 - as every call
         return group
@@ -48,12 +48,12 @@ class Site:
         return self.nodes[self.at], self.group
 
     def following(self, ahead: int = 0) -> Node | None:
-        """Return a node after the call."""
+        """Return the node ``ahead`` positions after the call."""
         at = self.at + 2 + ahead
         return self.nodes[at] if at < len(self.nodes) else None
 
     def literal(self, which: int) -> str | None:
-        """Return the text of an argument that is a string literal; None if it is none."""
+        """Return the value of an argument that is a string literal; None for other arguments."""
         if which >= len(self.arguments) or len(self.arguments[which]) != 1:
             return None
         (node,) = self.arguments[which]
@@ -62,13 +62,13 @@ class Site:
         return string_value(node)
 
     def bare(self, which: int) -> str:
-        """Return an argument that is one word, in upper case; nothing if it is none."""
+        """Return an argument that is a single word, in upper case; empty for other arguments."""
         if which >= len(self.arguments) or len(self.arguments[which]) != 1:
             return ""
         return self.arguments[which][0].word
 
     def written(self, template: str, arguments: Sequence[Sequence[Node]] | None = None) -> Found:
-        """Return a template filled with the arguments, in place of the call and its FILTER."""
+        """Return a template filled with the arguments, replacing the call and its FILTER."""
         given = self.arguments if arguments is None else arguments
         parts: list[Part] = []
         end, last, condition = self._filter()
@@ -116,7 +116,7 @@ class Site:
         self._put(parts, ")", place)
 
     def _filter(self) -> tuple[int, Node, tuple[Node, ...]]:
-        """Return where the call ends with its FILTER clause, its last node, and the condition."""
+        """Return the end of the call with its FILTER clause, its last node, and the condition."""
         word, clause = self.following(), self.following(1)
         if word is None or word.word != "FILTER" or not isinstance(clause, Group):
             return self.at + 2, self.group, ()
@@ -128,16 +128,16 @@ class Site:
         return end < len(self.nodes) and self.nodes[end].word == "OVER"
 
     def refused(self, what: str, hint: str, detail: str | None = None) -> HeadraceError:
-        """Return the refusal of the call."""
+        """Return the error that refuses the call."""
         return self.writer.refused(what, hint, *self.place, detail)
 
 
 Form: TypeAlias = "Callable[[Site], Found | None]"
-"""Writes a call for which a template is not enough; None to leave it to Spark."""
+"""Translates a call for which a template is not enough; None if Spark should read it."""
 
 
 def site_at(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Site | None:
-    """Return the call at a node; None where there is none."""
+    """Return the call at a node; None if there is none."""
     if at + 1 >= len(nodes) or not nodes[at].word or not is_group(nodes[at + 1]):
         return None
     before = nodes[at - 1] if at else None

@@ -24,9 +24,9 @@ _STEPPED = (
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """An array in FROM: the nodes ``[start, end)``, with what joins it, and its names.
+    """An array in FROM: the nodes ``[start, end)`` with the words that join it, and its names.
 
-    ``at`` is the function; it is ``start`` where the array depends on no other relation.
+    ``at`` is the function; it equals ``start`` if the array depends on no other relation.
     """
 
     start: int
@@ -40,7 +40,7 @@ class _Item:
 
 
 def array_sources(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Read the elements of arrays: by LATERAL VIEW where they end FROM, else by a subquery."""
+    """Translate arrays in FROM: to LATERAL VIEW at the end of FROM, else to a subquery."""
     first, last = block.clauses.get("FROM", (0, 0))
     items = [
         _item(writer, block, at, last)
@@ -137,7 +137,7 @@ def _item(writer: Writer, block: Block, at: int, last: int) -> _Item:
 
 
 def _is_constant(nodes: Sequence[Node]) -> bool:
-    """Say whether an array is written in the query."""
+    """Return whether an array is a literal."""
     for node in nodes:
         if isinstance(node, Group):
             if not _is_constant(node.inside):
@@ -157,7 +157,7 @@ def _is_alias(node: Node) -> bool:
 
 
 def _joined(nodes: Sequence[Node], at: int) -> tuple[int, bool | None]:
-    """Return where what joins an item begins, and whether rows without elements stay."""
+    """Return the first node of the words that join an item, and whether it is an outer join."""
     start = at
     while nodes[start - 1].word in {
         "LATERAL",

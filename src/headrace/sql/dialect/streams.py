@@ -1,13 +1,13 @@
-"""What a stream knows of a row beside its columns: its place in the log, and its event time.
+"""Properties of a stream's rows besides its columns: position in the log, and event time.
 
-``LATEST_BY_OFFSET(x)`` and ``EARLIEST_BY_OFFSET(x)`` of ksqlDB look at the rows of a group in the
-order in which they came, ``ROWOFFSET`` is a row's place. A SELECT that uses them reads the one
-stream of its FROM under another name, where the place is one more column; ``*`` does not show it.
-Rows of tables and views have no place: they are replaced and taken back.
+``LATEST_BY_OFFSET(x)`` and ``EARLIEST_BY_OFFSET(x)`` of ksqlDB use the order in which the rows of a
+group arrived; ``ROWOFFSET`` is the position of a row. A SELECT that uses them reads the one stream
+of its FROM under another name, with the position as an additional column that ``*`` does not show.
+Rows of tables and views have no position: they are replaced and retracted.
 
 Lists without an order, ``COLLECT_LIST(x)``, ``COLLECT_SET(x)``, ``ARRAY_AGG(x)``, ``LISTAGG(x)``,
-are gathered in the order in which the rows of the one stream came, as they are in ksqlDB and Flink;
-of anything else they are left to Spark, which has no order for them.
+are gathered in the order of arrival if the SELECT reads one stream, as in ksqlDB and Flink.
+Otherwise they are left to Spark, which defines no order for them.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 OFFSET = f"{RESERVED_PREFIX}offset"
-"""The column of a row's place in its stream's log, counted from 0."""
+"""The column with a row's position in its stream's log, counted from 0."""
 
 BY_OFFSET = frozenset({"LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET"})
 _WITH_NULLS = frozenset({"COLLECT_LIST", "COLLECT_SET"})
-"""The lists that have NULLs too in ksqlDB."""
+"""The lists that include NULLs in ksqlDB."""
 
 _LISTS = frozenset({"COLLECT_LIST", "COLLECT_SET", "ARRAY_AGG", "LISTAGG", "STRING_AGG"})
 _ORDER_FORGOTTEN = frozenset(
     {"SORT_ARRAY", "SIZE", "CARDINALITY", "ARRAY_SIZE", "ARRAY_MAX", "ARRAY_MIN", "ARRAY_CONTAINS"}
 )
-"""The functions to which the order of a list makes no difference."""
+"""The functions whose result does not depend on the order of a list."""
 
 _BY_TIME = frozenset({"LATEST_BY_EVENT_TIME", "EARLIEST_BY_EVENT_TIME"})
 _BEFORE_STAR = frozenset({"SELECT", "DISTINCT", "ALL"})
@@ -51,12 +51,12 @@ _ARRIVAL = "Use LATEST_BY_EVENT_TIME(x, time), by a time in the data."
 
 
 def log_of(relation: RelationId) -> str:
-    """Return the name under which a stream has the places of its rows too."""
+    """Return the name of a stream together with the positions of its rows."""
     return f"{RESERVED_PREFIX}log_{relation}"
 
 
 def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Read the place of each row from the stream's log, where a SELECT uses it."""
+    """Read the position of each row from the stream's log, if a SELECT uses it."""
     named = list(relations_of(block))
     streams = [n for n in named if n.shown and isinstance(writer.relation(n.name), Stream)]
     columns = {c.lower() for n in streams for c in writer.relations[n.name].schema.names}
@@ -67,7 +67,7 @@ def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
         (u for u in uses if u.word.lower() not in columns), key=lambda u: u.word in _LISTS
     )
     if _pivots(block):
-        streams = []  # what comes out are groups, by every column that it is given
+        streams = []  # PIVOT groups by all other columns, also by a hidden one
     if not used or (used[0].word == "ROWOFFSET" and not streams):
         return Edits(scope)
     if len(streams) != 1:
@@ -92,7 +92,7 @@ def _pivots(block: Block) -> bool:
 
 
 def _with_time(writer: Writer, found: Named, scope: Scope, columns: Container[str]) -> Scope:
-    """Return the scope with the event time that a stream declares, if it is one."""
+    """Return the scope with the event time that a stream declares, if it declares one."""
     times = event_time(writer, found)
     if times is None:
         return scope
@@ -102,7 +102,7 @@ def _with_time(writer: Writer, found: Named, scope: Scope, columns: Container[st
 
 
 def event_time(writer: Writer, found: Named) -> tuple[str, str] | None:
-    """Return the time that a stream's rows declare, and it in milliseconds; None without one."""
+    """Return a stream's event time, and the same in milliseconds; None if it declares none."""
     stream = writer.relation(found.name)
     declared = stream.event_time if isinstance(stream, Stream) else None
     if stream is None or declared is None:
@@ -119,7 +119,7 @@ def event_time(writer: Writer, found: Named) -> tuple[str, str] | None:
 
 
 def _uses(nodes: Sequence[Node], function: str = "") -> Iterator[Node]:
-    """Yield what asks for a row's place, without what subqueries ask."""
+    """Yield the nodes that use a row's position, without those in subqueries."""
     for at, node in enumerate(nodes):
         if isinstance(node, Group):
             if not is_query(node.inside):
@@ -138,7 +138,7 @@ def _is_use(nodes: Sequence[Node], at: int, function: str) -> bool:
 
 
 def _is_in_no_order(nodes: Sequence[Node], at: int, function: str) -> bool:
-    """Say whether a list is gathered here whose order is shown, and not stated."""
+    """Return whether a list without a stated order is gathered here, and its order is visible."""
     group = nodes[at + 1] if at + 1 < len(nodes) else None
     if function in _ORDER_FORGOTTEN or not isinstance(group, Group) or not group.inside:
         return False
@@ -150,7 +150,7 @@ def _is_in_no_order(nodes: Sequence[Node], at: int, function: str) -> bool:
 
 
 def in_order_of_arrival(site: Site) -> Found | None:
-    """``COLLECT_LIST(x)`` and the like over one stream; None where the order is another."""
+    """``COLLECT_LIST(x)`` and similar functions over one stream; None if they have an order."""
     order, most = site.scope.offset, 2 if site.name in {"LISTAGG", "STRING_AGG"} else 1
     if order is None or not _is_in_no_order(site.nodes, site.at, site.scope.function):
         return None
@@ -180,12 +180,12 @@ def _no_stream(writer: Writer, used: Node, count: int) -> HeadraceError:
 
 
 def star(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Have ``*`` not show hidden columns, also in ``struct(*)`` and ``count(DISTINCT *)``."""
+    """Exclude hidden columns from ``*``, also in ``struct(*)`` and ``count(DISTINCT *)``."""
     node, before = nodes[at], nodes[at - 1] if at else None
     if not scope.hidden or node.text != "*":
         return None
     if scope.function == "COUNT" and nodes[0].word != "DISTINCT":
-        return None  # they are never NULL: it makes no difference
+        return None  # hidden columns are never NULL, so that the count is the same
     hidden = [column for _, column in scope.hidden]
     if before is not None and before.text == ".":
         own = bare_name(nodes[at - 2].text)
@@ -250,4 +250,4 @@ BY_ORDER: dict[str, Form] = {
     **dict.fromkeys([*BY_OFFSET, *_BY_TIME], _by_order),
     **dict.fromkeys(["COLLECT_LIST", "COLLECT_SET"], in_order_of_arrival),
 }
-"""The functions of this page, by name."""
+"""The functions of this module, by name."""

@@ -1,8 +1,8 @@
 """Window functions in FROM: ``TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE))``.
 
-Flink's form, and that of Materialize and RisingWave, ``TUMBLE(t, ts, INTERVAL '1 minute')``. What
-is read is a subquery: the relation's rows, each with the ``window_start`` and ``window_end`` of its
-windows. Flink's has ``window_time`` too, the last millisecond of the window.
+Flink's form, and ``TUMBLE(t, ts, INTERVAL '1 minute')`` of Materialize and RisingWave. They become
+a subquery with the relation's rows, each with the ``window_start`` and ``window_end`` of its
+windows. Flink's form also has ``window_time``, the last millisecond of the window.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LENGTHS = {
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A window function's arguments by their names in Flink; ``keys`` are of PARTITION BY."""
+    """The arguments of a window function, by their names in Flink; ``keys``: PARTITION BY."""
 
     name: Node
     group: Group
@@ -46,7 +46,7 @@ class _Call:
 
 
 def table_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Read from subqueries in place of the window functions of FROM."""
+    """Replace the window functions of FROM by subqueries."""
     first, last = block.clauses.get("FROM", (0, 0))
     replaced = {}
     ending = None
@@ -103,7 +103,7 @@ def _read(writer: Writer, name: Node, group: Group) -> _Call:
 def _without_keys(
     arguments: Sequence[tuple[Node, ...]],
 ) -> tuple[list[tuple[Node, ...]], tuple[tuple[Node, ...], ...]]:
-    """Return the arguments without the relation's PARTITION BY, and its columns."""
+    """Return the arguments without the relation's PARTITION BY, and the columns of that."""
     words = [node.word for node in arguments[0]]
     if "PARTITION" not in words:
         return list(arguments), ()
@@ -161,7 +161,7 @@ def _written(writer: Writer, call: _Call, place: tuple[Node, Node], scope: Scope
 def _session(
     writer: Writer, call: _Call, window: Window, place: tuple[Node, Node], scope: Scope
 ) -> list[Part]:
-    """Number the sessions of a key: one begins where the row before is more than the gap away."""
+    """Number the sessions of a key: a session begins if the gap to the previous row is longer."""
     keys = ", ".join(f"{{{i + 2}}}" for i in range(len(call.keys)))
     by = f"PARTITION BY {keys} " if keys else ""
     gap = f"INTERVAL {spelled(window.size)}"
@@ -187,5 +187,5 @@ def _session(
 
 
 def _relation(data: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return a relation's name, or a subquery, without the word TABLE."""
+    """Return the name of a relation, or a subquery, without the word TABLE."""
     return data[1:] if data[0].word == "TABLE" and len(data) > 1 else data

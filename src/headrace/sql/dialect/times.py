@@ -24,7 +24,7 @@ _SPARKS = (
 
 
 def _unit(word: str) -> str:
-    """Return a unit in the singular, as Spark has it; unknown words as they are."""
+    """Return a unit in the singular, as in Spark; unknown words unchanged."""
     upper = word.upper()
     return upper[:-1] if upper[:-1] in _UNITS else upper
 
@@ -105,7 +105,7 @@ def _truncated(site: Site, unit: str) -> Found | None:
 
 
 def _part(site: Site, which: int) -> str:
-    """Return BigQuery's part of a date, such as ``MONTH`` or ``WEEK(MONDAY)``; nothing if none."""
+    """Return BigQuery's part of a date, such as ``MONTH`` or ``WEEK(MONDAY)``; '' if it is none."""
     nodes = site.arguments[which] if which < len(site.arguments) else ()
     word = nodes[0].word if nodes else ""
     if len(nodes) == 2 and word == "WEEK" and is_group(nodes[1]):  # noqa: PLR2004
@@ -121,7 +121,7 @@ def _timestamp_trunc(site: Site) -> Found | None:
 
 
 def _trunc_by(site: Site, type_: str, part: str) -> Found:
-    """Truncate as BigQuery does: a WEEK begins on a Sunday, and a date stays a date."""
+    """Truncate as BigQuery does: a WEEK begins on Sunday, and a date stays a date."""
     value = site.arguments[:1]
     if part == "ISOYEAR" or (
         part.startswith("WEEK(") and part not in {"WEEK(MONDAY)", "WEEK(SUNDAY)"}
@@ -151,7 +151,7 @@ def _trunc_by(site: Site, type_: str, part: str) -> Found:
 
 
 def _date_diff(site: Site) -> Found | None:
-    """``DATE_DIFF(end, start, PART)``: how many of the part's boundaries lie between two dates."""
+    """``DATE_DIFF(end, start, PART)``: the number of boundaries of the part between two dates."""
     part = _part(site, 2)
     if len(site.arguments) != 3 or not part:  # noqa: PLR2004
         return _datediff(site)
@@ -196,7 +196,7 @@ def _datediff(site: Site) -> Found | None:
 
 
 def _added(sign: str, *, own: bool) -> Form:
-    """``DATE_ADD(x, INTERVAL n UNIT)``; with ``own``, Spark has the name too, for days."""
+    """``DATE_ADD(x, INTERVAL n UNIT)``; ``own``: Spark has a function of this name, for days."""
 
     def form(site: Site) -> Found | None:
         if len(site.arguments) != 2 or site.arguments[1][0].word != "INTERVAL":  # noqa: PLR2004
@@ -223,7 +223,7 @@ def _timestampadd(site: Site) -> Found | None:
 
 
 def _dateadd(site: Site) -> Found | None:
-    """``DATEADD`` with a unit in the plural or between quotes, which Spark has not."""
+    """``DATEADD`` with a unit in the plural or in quotes, which Spark does not know."""
     return None if site.bare(0) in _UNITS else KEEPS_DATES(site)
 
 
@@ -234,7 +234,7 @@ _LONG = {
     "QUARTER": "3 MONTH",
     "YEAR": "1 YEAR",
 }
-"""The units that a date has, as a number of Spark's intervals of one field."""
+"""The units of a date, each as a Spark interval with one field."""
 
 
 def _keeping_dates(site: Site) -> Found | None:
@@ -327,4 +327,4 @@ TIMES: dict[str, Form] = {
     "CEILING": _rounded,
     "TO_TIMESTAMP_LTZ": _to_timestamp_ltz,
 }
-"""The functions of this page, by name."""
+"""The functions of this module, by name."""

@@ -1,7 +1,7 @@
-"""A query of four dialects, as Spark reads it.
+"""Translates queries of four dialects to Spark SQL.
 
-The text is taken apart into tokens and brackets, never parsed: what is known here is written in
-Spark's words, and all else is Spark's to read. Every place of the new text leads back to the old.
+The text is split into tokens and brackets but not parsed: known forms are rewritten to Spark SQL,
+and the rest is left to Spark. Every place of the new text maps back to the original.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _NAMED = frozenset(name for name, _ in _TEMPLATES)
 _MEANT = frozenset({*MEANT, *(each.name for each in MEANINGS)})
 
 TRANSLATED = frozenset({*FORMS, *_NAMED, *REFUSED_CALLS, *KINDS, "UNNEST"})
-"""The names of functions that a query cannot mean otherwise, in upper case."""
+"""Function names that always have another dialect's meaning, in upper case."""
 
 _WORDS = sorted(
     {
@@ -108,15 +108,15 @@ _TRIGGER = re.compile(
     r"|::|[-=]>|~|\[|[\u2018\u2019\u201c\u201d]",
     re.IGNORECASE,
 )
-"""What a query has that has anything to translate; most have nothing."""
+"""Matches queries that may have something to translate; most have nothing."""
 
 
 def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
-    """Return the query in Spark's words; ``relations`` are known by their dotted names.
+    """Return the query in Spark SQL; ``relations`` are by their dotted names.
 
     Raises:
-        HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, where a form of
-            another dialect is malformed, or has no equal in Spark.
+        HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, if a form of
+            another dialect is malformed or has no equivalent in Spark.
     """
     if not _TRIGGER.search(query.text, query.start, query.end):
         return unchanged(query)
@@ -130,7 +130,7 @@ def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
 
 
 def _called(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Write a call of a function of another dialect."""
+    """Translate a call of a function of another dialect."""
     word = nodes[at].word
     if not (word in FORMS or word in _NAMED or word in REFUSED_CALLS or word in _MEANT):
         return None

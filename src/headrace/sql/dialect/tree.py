@@ -1,4 +1,4 @@
-"""The tokens of a query as a tree of brackets, and the parts that its new text is made of."""
+"""The tokens of a query as a tree of brackets, and the parts of its new text."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _DEEPEST = 150
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A bracket, what is inside, and its partner."""
+    """A pair of brackets and the nodes inside."""
 
     opening: Token
     inside: tuple[Node, ...]
     closing: Token
 
     word = ""
-    """No word: as of any token that is none."""
+    """Empty, as for any token that is not a word."""
 
     @property
     def text(self) -> str:
-        """The bracket that opens."""
+        """The opening bracket."""
         return self.opening.text
 
     @property
     def start(self) -> int:
-        """Where the bracket opens."""
+        """The start of the opening bracket."""
         return self.opening.start
 
     @property
     def end(self) -> int:
-        """Where its partner ends."""
+        """The end of the closing bracket."""
         return self.closing.end
 
 
@@ -46,7 +46,7 @@ Node: TypeAlias = Token | Group
 
 
 class Part(NamedTuple):
-    """A part of the new text: ``text`` for the stretch ``[start, end)``, or a copy of it."""
+    """A part of the new text: ``text`` in place of the range ``[start, end)``, or a copy of it."""
 
     text: str | None
     start: int
@@ -55,10 +55,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What some nodes are replaced by.
+    """The replacement of some nodes.
 
-    The nodes are ``[first, end)`` of a level. Where ``first`` lies before the node that was looked
-    at, ``build`` gets what was written for the nodes before that.
+    The nodes are ``[first, end)`` of a level. If ``first`` is before the current node, ``build``
+    gets the text that was written for the nodes before it.
     """
 
     end: int
@@ -68,7 +68,7 @@ class Found:
 
 
 def tree_of(tokens: Sequence[Token], query: Span) -> tuple[Node, ...] | None:
-    """Return the nodes of a query; None where a bracket has no partner.
+    """Return the nodes of a query; None if a bracket is unbalanced.
 
     Raises:
         HeadraceError: ``unsupported`` where brackets are nested very deeply.
@@ -98,17 +98,17 @@ def tree_of(tokens: Sequence[Token], query: Span) -> tuple[Node, ...] | None:
 
 
 def is_group(node: Node | None, bracket: str = "(") -> bool:
-    """Say whether a node is a pair of these brackets."""
+    """Return whether a node is a pair of these brackets."""
     return isinstance(node, Group) and node.opening.text == bracket
 
 
 def bare_name(name: str) -> str:
-    """Return a name as names are compared: without backquotes, in lower case."""
+    """Return a name for comparisons: without backquotes, in lower case."""
     return name.strip("`").lower()
 
 
 def split_at(nodes: Sequence[Node], symbol: str = ",") -> list[tuple[Node, ...]]:
-    """Return what stands between the commas; nothing where there are no nodes."""
+    """Return the nodes between the symbols; an empty list for no nodes."""
     if not nodes:
         return []
     found: list[list[Node]] = [[]]
@@ -121,7 +121,7 @@ def split_at(nodes: Sequence[Node], symbol: str = ",") -> list[tuple[Node, ...]]
 
 
 def is_query(nodes: Sequence[Node]) -> bool:
-    """Say whether nodes are a query, maybe in brackets of its own."""
+    """Return whether nodes are a query, possibly in parentheses."""
     if not nodes:
         return False
     first = nodes[0]
@@ -131,12 +131,12 @@ def is_query(nodes: Sequence[Node]) -> bool:
 
 
 def same(left: Sequence[Node], right: Sequence[Node]) -> bool:
-    """Say whether two expressions are written with the same tokens, but for case."""
+    """Return whether two expressions have the same tokens, regardless of case."""
     return folded(left) == folded(right)
 
 
 def folded(nodes: Sequence[Node]) -> list[str]:
-    """Return the tokens of an expression so that they compare without regard to case."""
+    """Return the tokens of an expression for comparisons regardless of case."""
     found: list[str] = []
     for node in nodes:
         if isinstance(node, Group):

@@ -1,4 +1,4 @@
-"""Clauses of other dialects that Spark has not: refused by their words."""
+"""Clauses of other dialects without an equivalent in Spark, refused by their words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOMENTS = frozenset({"OFFSET", "TIMESTAMP", "STATEMENT", "STREAM"})
 
 
 def unserved(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Refuse what stands at a node, if it is such a clause."""
+    """Refuse the clause that begins at a node, if it is one of these."""
     del scope
     word, following = nodes[at].word, nodes[at + 1] if at + 1 < len(nodes) else None
     if not word or following is None:
@@ -64,12 +64,12 @@ def unserved(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
 
 
 def _is_star(nodes: Sequence[Node], at: int) -> bool:
-    """Say whether a node is the star of SELECT, and no sign of multiplication."""
+    """Return whether a node is the star of SELECT, and not a multiplication sign."""
     if at < 1 or nodes[at].text != "*":
         return False
     return nodes[at - 1].word in {"SELECT", "DISTINCT", "ALL"} or nodes[at - 1].text in {",", "."}
 
 
 def _is_relation(node: Node) -> bool:
-    """Say whether a relation may end at a node: a name, or a subquery."""
+    """Return whether a node can be the end of a relation: a name, or a subquery."""
     return is_group(node) or bool(node.word) or node.text.startswith("`")

@@ -1,11 +1,12 @@
-"""Windows over time as four dialects write them, as Spark's ``window`` and ``session_window``.
+"""Time windows of four dialects, as Spark's ``window`` and ``session_window``.
 
-Group functions: ``GROUP BY TUMBLE(time, size)``, ``HOP(time, slide, size)``, ``SESSION(time, gap)``
-and ``CUMULATE(time, step, size)``, with ``TUMBLE_START`` and the like beside them. ksqlDB's clause
-``WINDOW TUMBLING (SIZE 1 HOUR)`` stands after FROM, with ``WINDOWSTART`` and ``WINDOWEND``.
+Functions in GROUP BY: ``TUMBLE(time, size)``, ``HOP(time, slide, size)``, ``SESSION(time, gap)``
+and ``CUMULATE(time, step, size)``, with functions such as ``TUMBLE_START`` for their bounds.
+ksqlDB's clause ``WINDOW TUMBLING (SIZE 1 HOUR)`` follows FROM, with ``WINDOWSTART`` and
+``WINDOWEND``.
 
-Spark has no cumulating windows: a row goes to each window that begins where its window of the full
-size does, and ends later than the row, a step apart.
+Spark has no cumulating windows. A row belongs to all windows that begin where its tumbling window
+of the full size begins, and end after the row at a multiple of the step.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError
 
 KINDS = {"TUMBLE": 2, "HOP": 3, "SESSION": 2, "CUMULATE": 3}
-"""The window functions, and how many arguments they take after the relation, if any."""
+"""The window functions, with the number of their arguments besides a relation."""
 
 WINDOW = f"{RESERVED_PREFIX}window"
-"""The column of a window that is not Spark's own."""
+"""The column of a window that is not computed by Spark's window functions."""
 
 _LENGTH_HINT = "Write it as INTERVAL '5' MINUTE: a constant of weeks to microseconds."
 _ENDS = {"START": "{0}.start", "END": "{0}.end", "ROWTIME": "({0}.end - INTERVAL '0.001' SECOND)"}
@@ -37,7 +38,7 @@ _MAX_STEPS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window: of which kind, how long, and how far one begins after the other; microseconds."""
+    """A window: its kind, size, and the distance between the starts of two; microseconds."""
 
     kind: str
     size: int
@@ -46,7 +47,7 @@ class Window:
 
     @property
     def column(self) -> str:
-        """What the window of a row is called where rows are grouped by it."""
+        """The name of the window's column if rows are grouped by it."""
         match self.kind:
             case "SESSION":
                 return "session_window"
@@ -57,7 +58,7 @@ class Window:
 
     @property
     def template(self) -> str:
-        """The call that gives a row its window, of the time ``{0}``; for CUMULATE its windows."""
+        """The call that returns the window of time ``{0}``; for CUMULATE, an array of windows."""
         match self.kind:
             case "SESSION":
                 return f"session_window({{0}}, {spelled(self.size)})"
@@ -82,7 +83,7 @@ class Window:
 
 
 def length_of(writer: Writer, nodes: Sequence[Node], what: str, place: Node) -> int:
-    """Return a constant length of time in microseconds."""
+    """Return a constant duration in microseconds."""
     length = microseconds(nodes)
     if length is None:
         first, last = (nodes[0], nodes[-1]) if nodes else (place, place)
@@ -93,7 +94,7 @@ def length_of(writer: Writer, nodes: Sequence[Node], what: str, place: Node) -> 
 
 
 def window_of(writer: Writer, name: Node, lengths: Sequence[Sequence[Node]], offset: int) -> Window:
-    """Return the window of a function's lengths: of HOP and CUMULATE, the shorter stands first."""
+    """Return the window for a function's durations; HOP and CUMULATE take the shorter one first."""
     kind = name.word
     match kind:
         case "TUMBLE":
@@ -126,7 +127,7 @@ def window_of(writer: Writer, name: Node, lengths: Sequence[Sequence[Node]], off
 
 
 def group_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Have rows be grouped by a window function of GROUP BY."""
+    """Translate a window function in GROUP BY."""
     first, last = block.clauses.get("GROUP", (0, 0))
     calls = [
         i
@@ -185,7 +186,7 @@ def _arguments(writer: Writer, name: Node, group: Node) -> HeadraceError:
 
 
 def window_column(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Write ``TUMBLE_START(time, size)`` and the like."""
+    """Translate functions such as ``TUMBLE_START(time, size)``."""
     name = nodes[at]
     kind, _, which = name.word.rpartition("_")
     group = nodes[at + 1] if at + 1 < len(nodes) else None
@@ -211,7 +212,7 @@ def window_column(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) 
 
 
 def _written(arguments: Sequence[Sequence[Node]]) -> list[object]:
-    """Return arguments so that lengths of time compare by how long they are."""
+    """Return arguments in a form in which equal durations are equal."""
     return [microseconds(each) or folded(each) for each in arguments]
 
 
@@ -219,7 +220,7 @@ def _written(arguments: Sequence[Sequence[Node]]) -> list[object]:
 
 
 def ksql_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Have rows be grouped by the window that ``WINDOW TUMBLING (...)`` describes."""
+    """Group rows by the window of ksqlDB's ``WINDOW TUMBLING (...)``."""
     first, last = block.clauses.get("WINDOW", (0, 0))
     if not first or block.nodes[first].word not in KSQL_WINDOWS:
         return None
@@ -264,9 +265,9 @@ def ksql_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 
 def _described(writer: Writer, kind: Node, group: Group) -> tuple[Window, int, int | None]:
-    """Return the window between the parentheses, and by how much its end is later than ksqlDB's.
+    """Return the window in the parentheses, and how much later its end is than ksqlDB's.
 
-    After these comes its grace period, if it has one.
+    The third value is its grace period, if it has one.
     """
     pieces = split_at(group.inside)
     if kind.word == "SESSION":
@@ -300,9 +301,9 @@ def _described(writer: Writer, kind: Node, group: Group) -> tuple[Window, int, i
 
 
 def _grace(writer: Writer, pieces: Sequence[Sequence[Node]]) -> int | None:
-    """Take GRACE PERIOD and RETENTION; return the grace, in microseconds.
+    """Take GRACE PERIOD and RETENTION; return the grace period in microseconds.
 
-    Late rows are never dropped, so that it only says how long ``EMIT FINAL`` waits.
+    Late rows are never dropped: it only says how long ``EMIT FINAL`` waits.
     """
     grace = None
     for piece in pieces:
@@ -324,7 +325,7 @@ def _grace(writer: Writer, pieces: Sequence[Sequence[Node]]) -> int | None:
 
 
 def window_name(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Write ``WINDOWSTART``, ``WINDOWEND``, ``ROWTIME`` and the like, which are no columns."""
+    """Translate ``WINDOWSTART``, ``WINDOWEND``, ``ROWTIME`` and similar names."""
     del writer
     name = nodes[at]
     text = scope.names.get(name.word) if name.word else None
@@ -343,7 +344,7 @@ def window_name(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) ->
 
 
 def _in_select(nodes: Sequence[Node], at: int) -> bool:
-    """Say whether a node is among those that are selected: SELECT comes before any clause."""
+    """Return whether a node is in the SELECT list, which comes before all other clauses."""
     for node in reversed(nodes[:at]):
         if node.word == "SELECT":
             return True

@@ -1,4 +1,4 @@
-"""Writing a query anew: what is not translated is copied, and every place is remembered."""
+"""Writes the new text of a query: copies what is not translated, and records every place."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PLACE = re.compile(r"\{(\d)\}")
 class Ending:
     """When the windows end by which the rows of a SELECT are grouped.
 
-    ``end`` is how the end of a window is written, ``time`` the time of a row: nodes of the query,
-    or text. ``grace`` is how long a window is held open after its end, in microseconds, where the
-    query says so. ``source`` is what the rows are read from, if it is not all that FROM names.
+    ``end`` is the expression for the end of a window, ``time`` that for the time of a row: nodes of
+    the query, or text. ``grace`` is the delay after a window's end in microseconds, if the query
+    states it. ``source`` is the source of the rows, if it is not the whole FROM.
     """
 
     end: str
@@ -37,12 +37,12 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the expressions of one SELECT may refer to, beside its columns.
+    """Properties that the expressions of one SELECT can refer to, besides its columns.
 
-    ``ending`` tells when the windows end that its rows are grouped by; ``time`` is the event time
-    of its stream, and ``offset`` the place of a row in its log, where they are known. ``times`` has
-    the types of its columns of time, by name in lower case, alone and qualified. ``hidden`` are the
-    columns that ``*`` does not show, each after the name of its relation.
+    ``ending``: when the windows end by which its rows are grouped. ``time`` is the event time of
+    its stream, ``offset`` the position of a row in its log, if they are known. ``times`` has the
+    types of its time columns, by name in lower case, alone and qualified. ``hidden`` are the
+    columns that ``*`` does not show, with the name of their relation.
     """
 
     calls: Mapping[str, WindowColumn] = field(default_factory=dict)
@@ -53,42 +53,42 @@ class Scope:
     times: Mapping[str, str] = field(default_factory=dict)
     hidden: tuple[tuple[str, str], ...] = ()
     function: str = ""
-    """The function in whose brackets an expression stands, in upper case."""
+    """The function whose parentheses enclose the expression, in upper case."""
 
     def hiding(self, relation: str, column: str) -> Scope:
-        """Return the scope with one more column that ``*`` does not show."""
+        """Return the scope with one more hidden column."""
         return replace(self, hidden=(*self.hidden, (relation, column)))
 
 
 @dataclass(frozen=True, slots=True)
 class WindowColumn:
-    """What ``TUMBLE_START(time, size)`` and the like stand for, and for which arguments."""
+    """The expression for functions such as ``TUMBLE_START(time, size)``, and their arguments."""
 
     text: str
     arguments: tuple[tuple[Node, ...], ...]
 
 
 class Rule(Protocol):
-    """Looks at one node of a level, and says what it and those after it stand for."""
+    """Translates the form that begins at one node of a level, if it knows it."""
 
     def __call__(
         self, writer: Writer, nodes: Sequence[Node], at: int, scope: Scope
     ) -> Found | None:
-        """Return what to write from this node on; None to leave it to others."""
+        """Return the replacement of this node and those after it; None to leave them to others."""
         ...
 
 
 class BlockRule(Protocol):
-    """Looks at one SELECT, and says what stands in it in place of its nodes."""
+    """Translates forms of one SELECT."""
 
     def __call__(self, writer: Writer, block: Block, scope: Scope) -> Edits | None:
-        """Return what changes; None where nothing does."""
+        """Return the changes of the SELECT; None if there are none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What a SELECT is changed to: nodes that are replaced, text put before nodes, its scope."""
+    """The changes of a SELECT: replaced nodes, text inserted before nodes, its scope."""
 
     scope: Scope
     replaced: Mapping[int, Found] = field(default_factory=dict)
@@ -98,19 +98,19 @@ class Edits:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes one query; ``rules`` are asked in order, of every node."""
+    """Writes one query; ``rules`` are tried in order at every node."""
 
     query: Span
     relations: Mapping[str, Relation]
     rules: Sequence[Rule]
     block_rules: Sequence[BlockRule]
     common_tables: Collection[str] = ()
-    """What WITH names in the query, in lower case."""
+    """The names that WITH defines in the query, in lower case."""
     ksqldb: bool = False
-    """Whether the query has forms that only ksqlDB has, so that all of it is read as ksqlDB's."""
+    """Whether the query has forms that only ksqlDB has, so that it is read as ksqlDB as a whole."""
 
     def whole(self, nodes: Sequence[Node]) -> Rewritten:
-        """Return the query anew."""
+        """Return the rewritten query."""
         if not nodes:
             return unchanged(self.query)
         rewriting = Rewriting(self.query)
@@ -124,7 +124,7 @@ class Writer:
         return rewriting.done()
 
     def level(self, nodes: Sequence[Node], scope: Scope) -> list[Part]:
-        """Return the parts of the nodes of one level, and of what is between them."""
+        """Return the parts for the nodes of one level, and for the text between them."""
         edits, scopes = self._edits(nodes, scope)
         written: list[Part] = []
         marks: dict[int, int] = {}
@@ -191,13 +191,13 @@ class Writer:
         return [Part(None, start, end)] if end > start else []
 
     def relation(self, name: str) -> Relation | None:
-        """Return what a name in FROM stands for, unless WITH has given it another meaning."""
+        """Return the relation of a name in FROM; None if WITH defines the name."""
         return None if name in self.common_tables else self.relations.get(name)
 
     # -- for rules -------------------------------------------------------------------------
 
     def put(self, text: str, first: Node, last: Node) -> Part:
-        """Return text that stands for the nodes from one to another."""
+        """Return text that replaces the nodes from one to another."""
         return Part(text, first.start, last.end)
 
     def filled(
@@ -207,7 +207,7 @@ class Writer:
         place: tuple[Node, Node],
         scope: Scope,
     ) -> list[Part]:
-        """Return a template's text, with the arguments, themselves translated, at ``{0}``, ..."""
+        """Return a template's text, with the translated arguments at ``{0}``, ``{1}``, ..."""
         parts: list[Part] = []
         at = 0
         for hole in _PLACE.finditer(template):
@@ -220,18 +220,18 @@ class Writer:
         return parts
 
     def span(self, first: Node, last: Node | None = None) -> Span:
-        """Return the place of the nodes from one to another in the query as written."""
+        """Return the place of some nodes in the original query."""
         end = (last or first).end
         return Span(self.query.text, first.start, end, self.query.file, self.query.line)
 
     def refused(
         self, what: str, hint: str, first: Node, last: Node | None = None, detail: str | None = None
     ) -> HeadraceError:
-        """Return the refusal of something that other dialects have."""
+        """Return the error that refuses a form of another dialect."""
         return HeadraceError(Code.UNSUPPORTED, what, detail, hint, self.span(first, last))
 
     def invalid(
         self, what: str, hint: str | None, first: Node, last: Node | None = None
     ) -> HeadraceError:
-        """Return the error that something is not as it has to be."""
+        """Return the error for a malformed form."""
         return HeadraceError(Code.INVALID, what, None, hint, self.span(first, last))

@@ -1,12 +1,12 @@
 """``time AT TIME ZONE 'Europe/Berlin'`` of PostgreSQL and Materialize.
 
-Of a TIMESTAMP, which is a moment, it is what the clocks of the zone show then, a TIMESTAMP_NTZ; of
-a TIMESTAMP_NTZ it is the moment when they show it, a TIMESTAMP. Where the type of the operand is
-not evident from the text and the columns that relations declare, it is refused.
+It converts a TIMESTAMP, a point in time, to the local time of the zone, a TIMESTAMP_NTZ, and a
+TIMESTAMP_NTZ to the point in time at which it is the local time, a TIMESTAMP. If the type of the
+operand is not evident from the text and the declared columns, the form is refused.
 
-Where clocks are turned back, they show an hour twice: the second is meant, as in PostgreSQL, where
-Spark's own ``to_utc_timestamp`` means the first. Three hours later the clocks show the later of the
-two offsets; if the moment by that offset shows the time asked for, it is the one.
+When clocks are set back, an hour of local time occurs twice: PostgreSQL means the second one, where
+Spark's ``to_utc_timestamp`` means the first. Three hours later, the zone has the later of the two
+offsets; if the point in time by that offset has the given local time, it is the result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TYPES = {
     "TIMESTAMP_NTZ": WALL,
     "DATETIME": WALL,
 }
-"""Types that say which they are: a bare TIMESTAMP is one here, and the other in PostgreSQL."""
+"""The types that decide which it is. A bare TIMESTAMP is zoned here, unlike in PostgreSQL."""
 
 _OF_ALIASES = frozenset({"ORDER", "HAVING", "QUALIFY"})
 _FIRST = "to_utc_timestamp(__t, {0})"
@@ -56,7 +56,7 @@ _SHOWN_AT = (
 
 
 def columns_of_time(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Know which columns of FROM are moments, and which are what a clock shows."""
+    """Add to the scope which columns of FROM are points in time, and which are local times."""
     if not _has_zone(block.nodes[block.start : block.end]):
         return None
     found: dict[str, str | None] = {}
@@ -79,14 +79,14 @@ def _has_zone(nodes: Sequence[Node]) -> bool:
 
 
 def _aliases(block: Block) -> frozenset[str]:
-    """Return what SELECT names, which may hide columns in the clauses after it."""
+    """Return the names that SELECT defines, which may hide columns in the clauses after it."""
     items = split_at(block.clause("SELECT"))
     last = [item[-1] for item in items if len(item) > 1 and item[-2].text != "."]
     return frozenset(bare_name(node.text) for node in last)
 
 
 def at_time_zone(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Write ``x AT TIME ZONE 'zone'`` in Spark's functions, by the type of ``x``."""
+    """Translate ``x AT TIME ZONE 'zone'`` by the type of ``x``."""
     if not _is_zone(nodes, at) or not ends_operand(nodes, at - 1):
         return None
     first, type_ = _operand(nodes, at, scope)
@@ -116,7 +116,7 @@ def _is_zone(nodes: Sequence[Node], at: int) -> bool:
 
 
 def _zone(writer: Writer, node: Node) -> str:
-    """Return a zone's name as a literal."""
+    """Return the name of a zone as a literal."""
     name = string_value(node) if isinstance(node, Token) and node.kind in _STRINGS else ""
     if name.upper() in _UTC:
         return "'UTC'"
@@ -138,7 +138,7 @@ def _zone(writer: Writer, node: Node) -> str:
 
 
 def _operand(nodes: Sequence[Node], at: int, scope: Scope) -> tuple[int, str | None]:
-    """Return where the value before AT TIME ZONE begins, and its type, if that is evident."""
+    """Return the first node of the value before AT TIME ZONE, and its type if it is evident."""
     if at > 4 and _is_zone(nodes, at - 4):  # noqa: PLR2004 - x AT TIME ZONE 'zone'
         first, inner = _operand(nodes, at - 4, scope)
         return first, {MOMENT: WALL, WALL: MOMENT}.get(inner or "")
