@@ -46,18 +46,17 @@ def connect(
     functions: Sequence[Function] = (),
     **settings: Any,
 ) -> Database:
-    """Open the database in a directory, which is created if there is none.
+    """Open the database in a directory, which is created if it does not exist.
 
-    Spark runs in this process; give ``spark`` to use a session that exists. ``clock`` returns what
-    ``now()`` is in views, in microseconds UTC. ``functions`` are Python functions that queries
-    call: those of :func:`headrace.function`. Views that call one which is not given, wait until
-    it is registered. See :class:`headrace.settings.Settings` for the
-    other keywords.
+    Spark runs in this process; pass ``spark`` to use an existing session. ``clock`` returns the
+    value of ``now()`` in views, in microseconds UTC. ``functions`` are Python functions for
+    queries, made by :func:`headrace.function`. Views that call a function which is missing wait
+    until it is registered. See :class:`headrace.settings.Settings` for the other keywords.
 
     Raises:
         HeadraceError: ``conflict`` if another process has it open, or a function differs from the
-            one that views are over; ``corrupt`` if its files are damaged; ``invalid`` for settings
-            that do not exist or cannot take effect, and for a path that cannot be a data directory.
+            one that views call; ``corrupt`` if its files are damaged; ``invalid`` for settings that
+            do not exist or cannot take effect, and for a path that cannot be a data directory.
     """
     return Database(Path(path), Settings.of(settings), spark, clock=clock, functions=functions)
 
@@ -122,10 +121,10 @@ class Database:
         self._session.begin_sinks()
 
     def _partitions(self) -> int:
-        """Return the number of slices; stored runs keep to the one they were written with.
+        """Return the number of partitions; stored runs keep the number they were written with.
 
         Raises:
-            HeadraceError: ``invalid`` where another number was chosen.
+            HeadraceError: ``invalid`` if another number is set.
         """
         stored = self._ledger.get("partitions")
         if stored is None:
@@ -171,7 +170,7 @@ class Database:
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Iterator[Result | Subscription]:
-        """Run statements one by one, yielding the result of each as it is there."""
+        """Run statements one by one, and yield each result when its statement has run."""
         bound = bind(text, parameters, file)
         for statement in bound.statements(file):
             self._require_open()
@@ -185,12 +184,12 @@ class Database:
 
     @contextmanager
     def _cancellable(self, progress: Callable[[Progress], None]) -> Iterator[None]:
-        """Run a statement that reports its progress, and that :meth:`cancel` ends."""
+        """Run a statement that reports its progress and that :meth:`cancel` can end."""
 
         def report(made: Progress) -> None:
             self._cancellation.check()
             progress(made)
-            self._cancellation.check()  # what is told may be why it is cancelled
+            self._cancellation.check()  # the report itself may have cancelled the statement
 
         self._session.report = report
         try:
@@ -209,7 +208,7 @@ class Database:
         producer: str | None = None,
         sequence: int | None = None,
     ) -> int:
-        """Append rows to a stream or table, durably; return how many were taken.
+        """Append rows to a stream or table, durably; return the number of rows appended.
 
         With ``producer`` and a ``sequence`` that grows with each call, a call that is repeated
         because its outcome was not known takes effect once.
@@ -235,7 +234,7 @@ class Database:
             return self._session.subscribe(statement, after)
 
     def flush(self) -> Epoch:
-        """Wait until everything that was written is readable; return the epoch."""
+        """Wait until all written changes are readable; return the epoch."""
         self._require_open()
         return self._session.flush()
 
@@ -250,15 +249,15 @@ class Database:
         deterministic: bool = False,
         replace: bool = False,
     ) -> Any:
-        """Make a Python function callable from queries; without a ``body``, a decorator.
+        """Make a Python function callable from queries; without a ``body``, return a decorator.
 
-        Takes what :func:`headrace.function` takes, or a function that it made. Returns the
+        Takes the arguments of :func:`headrace.function`, or a function that it made. Returns the
         :class:`headrace.Function`. Views that waited for the function resume.
 
         Raises:
-            HeadraceError: ``conflict`` where views call another function of this name; with
-                ``replace`` they are filled anew instead. ``invalid`` where Spark has a function
-                of this name, or this is none that can be called from SQL.
+            HeadraceError: ``conflict`` if views call another function of this name; with
+                ``replace`` they are rebuilt instead. ``invalid`` if Spark has a function of this
+                name, or this one cannot be called from SQL.
         """
         self._require_open()
 
@@ -282,7 +281,7 @@ class Database:
         return lambda given: registered(made(given))
 
     def verify(self, name: str | None = None) -> Result | Subscription:
-        """Compare views with an independent recompute by plain Spark batch."""
+        """Compare views with their queries, recomputed by plain Spark batch."""
         return self.sql(f"VERIFY {name}" if name else "VERIFY")
 
     # -- state -----------------------------------------------------------------------------
@@ -296,27 +295,28 @@ class Database:
         return [(c.name, c.sql) for c in self.instance.catalog.resolve(name).schema.columns]
 
     def functions(self) -> list[str]:
-        """Return the names of the Python functions that queries may call now."""
+        """Return the names of the Python functions that queries can call."""
         return sorted(self.instance.engine.planner.functions)
 
     def last_epoch(self) -> Epoch:
-        """Return the last epoch that was committed."""
+        """Return the last committed epoch."""
         return self.instance.ledger.last_epoch()
 
     def pending(self) -> int:
-        """Return how many changes have arrived that no epoch has read yet."""
+        """Return the number of changes that have arrived and that no epoch has read yet."""
         return self.instance.loop.pending()
 
     def compact(self) -> None:
-        """Merge runs until none is due, now instead of in the background."""
+        """Merge runs until no merge is due, now instead of in the background."""
         while self._pump.compaction.run():
             pass
 
     def cancel(self) -> None:
-        """Cancel the statement that runs: it fails where it is, soon; epochs of others go on.
+        """Cancel the running statement, which then fails with an error; epochs of others continue.
 
-        Where none runs, what Spark runs now is cancelled. Between two jobs of a statement there may
-        be nothing to cancel: whoever waits for its end asks again.
+        If no statement runs, the current Spark jobs are cancelled. Between two jobs of a statement
+        there may be nothing to cancel: a caller that waits for the end of the statement calls this
+        again.
         """
         if self._cancellation.running:
             self._cancellation.asked = True
@@ -325,7 +325,7 @@ class Database:
             self._jobs.cancel_all()
 
     def close(self) -> None:
-        """Stop the epochs and release the directory; a session of Spark of its own ends too."""
+        """Stop making epochs and release the directory; also stop Spark if it was started here."""
         if not self._open:
             return
         self._open = False
@@ -343,7 +343,7 @@ class Database:
             raise HeadraceError(Code.UNAVAILABLE, "the database is closed")
 
     def __repr__(self) -> str:
-        """Show where it is, and how far."""
+        """Return the path and the last epoch."""
         if not self._open:
             return f"<headrace.Database {str(self.directory)!r}, closed>"
         named = len(self.relations())
@@ -360,4 +360,4 @@ class Database:
 
 
 def _silent(_progress: Progress) -> None:
-    """Report to nobody."""
+    """Ignore progress reports."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NULL = "NULL"
-"""How a missing value is shown in tables."""
+"""The text for NULL in tables."""
 
 _BATCH_ROWS = 10_000
 
@@ -28,17 +28,17 @@ def rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def is_number(value: Any) -> bool:
-    """Say whether a value stands at the right of its column."""
+    """Return whether a value is aligned to the right."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def cell_text(value: Any) -> str:
-    """Return a value as people read it in a table; it never steers the terminal."""
+    """Return a value as text for a table cell, without control characters of the terminal."""
     return _IN_CELLS.get(type(value), _scalar)(value)
 
 
 def _shown(text: str) -> str:
-    r"""Return text with control characters as escapes (``\x1b``); a line break stays one."""
+    r"""Return text with control characters as escapes (``\x1b``); line breaks stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -70,4 +70,4 @@ _IN_CELLS: dict[type, Callable[[Any], str]] = {
     tuple: _nested,
     dict: _nested,
 }
-"""How each type of value is shown; others as in CSV."""
+"""The text of each type of value in table cells; others are as in CSV."""

@@ -1,4 +1,4 @@
-"""Statements carried out on an open database."""
+"""Runs statements on an open database."""
 
 from headrace.session.functions import Functions
 from headrace.session.instance import Instance

@@ -1,4 +1,4 @@
-"""The new values that UPDATE gives columns: literals, and expressions that Spark evaluates."""
+"""The new values of columns in UPDATE: literals, and expressions that Spark evaluates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.types import Column, Schema
 
 Assigned: TypeAlias = "tuple[Column, Span]"
-"""A column, and the place of the expression for it."""
+"""A column, and the place of its expression."""
 
 
 def split_assignments(
@@ -60,7 +60,7 @@ def updated(
     computed: Sequence[Assigned],
     values: Sequence[pa.ChunkedArray],
 ) -> pa.Table:
-    """Return rows with new values: the constants, and what the expressions came to.
+    """Return rows with new values: the constants, and the values of the expressions.
 
     Raises:
         HeadraceError: ``invalid`` for a value that its column cannot hold.

@@ -1,4 +1,4 @@
-"""``INSERT ... ON CONFLICT``: what becomes of rows whose key is in the table already."""
+"""``INSERT ... ON CONFLICT``: resolves rows whose key exists in the table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 EXCLUDED = "excluded"
-"""What an assignment calls the row that was to be inserted, as PostgreSQL does."""
+"""The name of the new row in assignments, as in PostgreSQL."""
 
 
 def require_key(table: Stream | Table, statement: Insert) -> None:
-    """Refuse a conflict to be resolved where there can be none.
+    """Refuse a conflict clause for which no conflict is possible.
 
     Raises:
         HeadraceError: ``invalid`` without a primary key, or for other columns than the key's.
@@ -59,7 +59,7 @@ def require_key(table: Stream | Table, statement: Insert) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What an INSERT with a conflict clause writes: new rows, and rows in place of old ones."""
+    """The rows that an INSERT with a conflict clause writes: new rows, and updated old ones."""
 
     inserted: pa.Table
     updated: pa.Table
@@ -67,14 +67,14 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """Resolves the conflicts between rows to be inserted and the rows of a table."""
+    """Resolves conflicts between new rows and the rows of a table."""
 
     instance: Instance
     table: Table
     clause: OnConflict
 
     def resolved(self, rows: pa.Table, there: pa.Table) -> Resolved:
-        """Return what is written for new rows, where ``there`` has the rows of the same keys.
+        """Return the rows to write; ``there`` has the existing rows of the same keys.
 
         Raises:
             HeadraceError: ``conflict`` if two new rows would update one.
@@ -121,7 +121,7 @@ class Conflicts:
         return updated(table.schema, old, constants, computed, values)
 
     def _evaluated(self, old: pa.Table, excluded: pa.Table, expressions: list[str]) -> pa.Table:
-        """Have Spark evaluate expressions over pairs of an old row and the one not inserted."""
+        """Evaluate expressions with Spark over pairs of an existing row and a new row."""
         table, instance, span = self.table, self.instance, self.clause.span
         columns = table.schema.columns
         doubled = any(a.span.source.startswith('"') for a in self.clause.assignments)
@@ -152,7 +152,7 @@ class Conflicts:
             ) from error
 
     def _require_own(self, names: tuple[RelationId, ...]) -> None:
-        """Refuse expressions over other relations."""
+        """Refuse expressions that read other relations."""
         if names:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -172,14 +172,14 @@ class Conflicts:
 
 
 def found_in(blamed: Span | None, statement: Span) -> Span:
-    """Return where in the statement stands what was blamed in a query made from it."""
+    """Return the place in the statement of an error's place in the query generated from it."""
     if blamed is None:
         return statement
     return place_of_text(blamed.text[blamed.start : blamed.end], statement)
 
 
 def place_of_text(text: str, statement: Span) -> Span:
-    """Return where a text stands in a statement; all of the statement if it does not."""
+    """Return the place of a text in a statement; the whole statement if the text is not in it."""
     at = statement.text.lower().find(text.lower(), statement.start, statement.end)
     if at < 0 or not text:
         return statement

@@ -1,9 +1,8 @@
 """Tables of ``format = 'debezium-json'``: how change envelopes become changes of rows.
 
-With a primary key, the last change of a key wins, whatever it was before. Without one, the row that
-an envelope takes back is the one that equals its ``before``; if there is none, the envelope is
-kept as a reject. A column ``op`` has the operation that a row was last written by, and is no part
-of what makes two rows equal.
+With a primary key, the last change of a key wins, whatever the row was before. Without one, an
+envelope deletes the row that equals its ``before``; if there is none, the envelope is a reject. A
+column ``op`` has the operation that last wrote the row, and is ignored when rows are compared.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _OP = "op"
 
 
 def is_debezium(table: Table) -> bool:
-    """Say whether a table's rows come as envelopes."""
+    """Return whether the rows of a table arrive as envelopes."""
     form = table.declaration.option("format", "value_format", "value.format")
     return form is not None and form.lower() == FORMAT
 
 
 def image_schema(table: Table) -> Schema:
-    """Return the columns that the images of an envelope have."""
+    """Return the columns of the images of an envelope."""
     generated = table.declaration.generated
     return Schema(
         tuple(c for c in table.schema.columns if c.name.lower() != _OP and c.name not in generated)
@@ -45,9 +44,9 @@ def image_schema(table: Table) -> Schema:
 
 
 def refuse_choices(statement: Copy) -> bool:
-    """Raise where a COPY of envelopes says how to read its file: there is one way.
+    """Refuse options of a COPY of envelopes that choose a format: there is only one.
 
-    Returns whether the file is to be read from its beginning where an earlier COPY has stopped.
+    Returns whether to read the file from the beginning even if an earlier COPY stopped in it.
     """
     restart = False
     for option in statement.options:
@@ -74,9 +73,9 @@ def refuse_choices(statement: Copy) -> bool:
 
 @dataclass(slots=True)
 class DebeziumChanges:
-    """Turns envelopes into changes of one table; ``path`` is where they come from.
+    """Turns envelopes into changes of one table; ``path`` is their file, for messages.
 
-    ``rows`` are those of the table without a primary key: they say what can be taken back.
+    ``rows`` are those of a table without a primary key; ``before`` is looked up in them.
     """
 
     table: Table
@@ -85,7 +84,7 @@ class DebeziumChanges:
     _ops: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list), init=False)
 
     def __post_init__(self) -> None:
-        """Know how often each row is there, and by which operation."""
+        """Count the copies of each row, by the operation that wrote it."""
         if self.table.primary_key or self.rows is None:
             return
         for row in self.rows.to_pylist():
@@ -96,7 +95,7 @@ class DebeziumChanges:
         return next((n for n in self.table.schema.names if n.lower() == _OP), None)
 
     def changes(self, envelopes: Iterable[Envelope]) -> tuple[pa.Table, list[Reject]]:
-        """Return the changes, as rows with weights in order, and the envelopes refused."""
+        """Return the changes, rows with weights in order, and the refused envelopes."""
         rows: list[dict[str, Any]] = []
         rejects: list[Reject] = []
         for envelope in envelopes:
@@ -118,7 +117,7 @@ class DebeziumChanges:
         return table.append_column(WEIGHT, weights), rejects
 
     def _missing(self, envelope: Envelope) -> str | None:
-        """Return a column that must have a value and has none."""
+        """Return a NOT NULL column without a value, or None."""
         key = set(self.table.primary_key)
         for column in image_schema(self.table).columns:
             if column.nullable:

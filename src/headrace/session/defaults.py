@@ -1,6 +1,6 @@
-"""DEFAULT: the value of a column that an INSERT leaves out, or for which it says DEFAULT.
+"""DEFAULT: the value of a column that an INSERT omits, or for which it writes DEFAULT.
 
-The expression is kept as it is written, and evaluated for each row as the row is written.
+The expression is stored as text, and evaluated for each row when the row is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def require_default(engine: Engine, column: Column, span: Span) -> None:
-    """Refuse a default that is no value of its column.
+    """Refuse a default that is not a value of its column.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, at its place.
@@ -61,7 +61,7 @@ def require_default(engine: Engine, column: Column, span: Span) -> None:
 
 
 def constant(column: Column, text: str) -> Any:
-    """Return the value of a default that is a literal, as ``pa.array`` takes it.
+    """Return the value of a default that is a literal, for ``pa.array``.
 
     Raises:
         NoLiteral: for any other expression.
@@ -72,12 +72,12 @@ def constant(column: Column, text: str) -> Any:
 
 
 def is_default(found: Sequence[Token]) -> bool:
-    """Tell whether an expression is the word DEFAULT."""
+    """Return whether an expression is the word DEFAULT."""
     return len(found) == 1 and found[0].word == "DEFAULT"
 
 
 def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
-    """Return rows with all columns, in order; those not given have their defaults, or are NULL.
+    """Return rows with all columns, in order; omitted columns have their default, or NULL.
 
     Raises:
         HeadraceError: ``invalid`` where a default fails, or its column cannot hold it.

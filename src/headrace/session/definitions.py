@@ -1,4 +1,4 @@
-"""CREATE; DROP is in :mod:`headrace.session.drops`."""
+"""CREATE. DROP is in :mod:`headrace.session.drops`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Definitions:
     progress: Report
 
     def run(self, statement: Definition) -> str:
-        """Carry out a CREATE or DROP; return what it did."""
+        """Run a CREATE or DROP statement, and return a message."""
         match statement:
             case CreateStream() | CreateTable():
                 return self.create(statement)
@@ -109,7 +109,7 @@ class Definitions:
         return f"created {relation.kind} {name}{where}"
 
     def create_view(self, statement: CreateMaterializedView | CreateTableAs) -> str:
-        """Create a view and fill it from what its inputs hold."""
+        """Create a view, and fill it from its inputs."""
         replaced = self.place_of(statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
@@ -127,7 +127,7 @@ class Definitions:
         return f"created materialized view {view.name} from {total:,} {changes}{note}"
 
     def create_plain(self, statement: CreateView) -> str:
-        """Name a query; nothing is kept of it."""
+        """Create a plain view, which stores no rows."""
         replaced = self.place_of(statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
@@ -151,7 +151,7 @@ class Definitions:
         return f"created {view.kind} {view.name}"
 
     def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
-        """Create a view that goes with its reader, or with the sink that it is made for."""
+        """Create a view that is dropped together with its reader or sink."""
         view = self.view("", query, columns, query.text)
         self._fill(view, ())
         return view
@@ -169,7 +169,7 @@ class Definitions:
         return seen
 
     def view(self, name: str, query: Query, columns: tuple[str, ...], created_sql: str) -> View:
-        """Plan a view; nothing is created yet.
+        """Plan a view, without creating it.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at the place in the statement.
@@ -206,7 +206,7 @@ class Definitions:
         )
 
     def create_schema(self, statement: CreateSchema) -> str:
-        """Make a schema known before anything is in it."""
+        """Create an empty schema."""
         name, ledger = statement.name.dotted, self.instance.ledger
         if name in self.instance.schemas():
             if statement.if_not_exists:
@@ -221,7 +221,7 @@ class Definitions:
         return f"created schema {name}"
 
     def place_of(self, name: Name, statement: Placed) -> tuple[RelationId, ...] | None:
-        """Return what the new relation takes the place of; None where it need not be created."""
+        """Return the relations that the new one replaces; None if it need not be created."""
         existing = self.instance.catalog.find(name.dotted)
         if name.dotted.startswith(HIDDEN):
             raise HeadraceError(Code.INVALID, f'name "{name}" is reserved', span=name.span)
@@ -286,7 +286,7 @@ class Definitions:
 
 
 def _refuse_time(type_: DataType) -> None:
-    """Refuse times of day, with which Spark computes, and which it does not store."""
+    """Refuse times of day: Spark computes with them but cannot store them."""
     if holds(type_, (TimeType,)):
         raise HeadraceError(
             Code.UNSUPPORTED,
@@ -296,7 +296,7 @@ def _refuse_time(type_: DataType) -> None:
 
 
 def _replaceable(statement: Placed) -> tuple[type[Relation], ...]:
-    """Return what a statement with OR REPLACE may take the place of."""
+    """Return the kinds of relations that a statement with OR REPLACE may replace."""
     match statement:
         case CreateStream() if not statement.primary_key:
             return (Stream,)
@@ -313,7 +313,7 @@ def _replaceable(statement: Placed) -> tuple[type[Relation], ...]:
 
 
 def _present(schema: Schema, name: str) -> Schema:
-    """Return the schema with one column that is never NULL."""
+    """Return the schema with one column made NOT NULL."""
     return Schema(
         tuple(replace(c, nullable=False) if c.name == name else c for c in schema.columns)
     )
@@ -325,7 +325,7 @@ def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_names(names: tuple[str, ...], count: int, span: Span) -> None:
-    """Raise unless these can name the columns of a view, whose query has so many."""
+    """Raise unless the names are valid column names for a query with ``count`` columns."""
     if len(names) != count:
         raise HeadraceError(
             Code.INVALID,

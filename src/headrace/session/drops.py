@@ -1,4 +1,4 @@
-"""DROP of relations, sinks and schemas: what goes, and what would go with it, is named."""
+"""DROP of relations, sinks and schemas; messages name everything that is dropped, or would be."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Drops what one instance has."""
+    """Drops objects of one instance."""
 
     instance: Instance
 
     def drop_schema(self, statement: DropSchema) -> str:
-        """Drop a schema; with CASCADE all that is in it, and what depends on that."""
+        """Drop a schema; with CASCADE, everything in it and everything that depends on that."""
         name, instance = statement.name.dotted, self.instance
         if name not in instance.schemas() or name == SYSTEM_SCHEMA:
             if statement.if_exists and name != SYSTEM_SCHEMA:
@@ -58,7 +58,7 @@ class Drops:
         return f"dropped schema {name}{told}{also}"
 
     def drop(self, statement: Drop) -> str:
-        """Drop a relation, with CASCADE also the views over it."""
+        """Drop a relation; with CASCADE, also the views that depend on it."""
         instance, name = self.instance, statement.name
         relation = instance.catalog.find(name.dotted)
         if relation is None and statement.if_exists:
@@ -80,7 +80,7 @@ class Drops:
 
 
 def _listed(relations: Iterable[Relation]) -> str:
-    """Return the names of relations between quotes, without those that are nobody's."""
+    """Return the names of relations, quoted, without hidden ones."""
     return ", ".join(f'"{r.name}"' for r in relations if not r.name.startswith(HIDDEN))
 
 
@@ -91,7 +91,7 @@ WORDS = {
     PlainView: "VIEW",
     Sink: "SINK",
 }
-"""What each kind of relation is called in a statement."""
+"""The keyword of each kind of relation in statements."""
 
 
 def _check_kind(relation: Relation, statement: Drop) -> None:

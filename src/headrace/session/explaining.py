@@ -1,4 +1,4 @@
-"""EXPLAIN: Spark's plan, the circuit, what it keeps, and what is read."""
+"""EXPLAIN: Spark's plan, the circuit, its state, and its inputs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Explaining:
     instance: Instance
 
     def lines(self, target: Explainable, shown: Explained) -> list[str]:
-        """Return what EXPLAIN shows, line by line."""
+        """Return the output of EXPLAIN, line by line."""
         if shown is Explained.LINEAGE:
             return self._lineage(target)
         return self._explained(target, shown)
 
     def _lineage(self, target: Explainable) -> list[str]:
-        """Return what a view or query reads, down to logs and how far they have been read."""
+        """Return the inputs of a view or query, down to the logs and the positions read in them."""
         instance = self.instance
         if isinstance(target, Name):
             relation = instance.catalog.resolve(target.dotted, target.span)
@@ -78,7 +78,7 @@ class Explaining:
             except HeadraceError as error:
                 if not isinstance(target, Query):
                     raise
-                # What the clock or chance has a part in may be asked, and is no view.
+                # A query with clock or random functions can run once, but cannot be a view.
                 analysed, refusal = engine.planner.analyse(span, once=True), error
             plan = ["", "-- Spark's optimised plan", *analysed.text.rstrip().split("\n")]
             if any(is_system(id_) for id_ in analysed.names):
@@ -110,7 +110,7 @@ class Explaining:
         return engine.circuit_of(RelationId(0), analysed, span, names)
 
     def sizes(self, view: View | None) -> dict[Any, tuple[int, int]]:
-        """Return the rows and bytes that each arrangement of a view has stored."""
+        """Return the stored rows and bytes of each arrangement of a view."""
         if view is None:
             return {}
         ledger = self.instance.ledger

@@ -1,9 +1,9 @@
-"""Python functions of one instance: registered by the process, remembered by the catalog.
+"""Python functions of one instance: registered by the process, recorded in the catalog.
 
-What is remembered is a record; code is never stored, so none is ever run from a data directory.
-A view that calls a function which this process has not registered *waits*, and so do the views
-over it: they are marked dirty and take no part in epochs. Registering the function resumes them;
-where there were epochs meanwhile, by filling them anew.
+The catalog has a record of each function. Code is never stored, so none is loaded from a data
+directory. A view that calls a function which this process has not registered *waits*, and so do the
+views that read it: they are marked dirty and skipped by epochs. Registering the function resumes
+them; if epochs were made in the meantime, they are rebuilt.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 _RECORDS = "functions"
 _SINCE = "waiting since"
-"""By view: the last epoch that it had a part in."""
+"""By view: the last epoch that included it."""
 
 _KNOWN_FROM = "filled again"
-"""By view: the epoch that filled it anew. What it held before is not its query's answer."""
+"""By view: the epoch that rebuilt it. Its contents before are not the result of its query."""
 
 _NEVER = Epoch(-1)
 
 
 def _silent(_done: int, _total: int) -> None:
-    """Report to nobody."""
+    """Ignore progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """Registers and drops functions of one instance, and resumes the views that waited."""
+    """Registers and drops functions of one instance, and resumes views that wait for them."""
 
     instance: Instance
 
@@ -54,16 +54,16 @@ class Functions:
 
     @property
     def records(self) -> dict[str, FunctionRecord]:
-        """What the catalog remembers, by name."""
+        """The functions recorded in the catalog, by name."""
         return self.instance.engine.remembered
 
     @property
     def registered(self) -> Mapping[str, Registered]:
-        """What this process can call, by name."""
+        """The functions registered in this process, by name."""
         return self.instance.engine.planner.functions
 
     def restore(self, catalog: Catalog, given: Iterable[Function]) -> None:
-        """Remember what the ledger does, and register what is given; views come later."""
+        """Load the recorded functions, and register the given ones; views are restored later."""
         stored = self.instance.ledger.get(_RECORDS) or {}
         for name, record in stored.items():
             self.records[name] = FunctionRecord.of_json(record)
@@ -75,7 +75,7 @@ class Functions:
     def register(self, function: Function, *, replace: bool) -> FunctionRecord:
         """Register a function, and resume the views that waited for it.
 
-        With ``replace``, views that call another function of its name are filled anew.
+        With ``replace``, views that call another function of this name are rebuilt.
         """
         instance = self.instance
         with instance.loop.lock:
@@ -93,7 +93,7 @@ class Functions:
             return record
 
     def drop(self, statement: DropFunction) -> str:
-        """Forget a function; with CASCADE, drop the views that call it as well."""
+        """Drop a function; with CASCADE, drop the views that call it as well."""
         instance, name, span = self.instance, statement.name.dotted, statement.name.span
         key = name.lower()
         if key not in self.records:
@@ -169,7 +169,7 @@ class Functions:
     # -- views that wait -------------------------------------------------------------------
 
     def lacking(self, catalog: Catalog) -> dict[RelationId, str]:
-        """Return the views that lack a function, and those over them, each with the reason."""
+        """Return the views that lack a function, and those that read them, each with the reason."""
         found: dict[RelationId, str] = {}
         for view in catalog.defined_in_order():
             why = lacks(view.functions, self.registered)
@@ -181,9 +181,9 @@ class Functions:
         return found
 
     def wait(self, why: Mapping[RelationId, str], *, changed: bool = False) -> None:
-        """Have views take no part in epochs from now on.
+        """Exclude views from epochs from now on.
 
-        Where what they compute has ``changed``, what is stored of them is of no use.
+        ``changed``: whether their query has changed, so that their stored contents cannot be used.
         """
         instance, ledger = self.instance, self.instance.ledger
         live = {view.id for view in instance.catalog.views_in_order()}
@@ -202,7 +202,7 @@ class Functions:
                 ledger.clear_dirty(id_, STOPPED)
 
     def resume(self, progress: Callable[[int, int], None] = _silent) -> None:
-        """Have every view that waits for nothing any more take part in epochs again."""
+        """Include every view in epochs again that no longer waits for a function."""
         instance, ledger = self.instance, self.instance.ledger
         with instance.loop.lock:
             lacking, marked = self.lacking(instance.catalog), self._marked(WAITING)
@@ -216,10 +216,10 @@ class Functions:
             views = [view for view in ready if isinstance(view, View)]
             since, last = self._since(), ledger.last_epoch()
             current = [view for view in views if since.get(view.id) == last]
-            if current:  # what was known of the last epoch was known without them
+            if current:  # the clock and history of the last epoch did not include them
                 ledger.commit(EpochCommit(last, uuid4().hex))
             for view in [*current, *(view for view in views if view not in current)]:
-                # One that stopped, or is over one, gets no further by being filled.
+                # Rebuilding does not help a view that stopped, or that reads a stopped one.
                 if view not in current and not self._failed(view):
                     self._fill_again(view, progress)
                 ledger.clear_dirty(view.id, WAITING)
@@ -243,7 +243,7 @@ class Functions:
             instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
 
     def known_from(self, view: View) -> Epoch:
-        """Return the oldest epoch whose contents are the view's, as far as functions tell."""
+        """Return the oldest epoch at which the view's contents are valid with its functions."""
         stored = self.instance.ledger.get(_KNOWN_FROM) or {}
         return Epoch(stored.get(str(view.id), 0))
 
@@ -263,12 +263,12 @@ class Functions:
 
 
 def users(catalog: Catalog, name: str) -> tuple[View | PlainView, ...]:
-    """Return the views that call a function, each after those that it is over."""
+    """Return the views that call a function, inputs before the views that read them."""
     return tuple(view for view in catalog.defined_in_order() if name in view.functions)
 
 
 def above(catalog: Catalog, views: tuple[View | PlainView, ...]) -> tuple[View | PlainView, ...]:
-    """Return views and all that are over them, each after those that it is over."""
+    """Return views and all that read them, inputs before the views that read them."""
     found = {v.id for view in views for v in (view, *catalog.dependants(view.id))}
     return tuple(view for view in catalog.defined_in_order() if view.id in found)
 

@@ -1,4 +1,4 @@
-"""Generated columns: computed ones, and METADATA about where a row came from.
+"""Generated columns: computed columns, and METADATA columns with the origin of a row.
 
 Both are evaluated when the row is written and stored with it, so they never change afterwards.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Schema) -> Column:
-    """Return a computed column with its type: the declared one, or its expression's.
+    """Return a computed column with its type: the declared one, or that of its expression.
 
     Raises:
-        HeadraceError: at the place in the expression, where it is none over the columns that
-            arrive, or its value is left to chance or to the clock.
+        HeadraceError: at the place in the expression, if it is not an expression over the columns
+            that arrive, or is not deterministic.
     """
     expression = definition.computed
     if expression is None:
@@ -66,7 +66,7 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
 
 
 def require_known_rows(table: Table, span: Span) -> None:
-    """Raise where rows of a table have to be taken back by their values, and some are not known."""
+    """Refuse deleting rows by their values from a table whose rows are not all known."""
     if table.primary_key or not table.declaration.generated:
         return
     raise HeadraceError(
@@ -81,10 +81,10 @@ def require_known_rows(table: Table, span: Span) -> None:
 def with_generated_columns(
     queries: Queries, relation: Stream | Table, rows: pa.Table, first: Offset
 ) -> pa.Table:
-    """Return changes with the values of the columns that do not arrive.
+    """Return changes with the values of the generated columns.
 
-    Rows that go, with a negative weight, are what they were. ``first`` is the offset that the
-    first row will have; the caller sees to it that nothing comes in between.
+    Deleted rows, with a negative weight, keep their values. ``first`` is the offset of the first
+    row; the caller ensures that nothing is appended before it.
     """
     said = relation.declaration
     if not said.generated or not rows.num_rows:

@@ -1,4 +1,4 @@
-"""Rows given from Python: Arrow, data frames, dicts and tuples, as columns of a relation."""
+"""Rows passed from Python (Arrow, data frames, dicts, tuples), for the columns of a relation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows: TypeAlias = Any
 """An Arrow table or batch, a data frame, or a sequence of dicts or tuples."""
 
 Given: TypeAlias = dict[str, Any]
-"""By the name of a column, an Arrow array or a list of Python objects."""
+"""By column name: an Arrow array or a list of Python objects."""
 
 
 def given_rows(
@@ -28,14 +28,10 @@ def given_rows(
     chosen: Callable[[tuple[str, ...]], Sequence[Column]],
     defaults: Sequence[str] = (),
 ) -> pa.Table:
-    """Return rows as a table of the columns that they give, whose values are exactly those given.
+    """Return rows as a table of their columns, converted exactly.
 
-    ``arriving`` are the columns that tuples give in order, ``chosen`` finds columns by name, and
-    ``defaults`` are those that have another value than NULL where a row leaves them out.
-
-    Raises:
-        HeadraceError: ``invalid`` for the first value that its column cannot hold, and for columns
-            that do not exist or are given twice.
+    ``arriving`` are the columns for tuples, in order; ``chosen`` returns columns by name;
+    ``defaults`` are the columns with a default other than NULL.
     """
     given = _columns(rows, arriving, defaults)
     _require_once(given)
@@ -72,7 +68,7 @@ def _arrow(rows: pa.Table | pa.RecordBatch) -> Given:
 
 
 def _pandas(rows: Any) -> Given:
-    """Return the columns of a pandas frame; objects stay objects, so that none widens another."""
+    """Return the columns of a pandas frame; objects are converted one by one."""
     values = [
         [None if _is_missing(value) else value for value in series]
         if series.dtype == object
@@ -83,7 +79,7 @@ def _pandas(rows: Any) -> Given:
 
 
 def _is_missing(value: Any) -> bool:
-    """Tell whether pandas has the object for a value that is missing."""
+    """Return whether an object is pandas' object for a missing value."""
     if isinstance(value, float):
         return value != value  # noqa: PLR0124 (which is what tells NaN)
     return type(value).__name__ in {"NAType", "NaTType"}
@@ -135,7 +131,7 @@ def _row(row: Any, number: int, arriving: Sequence[Column]) -> list[tuple[str, A
 
 
 def _require_no_default(name: str, row: int, defaults: Sequence[str]) -> None:
-    """Refuse a row that leaves out what others give, and that is not NULL then."""
+    """Refuse a row without a value for a column that other rows have and that has a default."""
     if name in defaults:
         raise HeadraceError(
             Code.INVALID,

@@ -61,26 +61,26 @@ class Instance:
     pump: Pump
     layouts: dict[ArrangementId, Layout] = field(default_factory=dict)
     unplanned: set[RelationId] = field(default_factory=set)
-    """The views that have no circuit, since they lack a function."""
+    """The views without a circuit, since a function is missing."""
     deliveries: Deliveries = field(default_factory=Deliveries)
     appending: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def catalog(self) -> Catalog:
-        """The relations as of now."""
+        """The current relations."""
         return self.loop.catalog
 
     def schemas(self) -> tuple[str, ...]:
-        """Return the schemas that were created, or that something is in, by name."""
+        """Return the names of all schemas: those created, and those of existing relations."""
         used = {relation.name.rpartition(".")[0] for relation in self.catalog} - {""}
         return tuple(sorted({*used, *(self.ledger.get(SCHEMAS) or ()), SYSTEM_SCHEMA}))
 
     # -- opening ---------------------------------------------------------------------------
 
     def restore(self, functions: Iterable[Function] = ()) -> None:
-        """Make what the ledger knows known to Spark; drop what was ephemeral.
+        """Load the catalog from the ledger into Spark, and drop temporary views.
 
-        Views that lack a function wait for it; those that have waited for one given now resume.
+        Views that lack a function wait for it; views whose function is now given resume.
         """
         records = self.ledger.objects()
         stored = {record.id: dict(record.layout) for record in self.ledger.arrangements()}
@@ -101,7 +101,7 @@ class Instance:
             if isinstance(view, View):
                 self._check_stored(view, stored)
         self.loop.catalog = catalog
-        for record in records:  # before an epoch is made: they are given up by and by
+        for record in records:  # before an epoch is made: their history is released step by step
             if isinstance(catalog.by_id[record.relation], Sink):
                 at = position(self.ledger, record.relation)
                 self.loop.held[record.relation] = record.created_epoch if at is None else at
@@ -119,7 +119,7 @@ class Instance:
     def _announce_waiting(
         self, view: View | PlainView, stored: Mapping[ArrangementId, Any]
     ) -> None:
-        """Make a view known whose query cannot be planned: its rows as they are stored."""
+        """Declare a view whose query cannot be planned; its stored rows can be read."""
         self.engine.declare(view, planned=False)
         self.queries.declare(view, canonical=False)
         if isinstance(view, View):
@@ -127,7 +127,7 @@ class Instance:
         self.unplanned.add(view.id)
 
     def plan_again(self, view: View | PlainView) -> None:
-        """Plan a view as what it names is now; those over it are planned again after it."""
+        """Plan a view again over its present inputs; views that read it are planned afterwards."""
         self.engine.forget(view)
         self._announce(view)
         self.unplanned.discard(view.id)
@@ -136,7 +136,7 @@ class Instance:
             self._check_stored(view, {record.id: dict(record.layout) for record in records})
 
     def _check_stored(self, view: View, stored: Mapping[ArrangementId, object]) -> None:
-        """Refuse a view whose state was kept by another circuit than the one planned now."""
+        """Refuse a view whose state was stored by a circuit other than the planned one."""
         circuit = self.engine.circuit(view)
         planned: dict[ArrangementId, object] = {}
         for node in circuit.stateful():
@@ -166,7 +166,7 @@ class Instance:
     def create(
         self, relation: Stream | Table | PlainView | Sink, dropped: tuple[RelationId, ...] = ()
     ) -> Epoch:
-        """Create what has no contents yet, in place of ``dropped``, in an epoch of its own."""
+        """Create a relation without contents, in place of ``dropped``, in an epoch of its own."""
         dropped = tuple(self._with_sources(dropped))
         with self.loop.lock:
             catalog = self.catalog.without(dropped).with_(relation)
@@ -186,11 +186,11 @@ class Instance:
                 epoch = self.ledger.commit(commit)
                 self._withdraw(gone)
             else:
-                with self._known(relation, gone):  # first, so that nothing Spark rejects is kept
+                with self._known(relation, gone):  # first: what Spark rejects is not committed
                     epoch = self.ledger.commit(commit)
                 self._withdraw(gone)
                 if gone:
-                    self._announce(relation)  # what was withdrawn may have had its name
+                    self._announce(relation)  # a withdrawn relation may have had its name
             self.loop.catalog = catalog
             return epoch
 
@@ -198,7 +198,7 @@ class Instance:
     def _known(
         self, relation: Stream | Table | PlainView, former: Iterable[Relation]
     ) -> Iterator[None]:
-        """Make a relation known in place of others; as it was before, if what follows fails."""
+        """Declare a relation in place of others; restore these if the block fails."""
         try:
             self._announce(relation)
             yield
@@ -215,7 +215,7 @@ class Instance:
     def create_view(
         self, view: View, progress: FillProgress, dropped: tuple[RelationId, ...] = ()
     ) -> Epoch:
-        """Create a view and fill it from what is stored, in place of ``dropped``."""
+        """Create a view, and fill it from stored rows, in place of ``dropped``."""
         with self.loop.lock:
             for id_ in view.depends_on:
                 self.require_running(self.catalog.by_id[id_])
@@ -234,7 +234,7 @@ class Instance:
                 raise
             if dropped:
                 self._withdraw([self.catalog.by_id[id_] for id_ in dropped])
-                self.engine.declare(view)  # one of them had its name
+                self.engine.declare(view)  # a dropped relation may have had its name
             self.queries.declare(view)
             self.layouts[rows_of(view.id)] = circuit.output.operator.layout
             self.loop.catalog = catalog
@@ -243,9 +243,9 @@ class Instance:
         return epoch
 
     def drop(self, ids: list[RelationId]) -> Epoch:
-        """Drop relations together; none that stays may depend on them.
+        """Drop relations together; no other relation may depend on them.
 
-        A view that was made for a sink goes with it.
+        A hidden view of a dropped sink is dropped too.
         """
         ids = self._with_sources(ids)
         with self.loop.lock:
@@ -261,7 +261,7 @@ class Instance:
             return epoch
 
     def _with_sources(self, ids: Sequence[RelationId]) -> list[RelationId]:
-        """Stop the sinks among relations that go; return these, with the views made for sinks."""
+        """Stop the sinks among relations to drop; return these, with the sinks' hidden views."""
         found = list(ids)
         for sink in [r for r in map(self.catalog.by_id.get, ids) if isinstance(r, Sink)]:
             self.deliveries.forget(sink.id)
@@ -273,7 +273,7 @@ class Instance:
     def _withdraw(self, relations: list[Relation]) -> None:
         order = {view.id: i for i, view in enumerate(self.catalog.defined_in_order())}
         for relation in sorted(relations, key=lambda r: -order.get(r.id, -1)):
-            # A relation that replaced it may have its name by now.
+            # A relation that replaced it may have its name.
             self.engine.forget(relation)
             self.queries.forget(relation)
             self.layouts.pop(rows_of(relation.id), None)
@@ -304,9 +304,9 @@ class Instance:
         return end
 
     def settle(self, wanted: Mapping[RelationId, Offset] | None = None) -> Epoch:
-        """Make epochs until all changes before the wanted offsets (or all) are read.
+        """Make epochs until all changes before the wanted offsets (default: all) are read.
 
-        Rows that are due by now have come and gone as well.
+        Rows due by now have also entered or left the views.
         """
         now = self.loop.now()
         while True:
@@ -321,9 +321,9 @@ class Instance:
                 self.pump.made(epoch)
 
     def settle_all(self) -> Epoch:
-        """Make epochs and deliver to sinks what has arrived by now, sinks that fail aside.
+        """Make epochs, and deliver all changes so far to sinks; failing sinks are skipped.
 
-        What one sink writes may be what the next one takes: as many rounds do as there are sinks.
+        One sink may write what another reads, so there are as many rounds as there are sinks.
         """
         epoch = self.settle()
         for _ in tuple(self.deliveries.by_sink):
@@ -337,11 +337,8 @@ class Instance:
     def shares(self, ids: tuple[RelationId, ...], epoch: Epoch) -> dict[RelationId, Share]:
         """Return the contents of relations at an epoch.
 
-        A stream that no view reads has no part in epochs: all of its log is returned.
-
-        Raises:
-            HeadraceError: ``unavailable`` if one is a view that stopped before the epoch: its
-                contents are old.
+        Epochs do not read a stream that no view reads: for such a stream, the whole log is
+        returned.
         """
         relations = [self.catalog.by_id[id_] for id_ in sorted(set(ids)) if not is_system(id_)]
         for relation in relations:
@@ -354,7 +351,7 @@ class Instance:
         return snapshot(self.ledger, relations, self.layouts, epoch, ends)
 
     def gather(self, names: tuple[RelationId, ...]) -> None:
-        """Make what the information schema tells now readable, if it is among the names."""
+        """Fill the named relations of the information schema, if there are any."""
         asked = [r for r in system_relations() if r.id in names]
         if not asked:
             return
@@ -363,7 +360,7 @@ class Instance:
                 self.queries.provide(relation, system_rows(self, relation))
 
     def bases(self, view: View | PlainView) -> set[RelationId]:
-        """Return the streams and tables that a view is over, however indirectly."""
+        """Return the streams and tables that a view reads, directly or through other views."""
         found: set[RelationId] = set()
         for id_ in view.depends_on:
             relation = self.catalog.by_id[id_]
@@ -371,10 +368,10 @@ class Instance:
         return found
 
     def log_share(self, id_: RelationId, end: Offset) -> Share:
-        """Return a relation's log up to an offset."""
+        """Return the part of a relation's log before an offset."""
         return log_share(self.ledger, id_, Offset(0), end)
 
     def require_running(self, relation: Relation, epoch: Epoch | None = None) -> None:
-        """Refuse to read a view that stopped before an epoch (the last one), saying why."""
+        """Refuse to read a view that stopped before an epoch (default: the last one)."""
         if relation.id in self.loop.stopped():
             refuse_stopped(self, relation, epoch)

@@ -1,4 +1,4 @@
-"""What ``SHOW SINKS`` and ``SHOW JOBS`` list: where changelogs go, how far, and what is wrong."""
+"""The rows of ``SHOW SINKS`` and ``SHOW JOBS``: destination, position and error of each sink."""
 
 from __future__ import annotations
 

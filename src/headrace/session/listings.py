@@ -1,4 +1,4 @@
-"""SHOW, DESCRIBE, EXPLAIN and VERIFY: what is known, as tables."""
+"""SHOW, DESCRIBE, EXPLAIN and VERIFY: their results as tables."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _MOST_EPOCHS = 100
 
 @dataclass(frozen=True, slots=True)
 class Listings:
-    """Answers questions about one instance."""
+    """Runs the statements of one instance that list or describe objects."""
 
     instance: Instance
     reading: Reading
     definitions: Definitions
 
     def tell(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
-        """Answer a question about what there is."""
+        """Run one of these statements."""
         match statement:
             case Show():
                 return self.show(statement)
@@ -60,7 +60,7 @@ class Listings:
                 return self.explain(statement)
 
     def show_create(self, statement: ShowCreate) -> Result:
-        """Show the statement that made a relation or sink, secrets masked."""
+        """Show the statement that created a relation or sink, with secrets masked."""
         relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
         made = (
             relation.declaration.created_sql
@@ -70,7 +70,7 @@ class Listings:
         return self.answer(("name", "statement"), [(relation.name, made or None)])
 
     def show(self, statement: Show) -> Result:
-        """List what a SHOW asks for."""
+        """Return the listing of a SHOW statement."""
         listed = self._listed(statement)
         if statement.like is None and statement.schema is None:
             return listed
@@ -125,7 +125,7 @@ class Listings:
                 return self._functions()
 
     def describe(self, statement: Describe) -> Result:
-        """List a relation's columns; with EXTENDED also what is kept of it."""
+        """List a relation's columns; with EXTENDED, also its properties and state."""
         relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
         key = key_of(relation)
         effective = relation.effective_from if isinstance(relation, Table) else None
@@ -148,12 +148,12 @@ class Listings:
         return self.answer(("column", "type", "note"), rows)
 
     def explain(self, statement: Explain) -> Result:
-        """Show every rung: Spark's plan, the circuit, what it keeps and what a change costs."""
+        """Return the output of EXPLAIN as a table."""
         lines = Explaining(self.instance).lines(statement.target, statement.shown)
         return self.answer(("plan",), [(line,) for line in lines])
 
     def verify(self, name: Name | None, progress: Callable[[Progress], None]) -> Result:
-        """Compare views with their queries over canonical history, by plain Spark batch."""
+        """Compare views with their queries, recomputed by Spark batch over the whole history."""
         rows = Verifying(self.instance, progress).rows(name)
         return self.answer(("view", "rows", "differences", "verdict"), rows)
 
@@ -285,7 +285,7 @@ class Listings:
         return found
 
     def answer(self, names: tuple[str, ...], rows: list[Any]) -> Result:
-        """Return rows as a result, a column of which has one type."""
+        """Return rows as a result; each column has one type."""
         columns = list(zip(*rows, strict=True)) or [()] * len(names)
         arrays = [
             pa.array(list(column)) if rows else pa.array([], pa.string()) for column in columns
@@ -301,7 +301,7 @@ def _state(relation: Relation, stopped: frozenset[RelationId]) -> str:
 
 
 def _like(pattern: str) -> re.Pattern[str]:
-    r"""Return what is like a pattern of ``%``, ``_`` and ``\\``, as in SQL."""
+    r"""Return a regular expression for an SQL pattern with ``%``, ``_`` and ``\\``."""
     pieces = re.findall(r"\\.|.", pattern, re.DOTALL)
     wild = {"%": ".*", "_": "."}
     parts = [wild.get(piece) or re.escape(piece[-1]) for piece in pieces]

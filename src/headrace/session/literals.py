@@ -1,4 +1,4 @@
-"""Literals of SQL, read without Spark and brought to the type of the column that they go to."""
+"""Literals of SQL, parsed without Spark and converted to the type of their column."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
 _ZONES: Final = frozenset({"TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
 _BRACKETED: Final = 4
-"""Tokens of a negative number in brackets."""
+"""The number of tokens of a negative number in parentheses."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _MICROSECONDS_PER_DAY: Final = 86_400_000_000
 
@@ -70,11 +70,11 @@ Literal: TypeAlias = bool | int | float | Decimal | str | Day | Moment | None
 
 
 class NoLiteral(ValueError):  # noqa: N818 (nothing failed: Spark evaluates it)
-    """Tokens that are no literal read here."""
+    """The tokens are not a literal that is parsed here."""
 
 
 def literal(found: Sequence[Token]) -> Literal:
-    """Return the value of a literal. A number keeps all digits that are written, unless binary.
+    """Return the value of a literal. Numbers keep all their digits, except binary ones.
 
     Raises:
         NoLiteral: for anything else.
@@ -129,27 +129,27 @@ def _number(text: str) -> int | float | Decimal:
         return number
     bound = 1 << (_BITS[suffix] - 1)
     if number != int(number) or not -bound <= number < bound:
-        raise NoLiteral  # Spark says what is wrong with it
+        raise NoLiteral  # Spark reports the error
     return int(number)
 
 
 def _typed(word: str, text: str) -> Literal:
-    """Return the value of a literal with its type before it."""
+    """Return the value of a literal that begins with its type."""
     try:
         if word == "DATE" and _DAY.fullmatch(text):
             return Day(date.fromisoformat(text).toordinal() - _EPOCH, text)
         if word in _ZONES and _TIME.fullmatch(text):
             return Moment(timestamp_micros(text, with_zone=False), text)
-    except ValueError as error:  # Arrow's is one, too
+    except ValueError as error:  # Arrow's errors are ValueErrors, too
         raise NoLiteral from error
     raise NoLiteral
 
 
 def literal_converter(column: Column) -> Converter:
-    """Return what makes a literal, other than NULL, the column's value; it raises ``Refused``.
+    """Return the conversion of a literal, other than NULL, to the column's type.
 
-    A string literal may stand for a value of any scalar type, as in PostgreSQL: its text is read as
-    a field of CSV is. All others keep their type.
+    It raises ``Refused`` if the value does not fit. A string literal is accepted for any scalar
+    type, as in PostgreSQL, and is read like a field of CSV. Other literals keep their type.
     """
     type_ = column.type
     number = from_number(type_)
@@ -192,9 +192,9 @@ def _day_or_time(value: Day | Moment, type_: DataType) -> int:
 
 
 def plain_value(token: Token, type_: DataType, *, negative: bool) -> tuple[bool, Any]:
-    """Return whether comparing a column with the token is comparing it with a value, and which.
+    """Return whether a column compared with the token is compared with a value, and the value.
 
-    Only where no cast could make another value of either side: what else, Spark compares.
+    False where Spark might cast one of the sides; Spark then makes the comparison.
     """
     word = token.text.lower()
     if word == "null" and not negative:

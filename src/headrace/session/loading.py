@@ -1,4 +1,4 @@
-"""One COPY of a file: appended in parts, and gone on with where an earlier one has stopped."""
+"""One COPY of a file: appends it in parts, and continues where an earlier COPY stopped."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Load:
-    """A load of one file into one relation, and what of the file is in so far.
+    """One file being loaded into one relation, and how far it is loaded.
 
-    ``parts``, ``rows`` and ``line`` count from the beginning of the file, parts of an earlier COPY
-    included; ``copied`` and ``rejected`` only those of this one. ``resumed`` is where it began.
+    ``parts``, ``rows`` and ``line`` count from the beginning of the file, including parts of an
+    earlier COPY; ``copied`` and ``rejected`` count only those of this one. ``resumed`` is where it
+    began.
     """
 
     instance: Instance
@@ -46,9 +47,9 @@ class Load:
     def begin(
         cls, instance: Instance, relation: Stream | Table, path: Path, *, restart: bool = False
     ) -> Load:
-        """Return the load to go on with; with ``restart``, or where there is none, a new one."""
+        """Return the unfinished load of the file, or a new one if there is none, or ``restart``."""
         if not path.is_file():
-            return cls(instance, relation, path, str(path))  # the reader says what is wrong with it
+            return cls(instance, relation, path, str(path))  # the reader reports the error
         ledger = instance.ledger
         for known in ledger.unfinished_loads(relation.id):
             if not known.source.startswith(place(path)):
@@ -68,11 +69,11 @@ class Load:
 
     @property
     def note(self) -> str:
-        """Where it went on, for the answer; empty where it began with the file."""
+        """Where the load resumed, for the message; empty if it began with the file."""
         return f", resumed at byte {self.resumed.position:,}" if self.resumed else ""
 
     def append(self, rows: pa.Table, progress: Progress, rejects: Sequence[Reject]) -> None:
-        """Append one part, durably, together with how far the file is read then."""
+        """Append one part durably, together with the position in the file."""
         counts = {"parts": self.parts + 1, "rows": self.rows + rows.num_rows}
         load = LoadProgress(self.source, {**progress.to_json(), **counts})
         with self.instance.appending:
@@ -84,13 +85,13 @@ class Load:
         self.line = progress.line
 
     def finish(self) -> Offset:
-        """Say that the whole file is in; return the log's end."""
+        """Record that the whole file is loaded; return the log's end."""
         finished = LoadProgress(self.source, {}, finished=True)
         with self.instance.appending:
             return self.instance.append(self.relation, _no_rows(self.relation), load=finished)
 
     def stopped(self, error: HeadraceError) -> HeadraceError:
-        """Return the error with what of the file is in, and how to go on or take it back."""
+        """Return the error with the loaded part of the file, and how to continue or undo it."""
         if self.parts == 0:
             return error
         parts = "1 part" if self.parts == 1 else f"{self.parts:,} parts"

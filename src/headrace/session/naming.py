@@ -1,14 +1,14 @@
-"""Names that are Headrace's own."""
+"""Names that are reserved for Headrace."""
 
 from __future__ import annotations
 
 from typing import Final
 
 SYSTEM_SCHEMA: Final = "information_schema"
-"""The schema of what can be asked about the database itself."""
+"""The schema of relations that describe the database itself."""
 
 SCHEMAS: Final = "schemas"
-"""The setting of the ledger that lists schemas that were created."""
+"""The setting of the ledger with the names of created schemas."""
 
 HIDDEN: Final = "__"
-"""How the names of ephemeral views begin."""
+"""The prefix of the names of hidden views."""

@@ -1,4 +1,4 @@
-"""``WITH (...)`` and ``OPTIONS (...)``: which options there are, and what is said about them."""
+"""``WITH (...)`` and ``OPTIONS (...)``: the known options, and notes about them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EXTERNAL = (
     "username",
     "value_format",
 )
-"""Options about what is outside; with no broker configured they are kept for when there is one."""
+"""Options of external systems; without a configured broker they are stored without effect."""
 
 _MADE_UP = frozenset({"datagen", "faker"})
 _EXTERNAL_GROUPS = (
@@ -68,7 +68,7 @@ _OF_VIEWS = (
 
 
 def stored_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
-    """Return the options as the catalog keeps them: by key, the values of secrets masked."""
+    """Return the options for the catalog, by key, with the values of secrets masked."""
     return tuple(
         (option.key.lower(), masked(f"{option.key} = '{option.value}'").split("'", 1)[1][:-1])
         for option in options
@@ -82,7 +82,7 @@ def value_of(options: tuple[Option, ...], *keys: str) -> str | None:
 
 
 def check_relation_options(options: tuple[Option, ...]) -> None:
-    """Refuse an option that streams and tables do not have, or a connector that makes rows up."""
+    """Refuse unknown options of streams and tables, and connectors that generate rows."""
     for option in options:
         if option.key.lower() == "connector" and option.value.lower() in _MADE_UP:
             raise HeadraceError(
@@ -96,7 +96,7 @@ def check_relation_options(options: tuple[Option, ...]) -> None:
 
 
 def check_view_options(options: tuple[Option, ...]) -> None:
-    """Refuse an option that views do not have, or a value that it cannot have."""
+    """Refuse unknown options of views, and invalid values."""
     _check(options, _OF_VIEWS)
     for option in options:
         if option.key.lower() == REFRESH_MINUTES and not _is_positive(option.value):
@@ -109,13 +109,13 @@ def check_view_options(options: tuple[Option, ...]) -> None:
 
 
 def broker_note(options: tuple[Option, ...]) -> str:
-    """Return what is said of a relation that would need a broker, and there is none."""
+    """Return the note for a relation that needs a broker, if none is configured."""
     named = value_of(options, "connector", "topic", "kafka_topic", "type")
     return " in the embedded log: no broker is configured" if named is not None else ""
 
 
 def refresh_note(options: tuple[Option, ...]) -> str:
-    """Return what is said of a view that is to be refreshed from time to time."""
+    """Return the note for a view with a refresh interval."""
     minutes = value_of(options, REFRESH_MINUTES)
     if minutes is None:
         return ""

@@ -1,4 +1,4 @@
-"""Properties of a session: ``SET``, ``RESET`` and ``SHOW`` of what four dialects call settings."""
+"""Properties of a session: ``SET``, ``RESET`` and ``SHOW``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNTIME_MODE = "execution.runtime-mode"
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property with a meaning: its values, the first of which is the default."""
+    """A property with an effect: its values, the first of which is the default."""
 
     values: tuple[str, ...]
     meaning: str
@@ -35,7 +35,7 @@ KNOWN: dict[str, Property] = {
     "table.local-time-zone": Property(("UTC",), "timestamps are kept and shown in UTC"),
     "timezone": Property(("UTC",), "timestamps are kept and shown in UTC"),
 }
-"""The properties with a meaning."""
+"""The properties with an effect."""
 
 _FOREIGN = (
     "application_name",
@@ -57,21 +57,21 @@ _FOREIGN = (
     "table.exec.",
     "table.optimizer.",
 )
-"""Properties, or how they begin, of other systems that change no result: kept, without effect."""
+"""Names, or prefixes, of other systems' properties that change no result: stored only."""
 
 
 @dataclass(slots=True)
 class Properties:
-    """What a session has set; everything else has its default."""
+    """The properties set in a session; all others have their default."""
 
     given: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, key: str) -> str:
-        """Return the value of a property with a meaning."""
+        """Return the value of a property with an effect."""
         return self.given.get(key, KNOWN[key].values[0])
 
     def set(self, statement: SetOption) -> str:
-        """Set a property; return what that means.
+        """Set a property, and return a message.
 
         Raises:
             HeadraceError: ``invalid`` for a name or value that does not exist.
@@ -95,7 +95,7 @@ class Properties:
         return f"{key} is {chosen}"
 
     def reset(self, statement: ResetOption) -> str:
-        """Give one property, or all, its default again."""
+        """Reset one property, or all, to the default."""
         if statement.key is None:
             self.given.clear()
             return "all properties have their defaults"
@@ -137,7 +137,7 @@ class Properties:
 
 
 def _refuse_timeout(key: str, span: Span) -> None:
-    """Refuse a limit on time that would not be kept, where another system would keep it."""
+    """Refuse a timeout, which another system would enforce and Headrace does not."""
     if "timeout" in key.replace("-", "_").split(".")[-1]:
         raise HeadraceError(
             Code.UNSUPPORTED,

@@ -1,4 +1,4 @@
-"""Evaluating what an INSERT writes, once, over what is readable now."""
+"""Evaluates the rows of an INSERT, once, over the present contents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.types import to_arrow
 _REPEATABLE = frozenset(
     ["NOW", "CURRENT_TIMESTAMP", "CURRENT_DATE", "ARRAY", "MAP", "STRUCT", "NAMED_STRUCT", "CAST"]
 )
-"""Functions that leave nothing to chance: what repeats with them is evaluated once."""
+"""Deterministic functions: a repeated expression with only these is evaluated once."""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 def evaluate_query(
     instance: Instance, query: Span, columns: tuple[Column, ...], defaults: Mapping[str, str]
 ) -> pa.Table:
-    """Return a query's rows as the columns', each value exactly, or an error.
+    """Return a query's rows converted exactly to the columns' types, or raise an error.
 
-    It may read the clock and chance: what is written is what they were then. Literals of ``VALUES``
-    are read one by one, and Spark evaluates only the rest, each expression by itself: no row
-    decides the type of another's value.
+    The query may use clock and random functions; their values are written. Literals of ``VALUES``
+    are parsed one by one, and Spark evaluates the other expressions independently: no row decides
+    the type of another row's value.
     """
     rows = value_rows(query)
     if rows is None:
@@ -84,7 +84,7 @@ class _Expression:
         self.column = column
         self.tokens = tokens
         self.text = text
-        """What stands for the tokens, if not their own text."""
+        """The text of the expression if it differs from that of the tokens."""
 
 
 def _literals(
@@ -95,7 +95,7 @@ def _literals(
     default: str,
     rest: list[_Expression],
 ) -> tuple[list[int], Fitted]:
-    """Return the values of a column that are literals, with their rows; add others to ``rest``."""
+    """Return the literals of a column with their row numbers; add other values to ``rest``."""
     convert = literal_converter(column)
     values: list[Any] = []
     places: list[int] = []
@@ -154,7 +154,7 @@ def _evaluated(
 
 
 def is_repeatable(found: Sequence[Token]) -> bool:
-    """Tell whether an expression plainly has one value within a statement, however often."""
+    """Return whether an expression plainly has the same value each time it is evaluated."""
     return all(
         following.text != "(" or token.kind is Kind.SYMBOL or token.word in _REPEATABLE
         for token, following in pairwise(found)
@@ -179,7 +179,7 @@ def _selected(
     count: int | None,
     columns: tuple[Column, ...] = (),
 ) -> pa.Table:
-    """Have Spark evaluate a query, its columns by position and with the types that they have."""
+    """Run a query with Spark; its columns are by position, with the types of the query."""
     engine = instance.engine
     with engine.planning, read.mapping_errors():
         analysed = engine.planner.analyse(read.span, once=True)

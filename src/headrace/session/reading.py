@@ -1,4 +1,4 @@
-"""SELECT: by key from a spine, whole from a spine, and everything else by Spark on a snapshot."""
+"""SELECT: rows by key, or all rows, from a spine; everything else by Spark on a snapshot."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Answers queries of one instance. The caller has settled what it wants to see."""
+    """Answers the queries of one instance. The caller has waited for the epochs to be read."""
 
     instance: Instance
 
     def select(self, query: Query) -> Result:
-        """Answer a query as of the last epoch, or as of the one that it names."""
+        """Run a query at the last epoch, or at the epoch that it names."""
         with self.instance.loop.pinned() as last:
             epoch = last if query.as_of is None else self._epoch(query.as_of, last)
             table = self._direct(query, epoch)
@@ -51,7 +51,7 @@ class Reading:
             return Result(table, epoch, freshness=self.freshness(epoch))
 
     def freshness(self, epoch: Epoch) -> Freshness:
-        """Return how current the epoch is."""
+        """Return how current an epoch is."""
         ledger = self.instance.ledger
         found = [e for e in ledger.epochs(1) if e.epoch == epoch]
         committed = found[0].committed_at if found else 0.0
@@ -86,7 +86,7 @@ class Reading:
             raise error.at(query.span) from error
 
     def _direct(self, query: Query, epoch: Epoch) -> pa.Table | None:
-        """Answer without Spark where that is plainly the same; else None."""
+        """Return the result without Spark if the query is simple enough; else None."""
         simple = simple_select(query.text)
         relation = None if simple is None else self.instance.catalog.find(simple.relation)
         if simple is None or not isinstance(relation, Table | View):
@@ -108,7 +108,7 @@ class Reading:
         return found.select(chosen)
 
     def _require_known(self, relation: Relation, query: Query, epoch: Epoch) -> None:
-        """Refuse to read a view as of an epoch that it had no part in, or another function."""
+        """Refuse a view at an epoch that did not include it, or ran with another function."""
         if query.as_of is None or not isinstance(relation, View):
             return
         oldest = Functions(self.instance).known_from(relation)
@@ -131,7 +131,7 @@ class Reading:
             )
 
     def _key(self, relation: Relation, contents: Contents, simple: Simple) -> list[Any] | None:
-        """Return the key's values if the conditions give just these, each as a plain literal."""
+        """Return the key's values if the conditions are just equalities of keys and literals."""
         types = {c.name.lower(): c.type for c in relation.schema.columns}
         wanted = [name.lower() for name in contents.layout.key]
         unique = not isinstance(relation, View) or bool(relation.key)
@@ -177,7 +177,7 @@ def _seconds(as_of: AsOfTimestamp) -> float:
 
 
 def simple_select(text: str) -> Simple | None:
-    """Read the plainest of queries; None where it is not one of them."""
+    """Parse a query of the simple form; None if it is not one."""
     try:
         found = list(tokens(text))
     except HeadraceError:
@@ -247,7 +247,7 @@ class _Tokens:
         return True
 
     def dotted(self) -> str | None:
-        """Take a relation's name, whose parts are joined by dots."""
+        """Take a possibly qualified relation name."""
         name = self.name()
         while name is not None and self.text("."):
             part = self.name()
@@ -255,7 +255,7 @@ class _Tokens:
         return name
 
     def name(self) -> str | None:
-        """Take a column's or relation's name, in lower case."""
+        """Take the name of a column or relation, in lower case."""
         if self.done:
             return None
         token = self.found[self.at]
@@ -269,5 +269,5 @@ class _Tokens:
 
 
 def whole_span(text: str) -> Span:
-    """Return the span of a text by itself."""
+    """Return the span of a whole text."""
     return Span(text, 0, len(text))

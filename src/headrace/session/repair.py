@@ -1,4 +1,4 @@
-"""REPAIR: damaged files set aside and what they held rebuilt; views that stopped filled anew."""
+"""REPAIR: sets damaged files aside and rebuilds their contents; rebuilds stopped views."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from headrace.types import Epoch, RelationId
 
 Row = tuple[str, str, str]
-"""A relation, what was wrong with it, and what was done."""
+"""A relation, its problem, and what was done about it."""
 
 _RUN = re.compile(r'run file "(?P<name>run-\w+\.arrow)"(?! of )')
 
 
 def damage(instance: Instance, relations: Iterable[Relation]) -> dict[RelationId, list[Damage]]:
-    """Return what is damaged of relations' stored contents and state, by relation."""
+    """Return the damaged files of relations' contents and state, by relation."""
     ids = {relation.id for relation in relations}
     found: dict[RelationId, list[Damage]] = {}
     for each in damaged_runs(instance.ledger, instance.directory / "runs", ids):
@@ -43,7 +43,7 @@ def damage(instance: Instance, relations: Iterable[Relation]) -> dict[RelationId
 
 
 def with_owner(instance: Instance, error: HeadraceError) -> HeadraceError:
-    """Return an error over a damaged run with the name of the relation that the run is of."""
+    """Return the error of a damaged run with the name of the relation that owns the run."""
     run = _RUN.search(error.primary) if error.code is Code.CORRUPT else None
     if run is None:
         return error
@@ -74,7 +74,7 @@ class Repairs:
     progress: Callable[[Progress], None]
 
     def repair(self, name: Name | None) -> list[Row]:
-        """Repair a relation and what it is over, or all; return what was wrong and done."""
+        """Repair a relation and everything that it reads, or all; return problems and actions."""
         instance = self.instance
         with instance.loop.lock, instance.pump.compaction.busy:
             scope = self._scope(name)
@@ -85,7 +85,7 @@ class Repairs:
         return rows
 
     def _scope(self, name: Name | None) -> list[Table | View]:
-        """Return tables, then views, each after those that it is over."""
+        """Return tables, then views, each after its inputs."""
         instance = self.instance
         catalog = instance.catalog
         kept = [r for r in catalog if isinstance(r, Table)]
@@ -137,7 +137,7 @@ class Repairs:
         if relation.id in instance.loop.stopped():
             if self._marked(relation, WAITING):
                 raise HeadraceError(Code.CONFLICT, "it waits for a function")
-            # What a view holds that stopped is old: it is filled as it starts again.
+            # The contents of a stopped view are old: it is rebuilt when it restarts.
             why = "A file of it was damaged after it had stopped."
             mark_stopped(instance, relation, stopped_after(instance, relation), why)
             return "filled anew, as it stopped: see below"
@@ -172,7 +172,7 @@ class Repairs:
     # -- views that stopped ----------------------------------------------------------------
 
     def _restart(self, scope: list[Table | View]) -> list[Row]:
-        """Fill views that stopped anew, and those over them, as far as their queries can run."""
+        """Rebuild stopped views, and those that read them, if their queries run."""
         instance, catalog = self.instance, self.instance.catalog
         failed = [v for v in scope if isinstance(v, View) and self._marked(v, STOPPED)]
         if not failed:
@@ -189,7 +189,7 @@ class Repairs:
         for view in failed:
             for above in catalog.dependants(view.id):
                 if isinstance(above, View) and above.id not in ids:
-                    # Before the one below it runs again: what this one holds is as old.
+                    # Before its input runs again, since this view's contents are as old.
                     after[above.id] = stopped_after(instance, above)
                     why = f'It is over view "{view.name}", which stopped.'
                     mark_stopped(instance, above, after[above.id], why)

@@ -1,4 +1,4 @@
-"""What statements answer: rows with the epoch they are from, notes, and changes."""
+"""Results of statements: rows with their epoch, messages, and changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a long statement has come. ``total`` is None where it is not known."""
+    """The progress of a long statement. ``total`` is None if it is not known."""
 
     what: str
     done: int
@@ -31,10 +31,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How current an answer is.
+    """How current a result is.
 
-    ``committed_at`` is in Unix seconds; ``pending`` counts changes that have arrived and that no
-    epoch has read yet.
+    ``committed_at`` is in Unix seconds; ``pending`` is the number of changes that have arrived and
+    that no epoch has read yet.
     """
 
     epoch: Epoch
@@ -43,10 +43,10 @@ class Freshness:
 
 
 class Result:
-    """The answer of one statement.
+    """The result of one statement.
 
-    ``kind`` is ``rows``, or ``done`` for a statement without an answer, whose ``message`` says
-    what it did. ``epoch`` is the epoch that the rows are from, or that the statement made.
+    ``kind`` is ``rows``, or ``done`` for a statement without rows, with a ``message``. ``epoch`` is
+    the epoch of the rows, or the epoch that the statement made.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Result:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns; none where there are no rows."""
+        """The names of the columns; empty for a statement without rows."""
         return () if self._table is None else tuple(self._table.schema.names)
 
     def to_arrow(self) -> pa.Table:
@@ -83,7 +83,7 @@ class Result:
         """Return the rows as tuples of Python values.
 
         Raises:
-            HeadraceError: ``unsupported`` for a date or time that Python has no value for.
+            HeadraceError: ``unsupported`` for a date or time that Python cannot represent.
         """
         return list(zip(*_values(self.to_arrow()), strict=True))
 
@@ -107,7 +107,7 @@ class Result:
         return "\n".join([*lines, *([f"... {more} more"] if more > 0 else []), note])
 
     def _repr_html_(self) -> str:
-        """Show the rows in a notebook."""
+        """Return the rows as an HTML table, for notebooks."""
         if self._table is None:
             return f"<p>{html.escape(self.message)}</p>"
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
@@ -133,5 +133,5 @@ def _values(table: pa.Table) -> list[list[Any]]:
 
 
 def shown(value: Any) -> str:
-    """Return a value as people read it."""
+    """Return a value as text for people."""
     return "NULL" if value is None else str(value)

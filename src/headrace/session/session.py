@@ -1,4 +1,4 @@
-"""A session: statements run one after another, and each sees what those before it wrote."""
+"""A session: statements run one after another, and each sees the writes of those before it."""
 
 from __future__ import annotations
 
@@ -65,22 +65,22 @@ if TYPE_CHECKING:
 
 
 class Begin(Enum):
-    """Where to begin to follow a query, other than after an epoch."""
+    """Where a subscription begins, if not after an epoch."""
 
     CONTENTS = auto()
     NOW = auto()
 
 
 def _silent(_progress: Progress) -> None:
-    """Report to nobody."""
+    """Ignore progress reports."""
 
 
 @dataclass(slots=True)
 class Session:
-    """Runs statements on an instance; reads see what was there before, and the session's writes.
+    """Runs statements on an instance; reads see all earlier writes, also those of the session.
 
     ``awaited`` are the offsets that reads wait for: the ends of all logs when the session began,
-    moved on by its own writes.
+    advanced by its own writes.
     """
 
     instance: Instance
@@ -154,13 +154,13 @@ class Session:
                 assert_never(statement)
 
     def begin_sinks(self) -> None:
-        """Go on delivering to the sinks that the catalog knows."""
+        """Resume delivery to the sinks in the catalog."""
         for relation in self.instance.catalog:
             if isinstance(relation, Sink):
                 self._sinks.begin(relation)
 
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
-        """Append rows, matched to columns by name; return how many."""
+        """Append rows, matched to columns by name; return their number."""
         relation = self.instance.catalog.resolve(name)
         target = self._changes.target_of(relation)
         span = whole_span(name)
@@ -176,12 +176,12 @@ class Session:
         return taken
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
-        """Follow a query; what is not a whole view is kept as one for as long as it is followed."""
+        """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
         latest = self.properties[OFFSET_RESET] == "latest"
         return self._followed(query, after or (Begin.NOW if latest else Begin.CONTENTS))
 
     def flush(self) -> Epoch:
-        """Make everything that was written readable; return the epoch."""
+        """Make all written changes readable; return the epoch."""
         try:
             return self.instance.settle_all()
         except HeadraceError as error:
@@ -202,7 +202,7 @@ class Session:
         return self.subscribe(target, after)
 
     def _print(self, statement: Print) -> Subscription:
-        """Follow what a topic's name stands for: a relation so named, or the one over the topic."""
+        """Follow the relation of a name, or the relation over a topic of this name."""
         catalog, topic = self.instance.catalog, statement.topic.lower()
         over = [
             relation
@@ -271,7 +271,7 @@ class Session:
         return Result(None, epoch, f"all that has arrived is readable in epoch {epoch}")
 
     def _is_job(self, statement: Insert) -> bool:
-        """Whether INSERT ... SELECT runs continuously: it does into what has a connector."""
+        """Whether INSERT ... SELECT runs continuously: the target has a connector."""
         target = self._changes.target(statement.target)
         if target.declaration.connector is None:
             return False
@@ -293,7 +293,7 @@ class Session:
     def _copy(self, statement: Copy) -> Result:
         try:
             done, rejected, _, note = self._changes.copy(statement)
-        finally:  # what was copied before it failed or was cancelled is there
+        finally:  # the rows copied before a failure or cancellation stay
             relation = self.instance.catalog.find(statement.target.dotted)
             if isinstance(relation, Stream | Table):
                 self._wrote(relation.id, self.instance.ledger.log_end(relation.id))
@@ -311,7 +311,7 @@ class Session:
                 return self._listings.answer(("name", "value", "meaning"), rows)
 
     def _is_streaming(self, query: Query) -> bool:
-        """Say whether a bare SELECT is a push query in this session."""
+        """Return whether a bare SELECT is a push query in this session."""
         return self.properties[RUNTIME_MODE] == "streaming" and query.as_of is None
 
     def _wrote(self, relation: RelationId, end: Offset) -> None:
@@ -322,7 +322,7 @@ class Session:
         self.awaited = {id_: end for id_, end in self.awaited.items() if id_ in live}
         self.instance.settle(self.awaited)
         if self.instance.deliveries.by_sink and not self.instance.pump.running:
-            self.instance.settle_all()  # what sinks write is to be seen, and nobody else has them
+            self.instance.settle_all()  # reads see the writes of sinks, which belong to no session
 
     def _done(self, message: str) -> Result:
         return Result(None, self.instance.ledger.last_epoch(), message)

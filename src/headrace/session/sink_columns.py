@@ -1,7 +1,7 @@
-"""The columns of a query that feeds a table for good, brought to the table's types.
+"""Casts the columns of a continuous query to the types of its target table.
 
-It runs as rows arrive, so what might not fit is refused when it is made, and not row by row: only
-casts that are exact, or fail where they are not, are written into the query.
+The query runs as rows arrive, so a type that might not fit is refused when the query is created,
+and not row by row: only exact casts, and casts that fail for values that do not fit, are added.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMES = (t.TimestampType, t.TimestampNTZType)
 
 
 def with_types_of(query: Query, given: Schema, wanted: Schema) -> Query:
-    """Return the query with its columns cast to the types wanted, where they differ.
+    """Return the query with casts to the wanted types, where they differ.
 
     Raises:
         HeadraceError: ``invalid`` where a cast could change a value without an error.
@@ -50,7 +50,7 @@ def with_types_of(query: Query, given: Schema, wanted: Schema) -> Query:
 
 
 def is_exact_cast(found: DataType, wanted: DataType) -> bool:
-    """Tell whether Spark's cast keeps every value, or fails where it does not."""
+    """Return whether Spark's cast keeps every value, or fails if it cannot."""
     if found == wanted or isinstance(found, t.NullType):
         return True
     match wanted:

@@ -1,4 +1,4 @@
-"""``CREATE SINK``, and ``INSERT INTO table SELECT`` as a running job: changelogs fed onward."""
+"""``CREATE SINK``, and ``INSERT INTO table SELECT`` as a job: deliver changelogs."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _OPTIONS = ("connector", "path", "format")
 
 @dataclass(frozen=True, slots=True)
 class TableWriter:
-    """Appends to a table's or stream's log, as a producer whose numbers are epochs: exactly once.
+    """Appends to a table's or stream's log, as a producer whose sequence numbers are epochs.
 
-    What goes is appended before what comes, so that under a primary key the new row stays.
+    So each epoch is written exactly once. Deletions come before insertions, so that the new row of
+    a primary key stays.
     """
 
     instance: Instance
@@ -49,7 +50,7 @@ class TableWriter:
     guarantee: str = "exactly once: one transaction per epoch"
 
     def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Append the changes of an epoch, unless they are there."""
+        """Append the changes of an epoch, unless they have been appended."""
         relation = self.instance.catalog.by_id[self.target]
         if not isinstance(relation, Stream | Table):
             raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
@@ -74,13 +75,13 @@ class TableWriter:
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Creates the sinks of one instance, and what delivers to them."""
+    """Creates the sinks of one instance, and their writers."""
 
     instance: Instance
     definitions: Definitions
 
     def create(self, statement: CreateSink) -> str:
-        """Create a sink that begins with what the view holds."""
+        """Create a sink that starts with the rows of the view."""
         name = statement.name
         replaced = self.definitions.place_of(name, statement)
         if replaced is None:
@@ -96,8 +97,12 @@ class Sinks:
         options = checked_options(statement.options) if statement.into is None else ()
         target = None if statement.into is None else self._target(statement.into)
         former = self.instance.catalog.by_id[replaced[0]] if replaced else None
-        secret = created != statement.span.source  # which may be another one now
-        if isinstance(former, Sink) and not secret and _said(former.created_sql) == _said(created):
+        secret = created != statement.span.source  # a masked secret may have changed
+        if (
+            isinstance(former, Sink)
+            and not secret
+            and _words(former.created_sql) == _words(created)
+        ):
             return f"sink {former.name} is so already, and goes on"
         self._require_own_place(statement, former, target, options)
         sink = self._made(
@@ -106,7 +111,7 @@ class Sinks:
         return f"created sink {sink.name}: {self.begin(sink)}"
 
     def job(self, statement: Insert, target: Stream | Table) -> str:
-        """Keep a table filled from a query for as long as the job is not dropped."""
+        """Fill a table continuously from a query, until the job is dropped."""
         base = f"insert_into_{target.name.replace('.', '_')}"
         names = (f"{base}_{n}" if n else base for n in range(1, 1 << 20))
         name = (
@@ -119,7 +124,7 @@ class Sinks:
         return f"started job {sink.name}: {self.begin(sink)}"
 
     def begin(self, sink: Sink) -> str:
-        """Begin to deliver to a sink that the catalog knows; return what it promises."""
+        """Start delivering to a sink of the catalog; return its guarantee."""
         instance = self.instance
         source = rows_of(sink.source)
         contents = Contents(instance.ledger, instance.directory, source, instance.layouts[source])
@@ -182,7 +187,7 @@ class Sinks:
         target: Stream | Table | None,
         options: tuple[tuple[str, str], ...],
     ) -> None:
-        """Raise where rows would stand beside those that another sink has written."""
+        """Refuse a destination in which another sink has written rows."""
         if isinstance(former, Sink) and target is not None and former.target == target.id:
             raise HeadraceError(
                 Code.CONFLICT,
@@ -211,7 +216,7 @@ class Sinks:
         )
 
     def _followed(self, query: Query, wanted: Schema | None) -> tuple[View | Table, bool]:
-        """Return the view or table to follow, and whether it was made for this."""
+        """Return the view or table to follow, and whether it was created for this sink."""
         simple = simple_select(query.text)
         found = None if simple is None else self.instance.catalog.find(simple.relation)
         if (
@@ -243,7 +248,7 @@ class Sinks:
     def _require_unique(
         self, followed: View | Table, target: Stream | Table, filled: Schema, span: Span
     ) -> None:
-        """Raise unless the rows that are followed are unique by the target's primary key."""
+        """Raise unless the rows of the followed relation are unique by the target's primary key."""
         if isinstance(target, Table):
             require_known_rows(target, span)
         if not isinstance(target, Table) or not target.primary_key:
@@ -265,7 +270,7 @@ class Sinks:
     def _require_no_circle(
         self, followed: View | Table, target: Stream | Table, span: Span
     ) -> None:
-        """Raise where what is written to would be read again, for ever."""
+        """Raise if the sink would write to a relation that its query reads."""
         catalog = self.instance.catalog
         feeding: dict[RelationId, list[RelationId]] = {}
         for relation in catalog:
@@ -299,15 +304,15 @@ class Sinks:
         )
 
 
-def _said(created_sql: str) -> list[str]:
-    """Return what a CREATE SINK says after the word SINK, to be compared."""
+def _words(created_sql: str) -> list[str]:
+    """Return the words of a CREATE SINK after SINK, for comparison."""
     words = [token.word or token.text for token in tokens(created_sql)]
     first = words.index("SINK") + 1 if "SINK" in words else 0
     return [word for word in words[first:] if word not in {"IF", "NOT", "EXISTS", ";"}]
 
 
 def writer_of(instance: Instance, sink: Sink) -> SinkWriter:
-    """Return what writes to where a sink says."""
+    """Return the writer for a sink's destination."""
     if sink.target is not None:
         return TableWriter(instance, sink, sink.target)
     options, key = dict(sink.options), key_of(instance.catalog.by_id[sink.source])
@@ -322,10 +327,10 @@ def writer_of(instance: Instance, sink: Sink) -> SinkWriter:
 
 
 def checked_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
-    """Return a sink's options, with those that have a default.
+    """Return a sink's options, completed with defaults.
 
     Raises:
-        HeadraceError: ``invalid`` or ``unsupported``, at the option, for what cannot be.
+        HeadraceError: ``invalid`` or ``unsupported``, at the option that is wrong.
     """
     given = {option.key.lower(): option for option in options}
     for key, option in given.items():

@@ -1,4 +1,4 @@
-"""Views that stopped: from when on what they hold is old, and when it was made right again."""
+"""Views that stopped: since which epoch their contents are old, and when they were rebuilt."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from headrace.session.instance import Instance
 
 _OLD_BETWEEN = "old between"
-"""By view: pairs of the last epoch in which it ran, and of the one that filled it anew."""
+"""By view: pairs of the last epoch in which it ran, and the epoch that rebuilt it."""
 
 _NEVER = Epoch(-1)
 
 
 def stopped_after(instance: Instance, view: Relation) -> Epoch:
-    """Return the last epoch whose contents of a stopped view are its query's answer; or -1.
+    """Return the last epoch at which a stopped view's contents are its query's result; or -1.
 
-    Of a view over one that stopped, that is the last one in which the other ran.
+    For a view that reads a stopped one, this is the last epoch in which that one ran.
     """
     stored = instance.ledger.get(STOPPED_AFTER) or {}
     marked = {entry.view for entry in instance.ledger.dirty() if entry.cause == STOPPED}
@@ -34,7 +34,7 @@ def stopped_after(instance: Instance, view: Relation) -> Epoch:
 
 
 def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) -> None:
-    """Raise, unless a view that has stopped still ran in an epoch; None is the last one."""
+    """Raise if a view had stopped at an epoch; None is the last epoch."""
     last_right = stopped_after(instance, relation)
     if epoch is not None and epoch <= last_right:
         return
@@ -63,14 +63,14 @@ def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) 
 
 
 def mark_stopped(instance: Instance, view: View, after: Epoch, why: str) -> None:
-    """Have a view take no part in epochs: what it holds is right up to the epoch ``after``."""
+    """Exclude a view from epochs: its contents are valid up to the epoch ``after``."""
     ledger = instance.ledger
     ledger.set(STOPPED_AFTER, {**(ledger.get(STOPPED_AFTER) or {}), str(view.id): after})
     ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why))
 
 
 def note_filled(instance: Instance, view: View, after: Epoch, epoch: Epoch) -> None:
-    """Remember that what a view held after one epoch, up to another, was old."""
+    """Record that a view's contents were old between two epochs."""
     ledger, live = instance.ledger, instance.catalog.by_id
     stored = ledger.get(_OLD_BETWEEN) or {}
     kept = {id_: pairs for id_, pairs in stored.items() if RelationId(int(id_)) in live}
@@ -79,7 +79,7 @@ def note_filled(instance: Instance, view: View, after: Epoch, epoch: Epoch) -> N
 
 
 def old_between(instance: Instance, view: View, epoch: Epoch) -> tuple[Epoch, Epoch] | None:
-    """Return the epochs between which, without both, a view was stopped, if one was such."""
+    """Return the two epochs, exclusive, between which a view was stopped, if it was at an epoch."""
     stored = instance.ledger.get(_OLD_BETWEEN) or {}
     for after, filled in stored.get(str(view.id), ()):
         if after < epoch < filled:

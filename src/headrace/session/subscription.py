@@ -1,4 +1,4 @@
-"""Following a query as its reader sees it: by whole epochs, until either leaves."""
+"""Following a query: by whole epochs, until the subscription or the database is closed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _POLL_SECONDS = 0.5
 class Subscription:
     """Follows a query: its contents first, as insertions, then its changes, by whole epochs.
 
-    Iterating waits for changes and ends when the subscription or the database is closed. With a
-    ``limit`` it closes itself after so many rows, where an update is one row.
+    Iterating waits for changes, and ends when the subscription or the database is closed. With a
+    ``limit`` it ends after that many rows; an update counts as one row.
     """
 
     kind = "changes"
@@ -39,7 +39,7 @@ class Subscription:
         self._open = True
 
     def __repr__(self) -> str:
-        """Show what is followed, and how far."""
+        """Return the query and the last epoch."""
         state = f"at epoch {self.epoch}" if self._open else "closed"
         return f"<headrace.Subscription to ({', '.join(self.columns)}), {state}>"
 
@@ -55,7 +55,7 @@ class Subscription:
 
     @property
     def is_open(self) -> bool:
-        """Whether changes can still come."""
+        """Whether more changes can arrive."""
         return self._open
 
     def poll(self, timeout: float = 0.0) -> list[Change] | None:
@@ -77,13 +77,13 @@ class Subscription:
         return found if found is None or self._left is None else self._first(found, self._left)
 
     def _first(self, changes: list[Change], left: int) -> list[Change]:
-        """Return the changes up to the last row that is wanted, and end after it."""
+        """Return the changes up to the last wanted row, and close after it."""
         taken: list[Change] = []
         for change in changes:
             if left == 0:
                 break
             if change.operation == "-U":
-                taken.append(change)  # one row with the +U after it
+                taken.append(change)  # an update is one row together with its +U
                 continue
             rows = min(abs(change.weight), left)
             taken.append(replace(change, weight=rows if change.weight > 0 else -rows))
@@ -98,7 +98,7 @@ class Subscription:
             yield from self.poll(_POLL_SECONDS) or ()
 
     def close(self) -> None:
-        """Stop following; a view that was made for this reader is dropped."""
+        """Stop following; the hidden view of this subscription is dropped."""
         if not self._open:
             return
         self._open = False

@@ -1,7 +1,7 @@
-"""``information_schema``: what is known about the database, as relations that SELECT reads.
+"""``information_schema``: the state of the database, as relations for SELECT.
 
-Their rows are gathered when a query names them, all at one epoch. They cannot be written to, and no
-view is over them: they change with no event.
+Their rows are gathered when a query names them, all at one epoch. They are read-only, and views
+cannot read them, since they change without events.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COUNTED = ("changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", 
 
 
 def refuse_system(names: Iterable[RelationId], span: Span) -> None:
-    """Raise where a view would be over what is known about the database."""
+    """Refuse a view that reads the information schema."""
     if any(is_system(id_) for id_ in names):
         raise HeadraceError(
             Code.UNSUPPORTED,
@@ -57,12 +57,12 @@ def refuse_system(names: Iterable[RelationId], span: Span) -> None:
 
 
 def is_system(id_: RelationId) -> bool:
-    """Say whether an id is that of a relation of the information schema."""
+    """Return whether an id is that of a relation of the information schema."""
     return id_ < 0
 
 
 def system_relations() -> tuple[Stream, ...]:
-    """Return the relations of the information schema, as queries see them."""
+    """Return the relations of the information schema."""
     return tuple(
         Stream(
             RelationId(-number),
@@ -74,7 +74,7 @@ def system_relations() -> tuple[Stream, ...]:
 
 
 def system_rows(instance: Instance, relation: Stream) -> pa.Table:
-    """Return the rows of one of them; the caller holds the loop's lock."""
+    """Return the rows of one of these relations; the caller holds the loop's lock."""
     _, gather = _RELATIONS[relation.name.partition(".")[2]]
     rows = gather(instance)
     arrays = [

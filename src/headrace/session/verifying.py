@@ -1,4 +1,4 @@
-"""``VERIFY``: whether views are what their queries say, by plain Spark batch over all history."""
+"""``VERIFY``: compares views with their queries, run by Spark batch over the whole history."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 _MOST_DIFFERENCES = 20
 _TOGETHER = 16
-"""The views that are compared in one job: Spark plans them as one query."""
+"""The number of views that are compared in one job: Spark plans them as one query."""
 
 EQUAL = "equal to batch"
 STOPPED = "stopped"
 
 Verdict = tuple[int, int, str]
-"""The stored rows, the rows that differ, and what that means."""
+"""The number of stored rows, the number of rows that differ, and the verdict in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Verifying:
     progress: Callable[[Progress], None]
 
     def rows(self, name: Name | None) -> list[tuple[str, int, int, str]]:
-        """Return the verdict on each view, or on that of a name."""
+        """Return the verdict on each view, or on the named one."""
         instance = self.instance
         fed = {r.source: r.name for r in instance.catalog if isinstance(r, Sink)}
         views = self._views(name, fed)
@@ -83,7 +83,7 @@ class Verifying:
         return [view for view in views if view.id == relation.id]
 
     def _damaged(self, views: list[View], *, everything: bool) -> dict[RelationId, str]:
-        """Return what readers of views, or of everything, cannot read, with what to do."""
+        """Return the damaged files of views, or of everything, by relation, with the remedy."""
         catalog = self.instance.catalog
         read = catalog if everything else [r for view in views for r in self._stored_below(view)]
         return {
@@ -92,7 +92,7 @@ class Verifying:
         }
 
     def _stored_below(self, view: View) -> list[Relation]:
-        """Return a view and all that it is over."""
+        """Return a view and all relations that it reads, directly or indirectly."""
         catalog = self.instance.catalog
         found, pending = [], [view.id]
         while pending:
@@ -122,7 +122,7 @@ class Verifying:
         return found
 
     def _together(self, views: list[View], done: int, total: int) -> dict[RelationId, Verdict]:
-        """Compare some views in one job; where that fails, each in one of its own."""
+        """Compare some views in one job; if that fails, compare each in its own job."""
         try:
             return self._compared(views)
         except HeadraceError:
@@ -144,7 +144,7 @@ class Verifying:
         }
 
     def _differing(self, view: View, stored: int, now: int) -> Verdict:
-        """Return the verdict on a view of which not all rows are the same to the last digit."""
+        """Return the verdict on a view with rows that differ, if only in the last digits."""
         lenient = self._adds_floats(view)
         found = self.instance.queries.differences(
             view, self._shares([view]), _MOST_DIFFERENCES, now, beyond_tolerance=lenient
@@ -155,7 +155,7 @@ class Verifying:
         return stored, found.num_rows, f"differs: {found.to_pylist()[0]}"
 
     def _shares(self, views: list[View]) -> dict[RelationId, Share]:
-        """Return what is stored of views, and the logs of all that they are over."""
+        """Return the stored contents of views, and the logs of all relations that they read."""
         instance = self.instance
         shares = instance.shares(tuple(v.id for v in views), instance.ledger.last_epoch())
         done = instance.ledger.positions()
@@ -164,7 +164,7 @@ class Verifying:
         return shares
 
     def _adds_floats(self, view: View) -> bool:
-        """Say whether a view shows floats that may be sums, its own or of views below it."""
+        """Return whether a view has floats that may be sums, of its own or of its inputs."""
         if not any(type(column.type) in TOLERANCE for column in view.schema.columns):
             return False
         return self._adds_up(view)
@@ -178,7 +178,7 @@ class Verifying:
 
 
 def _within(types: set[type]) -> str:
-    """Say by which tolerances floats were compared."""
+    """Return the tolerances by which floats were compared, in words."""
     said = [f"doubles within {TOLERANCE[DoubleType]}"] if DoubleType in types else []
     said += [f"floats within {TOLERANCE[FloatType]}"] if FloatType in types else []
     return ", ".join(said)

@@ -18,11 +18,11 @@ EFFECTIVE_FROM = "effective_from"
 
 
 def effective_column(statement: CreateStream | CreateTable, schema: Schema) -> str | None:
-    """Return the effective column as the schema spells it; None without the option.
+    """Return the effective column as spelled in the schema; None without the option.
 
     Raises:
-        HeadraceError: ``invalid``, at the option or at the column's type, where there is no
-            primary key, no such column, or one that is no time or part of the key.
+        HeadraceError: ``invalid``, at the option or at the column's type, if there is no primary
+            key, no such column, or the column is not a time or is part of the key.
     """
     option = versions_of(statement.options)
     if option is None:
@@ -61,7 +61,7 @@ def effective_column(statement: CreateStream | CreateTable, schema: Schema) -> s
 
 
 def refuse_versions(options: tuple[Option, ...]) -> None:
-    """Raise where the option is given to a view, whose rows come and go by themselves."""
+    """Refuse the option for a view, whose rows are computed."""
     option = versions_of(options)
     if option is not None:
         raise HeadraceError(
