@@ -134,7 +134,7 @@ class Database:
             raise HeadraceError(
                 Code.INVALID,
                 f'setting "partitions" cannot be {self.settings.partitions}',
-                detail=f'Data directory "{self.directory}" was made with {stored}, which stays.',
+                detail=f'Data directory "{self.directory}" was created with {stored}.',
                 hint=f"Leave it out, or give {stored}.",
             )
         return int(stored)

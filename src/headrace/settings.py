@@ -157,7 +157,7 @@ def _refuse_mistyped(environment: Mapping[str, str], names: list[str]) -> None:
         if close:
             raise HeadraceError(
                 Code.INVALID,
-                f'environment variable "{variable}" is no setting',
+                f'environment variable "{variable}" is not a setting',
                 hint=f'Did you mean "{_PREFIX}{close[0].upper()}"?',
             )
 

@@ -281,7 +281,7 @@ def test_bigquery_daily_summary_and_materialize_enriched_orders(db):
         "CREATE TABLE gold.fact_orders (id INT, order_date DATE, user_segment STRING,"
         " amount DECIMAL(10,2), PRIMARY KEY (id))"
     )
-    assert "kept incrementally" in db.sql(C1).message
+    assert "maintained as its inputs change" in db.sql(C1).message
     db.sql(
         "INSERT INTO gold.fact_orders VALUES (1, DATE '2025-01-01', 'pro', 10), (2, DATE"
         " '2025-01-01', 'pro', 5), (3, DATE '2025-01-02', 'new', 1)"

@@ -44,7 +44,7 @@ def test_what_was_declared_is_told_again_after_a_restart(tmp_path, spark):
             "  plain view p",
             "    table t: changes [0, 0) of 2 are read",
         ]
-        assert "all that has arrived is readable" in db.sql("REFRESH MATERIALIZED VIEW m").message
+        assert "all changes so far are readable" in db.sql("REFRESH MATERIALIZED VIEW m").message
         assert lines(db, "EXPLAIN LINEAGE SELECT k FROM p")[-1] == (
             "    table t: changes [0, 2) of 2 are read"
         )

@@ -62,7 +62,7 @@ def test_a_damaged_run_of_a_table_is_named_and_rebuilt_from_its_log(stored, spar
             db.sql("SELECT * FROM items")
         assert found.value.code is Code.CORRUPT
         assert f'run file "{file}" of table "items"' in found.value.primary
-        assert found.value.hint == "REPAIR items rebuilds what the file held."
+        assert found.value.hint == "REPAIR items rebuilds the rows of the file."
         db.insert("items", [(1, "new")])
         with pytest.raises(HeadraceError, match='of table "items"') as failed:
             db.flush()
@@ -100,7 +100,7 @@ def test_damaged_runs_of_views_are_rebuilt_from_what_they_are_over(stored, spark
         assert {verdict.partition(":")[0] for verdict in verdicts(db).values()} == {"damaged"}
         done = db.sql("REPAIR").fetchall()
         assert {name for name, *_ in done} == {"names", "most", "soon"}
-        assert all(text.startswith("rebuilt from what it is over") for *_, text in done)
+        assert all(text.startswith("rebuilt from its inputs") for *_, text in done)
         assert sorted(db.sql("SELECT * FROM names").fetchall()) == before
         db.sql("INSERT INTO items VALUES (50, 'name 1'); DELETE FROM items WHERE id = 0")
         assert set(verdicts(db).values()) == {"equal to batch"}

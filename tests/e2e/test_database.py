@@ -122,7 +122,7 @@ def test_a_view_that_fails_on_its_data_stops_alone_and_says_why(db):
         db.sql("SELECT * FROM ratios")
     assert refused.value.code is Code.UNAVAILABLE
     assert "division by zero" in refused.value.detail.lower()
-    with pytest.raises(HeadraceError, match='it is over view "ratios", whose') as over:
+    with pytest.raises(HeadraceError, match='it reads view "ratios", whose') as over:
         db.sql("SELECT * FROM above")
     assert over.value.detail == refused.value.detail
     assert over.value.hint == refused.value.hint

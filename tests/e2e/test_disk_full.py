@@ -51,7 +51,7 @@ def test_a_copy_that_fills_the_disk_says_what_is_in_and_goes_on_after_it(
         assert 0 < kept < ROWS
         assert "No space left on device." in full.value.detail
         assert f"with {kept:,} rows, up to line {kept + 1:,}, are in table" in full.value.detail
-        assert "goes on after these rows" in full.value.hint
+        assert "then continues after these rows" in full.value.hint
         with pytest.raises(HeadraceError) as unread:
             db.sql("SELECT count(*) FROM t")
         assert unread.value.code is Code.UNAVAILABLE

@@ -152,7 +152,7 @@ def test_a_sink_is_replaced_and_the_new_one_begins_with_what_there_is(tmp_path, 
             FLUSH
         """)
         again = "create or replace sink  s with (connector = 'file', path = 'one') as select k, v from t"
-        assert "goes on" in db.sql(again).message
+        assert "is unchanged, and continues" in db.sql(again).message
         assert len(db.instance.catalog.views_in_order()) == 1
         db.sql("""
             CREATE OR REPLACE SINK s WITH (connector = 'file', path = 'two') AS SELECT v FROM t WHERE v > 1;
@@ -176,7 +176,7 @@ def test_a_sink_does_not_write_beside_what_another_has_written(shop):
     error = refused(shop, "CREATE OR REPLACE SINK s INTO out AS SELECT user, 1 FROM spent")
     assert (error.code, error.span.source) == (Code.CONFLICT, "out")
     assert "DROP SINK s" in error.hint
-    assert "goes on" in shop.sql("CREATE OR REPLACE SINK s INTO out FROM spent").message
+    assert "is unchanged, and continues" in shop.sql("CREATE OR REPLACE SINK s INTO out FROM spent").message
     shop.sql("FLUSH; CREATE OR REPLACE SINK s FROM spent WITH (connector = 'blackhole')")
     assert rows(shop, "SELECT * FROM out") == rows(shop, "SELECT * FROM spent")
 
@@ -192,10 +192,10 @@ def test_a_sink_does_not_write_beside_what_another_has_written(shop):
 
 def test_a_sink_that_cannot_be_is_refused(shop):
     for statement, said in [
-        ("CREATE SINK f FROM spent", "no place"),
+        ("CREATE SINK f FROM spent", "no destination"),
         ("CREATE SINK f FROM spent WITH (connector = 'file')", "no path"),
-        ("CREATE SINK f FROM spent WITH (connector = 'file', path = '../x')", "leads out"),
-        ("CREATE SINK f FROM spent WITH (connector = 'file', path = '/etc')", "leads out"),
+        ("CREATE SINK f FROM spent WITH (connector = 'file', path = '../x')", "is outside"),
+        ("CREATE SINK f FROM spent WITH (connector = 'file', path = '/etc')", "is outside"),
         ("CREATE SINK f FROM spent WITH (connector = 'file', path = 'x', format = xml)", "format"),
         ("CREATE SINK f FROM spent WITH (conector = 'file')", "does not exist"),
         ("CREATE SINK f FROM spent WITH (connector = 'kafka')", "not supported"),
@@ -314,8 +314,8 @@ def test_files_hold_the_json_of_the_shell_and_csv_only_what_it_can_hold(db):
 def test_messages_say_what_was_made_and_dropped_and_no_timeout_is_taken_without_effect(db):
     db.sql("CREATE TABLE t (k INT); INSERT INTO t VALUES (1); UPDATE t SET k = 2")
     assert db.sql("CREATE TABLE m AS SELECT k FROM t").message == (
-        "created materialized view m from 3 changes; it is kept as its inputs change, and takes no"
-        " INSERT"
+        "created materialized view m from 3 changes; it is maintained as its inputs change, and"
+        " cannot be written to"
     )
     assert db.sql("DROP VIEW m").message == "dropped materialized view m"
     assert db.sql("SHOW REJECTS FROM t").fetchall() == []

@@ -183,12 +183,12 @@ hint: Use FOR SYSTEM_TIME AS OF inside it, at the versioned table that it reads.
 
 SELECT * FROM orders o JOIN policy p FOR SYSTEM_TIME AS OF o.since ON true
                                    ^
-invalid: the alias p stands before FOR SYSTEM_TIME AS OF
+invalid: the alias p is before FOR SYSTEM_TIME AS OF
 hint: Write it after the time: name FOR SYSTEM_TIME AS OF time AS p.
 
 SELECT * FROM orders o JOIN policy AS p FOR SYSTEM_TIME AS OF o.since ON true
                                       ^
-invalid: the alias p stands before FOR SYSTEM_TIME AS OF
+invalid: the alias p is before FOR SYSTEM_TIME AS OF
 hint: Write it after the time: name FOR SYSTEM_TIME AS OF time AS p.
 
 SELECT * FROM (SELECT 1) FOR SYSTEM_TIME AS OF o.since
@@ -214,12 +214,12 @@ hint: It is a column such as o.ts, or TIMESTAMP '...'.
 SELECT * FROM orders o JOIN policy FOR SYSTEM_TIME AS OF PROCTIME() AS p ON o.region = p.region
                                                          ^^^^^^^^
 unsupported: FOR SYSTEM_TIME AS OF the time of processing, PROCTIME, is not supported
-hint: Use a time in the data, such as that of the event: then the past stays the past.
+hint: Use a time in the data, such as that of the event, which does not change later.
 
 SELECT * FROM policy FOR SYSTEM_TIME AS OF date_trunc('DAY', current_timestamp)
                                                              ^^^^^^^^^^^^^^^^^
 unsupported: FOR SYSTEM_TIME AS OF the time of processing, CURRENT_TIMESTAMP, is not supported
-hint: Use a time in the data, such as that of the event: then the past stays the past.
+hint: Use a time in the data, such as that of the event, which does not change later.
 
 SELECT * FROM orders o RIGHT JOIN policy FOR SYSTEM_TIME AS OF o.since p ON true
                        ^^^^^^^^^^

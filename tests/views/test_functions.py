@@ -193,7 +193,7 @@ def test_views_wait_for_a_function_and_miss_nothing(oracle):
     assert causes == {
         "grouped": ("waiting", 'It calls function "clean", which is not registered.'),
         "joined": ("waiting", 'It calls function "clean", which is not registered.'),
-        "above": ("waiting", 'It is over view "grouped", which waits for a function.'),
+        "above": ("waiting", 'It reads view "grouped", which waits for a function.'),
     }
     with pytest.raises(HeadraceError, match=r'view "above" waits for a function'):
         waits.sql("SELECT * FROM above")

@@ -231,7 +231,7 @@ hint: There are: a, b.
 CREATE TABLE x (a INT, b INT, PRIMARY KEY (a)) WITH (effective_from = b)
                          ^^^
 invalid: effective column "b" is INT
-hint: Use DATE, TIMESTAMP or TIMESTAMP_NTZ: it is the time from which a row holds.
+hint: Use DATE, TIMESTAMP or TIMESTAMP_NTZ: it is the time from which a row is valid.
 
 CREATE TABLE x (a INT, b DATE) WITH (effective_from = 'b')
                                      ^^^^^^^^^^^^^^^^^^^^

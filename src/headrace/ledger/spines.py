@@ -206,7 +206,7 @@ def _require_readable(row: sa.Row[tuple[object, ...]], epoch: Epoch | None) -> N
 def _too_old(arrangement: str, epoch: int, since: int) -> HeadraceError:
     return HeadraceError(
         Code.INVALID,
-        f'epoch {epoch} of arrangement "{arrangement}" is no longer kept',
+        f'epoch {epoch} of arrangement "{arrangement}" can no longer be read',
         f"Its oldest readable epoch is {since}.",
         "Read a newer epoch, or keep more history from now on.",
     )

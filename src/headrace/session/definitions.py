@@ -123,7 +123,7 @@ class Definitions:
         changes = "change" if total == 1 else "changes"
         note = refresh_note(statement.options)
         if isinstance(statement, CreateTableAs):
-            note += "; it is kept as its inputs change, and takes no INSERT"
+            note += "; it is maintained as its inputs change, and cannot be written to"
         return f"created materialized view {view.name} from {total:,} {changes}{note}"
 
     def create_plain(self, statement: CreateView) -> str:
@@ -185,7 +185,7 @@ class Definitions:
             if not analysed.reads:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
-                    "a view over no stream, table or view is not supported",
+                    "a view that reads no stream, table or view is not supported",
                     hint="Read from a relation; INSERT constant rows into a table.",
                     span=span,
                 )
@@ -290,8 +290,8 @@ def _refuse_time(type_: DataType) -> None:
     if holds(type_, (TimeType,)):
         raise HeadraceError(
             Code.UNSUPPORTED,
-            "a column of type TIME cannot be kept",
-            hint="Keep it as STRING, or as BIGINT seconds for time_from_seconds(x).",
+            "a column of type TIME cannot be stored",
+            hint="Store it as STRING, or as BIGINT seconds for time_from_seconds(x).",
         )
 
 

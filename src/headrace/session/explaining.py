@@ -82,7 +82,7 @@ class Explaining:
                 analysed, refusal = engine.planner.analyse(span, once=True), error
             plan = ["", "-- Spark's optimised plan", *analysed.text.rstrip().split("\n")]
             if any(is_system(id_) for id_ in analysed.names):
-                return ["-- read when it is asked: no view can be over it", *plan]
+                return ["-- read when queried; views cannot read it", *plan]
             try:
                 if refusal is not None:
                     raise refusal

@@ -160,10 +160,10 @@ class Functions:
             Code.CONFLICT,
             f'function "{record.name}" differs from the one called by {_listed(calling)}',
             detail=f"Different: {'; '.join(differs)}.",
-            hint="Register it with replace=True (--replace-functions in the command), which fills"
-            " these views anew; or drop them, and create them afterwards."
+            hint="Register it with replace=True (--replace-functions in the command), which"
+            " rebuilds these views; or drop them and create them again."
             if only_code
-            else "Drop these views first, and create them afterwards.",
+            else "Drop these views, and create them again afterwards.",
         )
 
     # -- views that wait -------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Functions:
             if why is not None:
                 found[view.id] = why
             elif below:
-                found[view.id] = f'It is over view "{below[0]}", which waits for a function.'
+                found[view.id] = f'It reads view "{below[0]}", which waits for a function.'
         return found
 
     def wait(self, why: Mapping[RelationId, str], *, changed: bool = False) -> None:

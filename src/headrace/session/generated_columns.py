@@ -57,7 +57,7 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
         if analysed.names or analysed.clocked:
             raise HeadraceError(
                 Code.UNSUPPORTED,
-                "a computed column over relations or the clock is not supported",
+                "a computed column that reads relations or the clock is not supported",
                 hint="Compute it in a view.",
                 span=span,
             )
@@ -71,8 +71,8 @@ def require_known_rows(table: Table, span: Span) -> None:
         return
     raise HeadraceError(
         Code.UNSUPPORTED,
-        f'taking rows of table "{table.name}" back by their values is not supported',
-        detail="It has no PRIMARY KEY, and columns that do not arrive with a row.",
+        f'deleting rows of table "{table.name}" by their values is not supported',
+        detail="It has no PRIMARY KEY, and it has generated columns.",
         hint="Declare a PRIMARY KEY, or leave computed and METADATA columns to a view.",
         span=span,
     )
@@ -110,7 +110,7 @@ def with_generated_columns(
             raise HeadraceError(
                 Code.INVALID,
                 f'column "{name}" of {relation.kind} "{relation.name}" is NULL for some row',
-                hint="It is NOT NULL, and does not arrive with a row.",
+                hint="It is NOT NULL and generated.",
             )
     return rows
 

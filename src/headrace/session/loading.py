@@ -100,18 +100,18 @@ class Load:
         read = f"{parts} with {rows}, up to line {self.line:,}"
         told = f"Of the file, {read}, are in {into} and stay there."
         back = (
-            "DELETE its rows to take them back"
+            "DELETE its rows to remove them"
             if isinstance(self.relation, Table)
-            else "a stream's rows cannot be taken back other than by CREATE OR REPLACE STREAM"
+            else "a stream's rows cannot be deleted other than by CREATE OR REPLACE STREAM"
         )
         again = "WITH (restart = true) reads the file from its beginning"
         match error.code:
             case Code.CONFLICT:
-                on = "Restore the file to what it was to go on with it."
+                on = "Restore the file as it was to continue."
             case Code.INVALID:
-                on = "Mend what follows in the file, and the same COPY goes on after these rows."
+                on = "Correct the rest of the file; the same COPY then continues after these rows."
             case _:
-                on = "The same COPY goes on after these rows, once the cause is gone."
+                on = "Remove the cause; the same COPY then continues after these rows."
         return HeadraceError(
             error.code,
             error.primary,

@@ -88,7 +88,7 @@ def check_relation_options(options: tuple[Option, ...]) -> None:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 f"connector '{option.value}' is not supported",
-                detail="It makes rows up; here, rows are written.",
+                detail="It generates rows; Headrace stores rows that are written.",
                 hint="Leave it out, and INSERT rows, or COPY them from a file.",
                 span=option.span,
             )
@@ -102,7 +102,7 @@ def check_view_options(options: tuple[Option, ...]) -> None:
         if option.key.lower() == REFRESH_MINUTES and not _is_positive(option.value):
             raise HeadraceError(
                 Code.INVALID,
-                f"'{option.value}' is no number of minutes",
+                f"'{option.value}' is not a number of minutes",
                 hint=f"Use {REFRESH_MINUTES} = 60, or leave it out.",
                 span=option.span,
             )
@@ -119,7 +119,7 @@ def refresh_note(options: tuple[Option, ...]) -> str:
     minutes = value_of(options, REFRESH_MINUTES)
     if minutes is None:
         return ""
-    return f"; it is kept incrementally as its inputs change, not only every {minutes} minutes"
+    return f"; it is maintained as its inputs change, not only every {minutes} minutes"
 
 
 def _is_positive(value: str) -> bool:

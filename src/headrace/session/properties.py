@@ -26,14 +26,14 @@ class Property:
 KNOWN: dict[str, Property] = {
     OFFSET_RESET: Property(
         ("earliest", "latest"),
-        "where a push query begins: with what is there, or with the first change from now on",
+        "a push query begins with the present rows, or with the first change from now on",
     ),
     RUNTIME_MODE: Property(
         ("batch", "streaming"),
-        "what a SELECT without EMIT CHANGES is: answered once, or a push query",
+        "a SELECT without EMIT CHANGES runs once, or is a push query",
     ),
-    "table.local-time-zone": Property(("UTC",), "timestamps are kept and shown in UTC"),
-    "timezone": Property(("UTC",), "timestamps are kept and shown in UTC"),
+    "table.local-time-zone": Property(("UTC",), "timestamps are stored and shown in UTC"),
+    "timezone": Property(("UTC",), "timestamps are stored and shown in UTC"),
 }
 """The properties with an effect."""
 
@@ -82,12 +82,12 @@ class Properties:
             _refuse_timeout(key, statement.span)
             self._require_foreign(statement.key, statement.span)
             self.given[key] = value
-            return f"{key} is kept, and has no effect here"
+            return f"{key} is stored without effect"
         chosen = next((v for v in known.values if v.lower() == value.lower()), None)
         if chosen is None:
             raise HeadraceError(
                 Code.INVALID,
-                f"'{value}' is no value of {key}",
+                f"'{value}' is not a value of {key}",
                 hint=f"Use {' or '.join(known.values)}: {known.meaning}.",
                 span=statement.span,
             )
@@ -120,7 +120,7 @@ class Properties:
         return [
             (name, self[name], KNOWN[name].meaning)
             if name in KNOWN
-            else (name, self.given[name], "kept, without effect")
+            else (name, self.given[name], "stored without effect")
             for name in names
         ]
 
@@ -131,7 +131,7 @@ class Properties:
         raise HeadraceError(
             Code.INVALID,
             f'property "{key}" does not exist',
-            hint=f'Did you mean "{near}"?' if near else "SHOW PROPERTIES lists what there is.",
+            hint=f'Did you mean "{near}"?' if near else "SHOW PROPERTIES lists all properties.",
             span=span,
         )
 

@@ -116,7 +116,7 @@ class Reading:
             raise HeadraceError(
                 Code.INVALID,
                 f'epoch {epoch} of view "{relation.name}" is no longer kept',
-                detail=f"It was filled anew in epoch {oldest}, for a Python function.",
+                detail=f"It was rebuilt in epoch {oldest}, when a Python function changed.",
                 hint=f"Read it as of epoch {oldest} or later.",
                 span=query.as_of.span,
             )
@@ -125,7 +125,7 @@ class Reading:
             raise HeadraceError(
                 Code.INVALID,
                 f'view "{relation.name}" has no rows of epoch {epoch}',
-                detail=f"It stopped after epoch {old[0]}, and was filled anew in epoch {old[1]}.",
+                detail=f"It stopped after epoch {old[0]}, and was rebuilt in epoch {old[1]}.",
                 hint="Read it as of an epoch in which it ran.",
                 span=query.as_of.span,
             )

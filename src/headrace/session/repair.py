@@ -58,9 +58,9 @@ def with_owner(instance: Instance, error: HeadraceError) -> HeadraceError:
                 error.code,
                 error.primary.replace(run[0], of),
                 error.detail,
-                f"REPAIR {owner.name} rebuilds what the file held."
+                f"REPAIR {owner.name} rebuilds the rows of the file."
                 if not owner.name.startswith(HIDDEN)
-                else "REPAIR rebuilds what the file held.",
+                else "REPAIR rebuilds the rows of the file.",
                 error.span,
             )
     return error
@@ -138,11 +138,11 @@ class Repairs:
             if self._marked(relation, WAITING):
                 raise HeadraceError(Code.CONFLICT, "it waits for a function")
             # The contents of a stopped view are old: it is rebuilt when it restarts.
-            why = "A file of it was damaged after it had stopped."
+            why = "One of its files was damaged after it stopped."
             mark_stopped(instance, relation, stopped_after(instance, relation), why)
-            return "filled anew, as it stopped: see below"
+            return "to be rebuilt, since it stopped: see below"
         epoch = Fill(instance.loop, relation, instance.layouts, progress).rebuilt()
-        return f"rebuilt from what it is over in epoch {epoch}"
+        return f"rebuilt from its inputs in epoch {epoch}"
 
     def _set_aside(self, relation: Table | View, found: list[Damage]) -> str:
         instance = self.instance
@@ -166,7 +166,7 @@ class Repairs:
             and instance.loop.held.get(r.id, last) < last - 1
         ]
         if behind:
-            told += f"; sinks have yet to read changes that are gone: {', '.join(behind)}"
+            told += f"; sinks have not read some changes, which are lost: {', '.join(behind)}"
         return told
 
     # -- views that stopped ----------------------------------------------------------------
@@ -191,7 +191,7 @@ class Repairs:
                 if isinstance(above, View) and above.id not in ids:
                     # Before its input runs again, since this view's contents are as old.
                     after[above.id] = stopped_after(instance, above)
-                    why = f'It is over view "{view.name}", which stopped.'
+                    why = f'It reads view "{view.name}", which stopped.'
                     mark_stopped(instance, above, after[above.id], why)
                     ids.add(above.id)
         failing: set[RelationId] = set()
@@ -221,7 +221,7 @@ class Repairs:
             return (name, "stopped", f"still stopped: {error.primary}")
         note_filled(instance, view, after, epoch)
         instance.ledger.clear_dirty(view.id, STOPPED)
-        return (name, "stopped", f"filled anew in epoch {epoch}, and running")
+        return (name, "stopped", f"rebuilt in epoch {epoch}, and running")
 
     # -- pieces ----------------------------------------------------------------------------
 

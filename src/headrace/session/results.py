@@ -126,7 +126,7 @@ def _values(table: pa.Table) -> list[list[Any]]:
     except (OverflowError, ValueError) as error:
         raise HeadraceError(
             Code.UNSUPPORTED,
-            "a date or time is outside of the years 1 to 9999, which are those that Python knows",
+            "a date or time is outside of the years 1 to 9999, the range of Python",
             detail=f"{error}.",
             hint="Use to_arrow(), or CAST(... AS STRING) in the query.",
         ) from error

@@ -268,7 +268,7 @@ class Session:
             relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
             self.instance.require_running(relation)
         epoch = self.instance.settle_all()
-        return Result(None, epoch, f"all that has arrived is readable in epoch {epoch}")
+        return Result(None, epoch, f"all changes so far are readable in epoch {epoch}")
 
     def _is_job(self, statement: Insert) -> bool:
         """Whether INSERT ... SELECT runs continuously: the target has a connector."""
@@ -285,7 +285,7 @@ class Session:
                 Code.UNSUPPORTED,
                 "a conflict clause in an INSERT ... SELECT that runs continuously is not supported",
                 detail=f'Table "{target.name}" has a connector.',
-                hint="Leave it out: by primary key, a row replaces the one that is there.",
+                hint="Leave it out: a row replaces the existing row of its primary key.",
                 span=statement.span,
             )
         return bool(found.names)

@@ -62,7 +62,7 @@ class TableWriter:
             if (pc.min(weights).as_py() or 1) < 0:
                 raise HeadraceError(
                     Code.INVALID,
-                    f'stream "{relation.name}" can only be added to, but rows were taken back',
+                    f'stream "{relation.name}" is append-only, but rows were deleted',
                     hint="Use a TABLE for rows that change.",
                 )
             rows = rows.take(_repeated(weights))
@@ -90,7 +90,7 @@ class Sinks:
         if statement.into is None and not statement.options:
             raise HeadraceError(
                 Code.INVALID,
-                f'sink "{name}" has no place to write to',
+                f'sink "{name}" has no destination',
                 hint="Use CREATE SINK name INTO table FROM view, or WITH (connector = ...).",
                 span=name.span,
             )
@@ -103,7 +103,7 @@ class Sinks:
             and not secret
             and _words(former.created_sql) == _words(created)
         ):
-            return f"sink {former.name} is so already, and goes on"
+            return f"sink {former.name} is unchanged, and continues"
         self._require_own_place(statement, former, target, options)
         sink = self._made(
             name.dotted, statement.source, target, (), options, created, replaced=replaced
@@ -192,7 +192,7 @@ class Sinks:
             raise HeadraceError(
                 Code.CONFLICT,
                 f'sink "{former.name}" has written into {target.kind} "{target.name}" already',
-                detail="What it wrote stays, and the new sink begins with all that there is.",
+                detail="Its rows stay, and the new sink would write all rows of its view again.",
                 hint=f"Write into another table; or DROP SINK {former.name}, remove the rows that"
                 " it wrote, and CREATE it again.",
                 span=statement.span if statement.into is None else statement.into.span,
@@ -263,7 +263,7 @@ class Sinks:
             Code.INVALID,
             f'rows for table "{target.name}" are not known to be unique by its primary key',
             detail=f"Its primary key is ({listed}); that of the query is {known}.",
-            hint=f"Group the query by what becomes ({listed}), or declare the table without a key.",
+            hint=f"Group the query by ({listed}), or declare the table without a key.",
             span=span,
         )
 
@@ -287,8 +287,8 @@ class Sinks:
         if target.id in seen:
             raise HeadraceError(
                 Code.INVALID,
-                f'{target.kind} "{target.name}" would be written to by what is read from it',
-                hint="Write into a table that the query is not over.",
+                f'{target.kind} "{target.name}" is read by the query that would write to it',
+                hint="Write into a table that the query does not read.",
                 span=span,
             )
 
@@ -362,12 +362,12 @@ def checked_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
     parts = path.value.split("/")
     if not all(part.strip(". ") for part in parts) or "\\" in path.value or "\0" in path.value:
         raise _wrong(
-            f"'{path.value}' leads out of the directory for sinks",
+            f"'{path.value}' is outside of the directory for sinks",
             "Use a relative path without dots, such as 'orders/daily'.",
             path,
         )
     if form is not None and form.value.lower() not in list(FileFormat):
-        raise _wrong(f"'{form.value}' is no format of a file sink", "Use json or csv.", form)
+        raise _wrong(f"'{form.value}' is not a format of file sinks", "Use json or csv.", form)
     chosen_form = "json" if form is None else form.value.lower()
     return (("connector", "file"), ("path", path.value), ("format", chosen_form))
 

@@ -47,9 +47,9 @@ def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) 
     why, failed = "its query failed on its data", relation
     if relation.id not in causes:
         failed = catalog.by_id[next(id_ for id_ in causes if relation.id in over[id_])]
-        why = f'it is over view "{failed.name}", whose query failed on its data'
+        why = f'it reads view "{failed.name}", whose query failed on its data'
     again = (
-        f'DROP VIEW "{failed.name}" CASCADE, and create it and what is over it again'
+        f'DROP VIEW "{failed.name}" CASCADE, and create it and the views that read it again'
         if over[failed.id]
         else "CREATE OR REPLACE the view"
     )

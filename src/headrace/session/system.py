@@ -50,7 +50,7 @@ def refuse_system(names: Iterable[RelationId], span: Span) -> None:
         raise HeadraceError(
             Code.UNSUPPORTED,
             f"a view over {SYSTEM_SCHEMA} is not supported",
-            detail="What it tells changes with no event.",
+            detail="Its rows change without events.",
             hint="Read it with SELECT.",
             span=span,
         )

@@ -76,8 +76,8 @@ class Verifying:
         if isinstance(relation, PlainView):
             raise HeadraceError(
                 Code.INVALID,
-                f'plain view "{relation.name}" keeps nothing that could be verified',
-                hint="VERIFY the materialized views over it, or VERIFY alone for all.",
+                f'plain view "{relation.name}" stores no rows to verify',
+                hint="VERIFY the materialized views that read it, or VERIFY alone for all.",
                 span=name.span,
             )
         return [view for view in views if view.id == relation.id]

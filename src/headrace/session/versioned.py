@@ -54,7 +54,7 @@ def effective_column(statement: CreateStream | CreateTable, schema: Schema) -> s
     if not isinstance(type_, (DateType, TimestampType, TimestampNTZType)):
         raise _invalid(
             f'effective column "{name}" is {type_.simpleString().upper()}',
-            "Use DATE, TIMESTAMP or TIMESTAMP_NTZ: it is the time from which a row holds.",
+            "Use DATE, TIMESTAMP or TIMESTAMP_NTZ: it is the time from which a row is valid.",
             column.type.span,
         )
     return name

@@ -124,7 +124,7 @@ def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
                     Code.INVALID,
                     f'file "{path}" is not a whole gzip file',
                     f"{error}.",
-                    "Compress it again; what was read before the damage is kept.",
+                    "Compress it again; rows read before the damage stay.",
                 ) from error
 
 
@@ -155,7 +155,7 @@ def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Ite
                 raise HeadraceError(
                     Code.INVALID,
                     f'file "{path}" holds a record longer than 64 MiB from line {done.line + 1}',
-                    hint="Is a quote never closed there, or is the file of another format?",
+                    hint="A quote may be unclosed there, or the file may have another format.",
                 )
             rest = bytes(data[end:])
             del data[end:]
@@ -267,7 +267,7 @@ def size_of(path: Path) -> int:
                 Code.INVALID,
                 f'file "{path}" is a pipe, a socket or a device',
                 detail="COPY goes back to the beginning of a file, and resumes where it stopped.",
-                hint="Write what it yields to a file, and COPY that.",
+                hint="Write its contents to a file, and COPY the file.",
             )
         with path.open("rb"):
             return found.st_size

@@ -223,7 +223,7 @@ def _fields(
         raise HeadraceError(
             Code.INVALID,
             f'file "{path}" has no column "{missing[0]}" in its header, but "{unknown[0]}"',
-            hint=f"Name the columns that are to be filled: COPY t (a, b) FROM ...{meant}",
+            hint=f"Name the columns to write: COPY t (a, b) FROM ...{meant}",
         )
     twice = [name for name in names if fields.count(columns.get(name.casefold(), -1)) > 1]
     if twice:

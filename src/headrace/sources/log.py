@@ -149,5 +149,5 @@ def _corrupt(path: Path, detail: str) -> HeadraceError:
         Code.CORRUPT,
         f'segment "{path}" is damaged',
         detail,
-        "Restore this file from a backup; the rows it held exist nowhere else.",
+        "Restore this file from a backup; its rows exist nowhere else.",
     )

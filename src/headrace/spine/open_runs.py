@@ -113,5 +113,5 @@ def _corrupt(file: RunFile, what: str, detail: str | None = None) -> HeadraceErr
         Code.CORRUPT,
         f'run file "{file.name}" {what}',
         detail=detail,
-        hint="REPAIR rebuilds what the file held.",
+        hint="REPAIR rebuilds the rows of the file.",
     )

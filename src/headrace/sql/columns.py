@@ -68,7 +68,7 @@ class Columns:
             if definition.computed is not None or definition.metadata is not None:
                 raise HeadraceError(
                     Code.INVALID,
-                    f'column "{name}" of the PRIMARY KEY does not arrive with a row',
+                    f'column "{name}" of the PRIMARY KEY is generated',
                     hint="Use columns of the row itself.",
                     span=definition.span,
                 )
@@ -183,7 +183,7 @@ class Columns:
         if default is not None and (computed is not None or metadata is not None):
             raise HeadraceError(
                 Code.INVALID,
-                f'column "{name}" has a DEFAULT, but does not arrive with a row',
+                f'column "{name}" is generated, so it cannot have a DEFAULT',
                 span=default.span,
             )
 
@@ -235,7 +235,7 @@ class Columns:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 "PROCTIME() is not supported",
-                hint="Rows have no time of processing here: compare a time of theirs with now(), or"
+                hint="Rows have no time of processing here: compare a time column with now(), or"
                 " store it in a column.",
                 span=expression.span,
             )

@@ -30,11 +30,11 @@ _STORAGE = frozenset({"PARQUET", "DELTA", "ORC", "ICEBERG", "HUDI"})
 
 _CLAUSES: dict[str, str] = {
     "USING": "Use WITH (connector = ..., format = ...).",
-    "PARTITIONED": "State is spread over partitions by itself: leave the clause out.",
-    "PARTITION": "State is spread over partitions by itself: leave the clause out.",
-    "CLUSTER": "Arrangements are kept by the keys that are asked for: leave the clause out.",
-    "CLUSTERED": "Arrangements are kept by the keys that are asked for: leave the clause out.",
-    "DISTRIBUTED": "State is spread over partitions by itself: leave the clause out.",
+    "PARTITIONED": "Leave the clause out: state is partitioned automatically.",
+    "PARTITION": "Leave the clause out: state is partitioned automatically.",
+    "CLUSTER": "Leave the clause out: arrangements are stored by the keys that queries use.",
+    "CLUSTERED": "Leave the clause out: arrangements are stored by the keys that queries use.",
+    "DISTRIBUTED": "Leave the clause out: state is partitioned automatically.",
     "LOCATION": "Use WITH (connector = ..., ...): names and statements are never paths.",
     "TBLPROPERTIES": "Use WITH (key = value, ...).",
     "COMMENT": "Use COMMENT '...' after a column, or an SQL comment.",

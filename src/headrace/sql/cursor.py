@@ -143,7 +143,7 @@ class Cursor:
             raise HeadraceError(
                 Code.INVALID,
                 f'name "{name}" is reserved',
-                hint=f"Names that begin with {RESERVED_PREFIX} are Headrace's own: choose another.",
+                hint=f"Names that begin with {RESERVED_PREFIX} are reserved: choose another.",
                 span=self.span(token),
             )
         return name, token

@@ -25,7 +25,7 @@ def take_options(cursor: Cursor, *introductions: str) -> tuple[Option, ...]:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 f"REFRESH {cursor.peek(1).word} is not supported",
-                hint="Leave it out: a view is kept as its inputs change, always.",
+                hint="Leave it out: a view is always maintained as its inputs change.",
                 span=cursor.span(cursor.token, cursor.peek(1)),
             )
         option = take_assignment(cursor)

@@ -73,7 +73,7 @@ class Bound:
                     Code.UNSUPPORTED,
                     "a parameter in this statement is not supported",
                     detail="Queries, INSERT, UPDATE, DELETE, SUBSCRIBE and EXPLAIN of a query take"
-                    " parameters. The text of a definition is kept, and means the same later.",
+                    " parameters. Definitions take none: their text is stored.",
                     hint="Write the value into the statement.",
                     span=place,
                 )
@@ -193,7 +193,7 @@ def _string(value: str, place: Span) -> str:
         octets = value.encode()
     except UnicodeEncodeError as error:
         raise HeadraceError(
-            Code.INVALID, "half of a surrogate pair is no string", span=place
+            Code.INVALID, "half of a surrogate pair is not a string", span=place
         ) from error
     if "\\" in value or "\0" in value:
         return f"CAST(X'{octets.hex()}' AS STRING)"

@@ -122,7 +122,7 @@ class _Clause:
         if before is not None and (before.kind in _IDENTIFIERS and before.word not in _BEFORE_NAME):
             raise HeadraceError(
                 Code.INVALID,
-                f"the alias {tokens[-1].text} stands before {_CLAUSE}",
+                f"the alias {tokens[-1].text} is before {_CLAUSE}",
                 hint=f"Write it after the time: name {_CLAUSE} time AS {tokens[-1].text}.",
                 span=self.cursor.span(tokens[-1], tokens[-1]),
             )
@@ -153,7 +153,7 @@ class _Clause:
         raise HeadraceError(
             Code.INVALID,
             f'{relation.kind} "{name}" has no versions',
-            detail=f"{_CLAUSE} finds the row of a key that holds at a time, in a versioned table.",
+            detail=f"{_CLAUSE} finds the version of a key at a time, in a versioned table.",
             hint="Declare a table with PRIMARY KEY and WITH (effective_from = 'column').",
             span=span,
         )

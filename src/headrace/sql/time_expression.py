@@ -84,7 +84,7 @@ def refuse_clock(cursor: Cursor, time: Sequence[Token]) -> None:
         raise HeadraceError(
             Code.UNSUPPORTED,
             f"FOR SYSTEM_TIME AS OF the time of processing, {token.word}, is not supported",
-            hint="Use a time in the data, such as that of the event: then the past stays the past.",
+            hint="Use a time in the data, such as that of the event, which does not change later.",
             span=cursor.span(token, token),
         )
 

@@ -69,7 +69,7 @@ def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
             "EMIT FINAL over several relations is not supported",
             "Make the join a view, and group that by windows.",
             *place,
-            "How far time has come is known of one source of rows.",
+            "The event time is known for one source of rows only.",
         )
     time, filled = ("{0}", [ending.time]) if isinstance(ending.time, tuple) else (ending.time, [])
     grace = _grace(writer, block, ending)

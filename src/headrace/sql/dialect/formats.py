@@ -75,12 +75,14 @@ def _to_char(site: Site) -> Found | None:
         return None
     pattern = site.literal(1)
     if pattern is None:
-        raise site.refused(f"{site.name} with a pattern that is no literal is not supported", _JAVA)
+        raise site.refused(
+            f"{site.name} with a pattern that is not a literal is not supported", _JAVA
+        )
     if _NUMBERS.match(pattern):
         raise site.refused(
             f"{site.name} of a number is not supported",
             "Use format_number(x, '#,##0.00'), or lpad(CAST(x AS STRING), n).",
-            "PostgreSQL keeps a place for the sign, Spark does not.",
+            "PostgreSQL adds a space for the sign, Spark does not.",
         )
     java = java_of_postgres(pattern)
     if java is not None:

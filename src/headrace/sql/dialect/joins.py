@@ -113,7 +113,7 @@ def _time(writer: Writer, block: Block, named: Named, at: int) -> str:
 
 def _no_stream(writer: Writer, block: Block, at: int) -> HeadraceError:
     return writer.refused(
-        "WITHIN over what is no stream is not supported",
+        "WITHIN over anything but a stream is not supported",
         _PLAIN,
         block.nodes[at],
         detail="It compares the event times that two streams declare.",

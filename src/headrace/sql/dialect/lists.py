@@ -218,7 +218,7 @@ def _replaced(site: Site) -> Found | None:
         raise site.refused(
             "REGEXP_REPLACE of this form is not supported with the flag 'g'",
             r"Write REGEXP_REPLACE(x, r'(\d+)', '<$1>'): without 'g', Spark replaces all.",
-            r"PostgreSQL takes \ as it stands, and has \1 for what Spark calls $1.",
+            r"In PostgreSQL, \ is a plain character, and \1 is Spark's $1.",
         )
     return site.written("regexp_replace({0}, {1}, {2})", site.arguments[:3])
 
@@ -277,7 +277,7 @@ def _extracted(site: Site) -> Found | None:
     raise site.refused(
         f"{site.name} of a pattern and a text is not supported",
         f"Write {site.name}(text, pattern, group).",
-        "The pattern stands first in ksqlDB, and second elsewhere.",
+        "The pattern is the first argument in ksqlDB, and the second elsewhere.",
     )
 
 

@@ -171,11 +171,11 @@ def in_order_of_arrival(site: Site) -> Found | None:
 
 def _no_stream(writer: Writer, used: Node, count: int) -> HeadraceError:
     return writer.refused(
-        f"{used.word} over {'several streams' if count else 'what is no stream'} is not supported",
+        f"{used.word} {'over several streams' if count else 'without a stream'} is not supported",
         _ARRIVAL,
         used,
-        detail="Only the rows of one stream have an order in which they came: those of tables and "
-        "views are replaced and taken back.",
+        detail="Only the rows of one stream have an order of arrival: rows of tables and "
+        "views are replaced and retracted.",
     )
 
 
@@ -222,7 +222,7 @@ def _by_order(site: Site) -> Found | None:
     given = "{1}" if site.name in _BY_TIME and len(arguments) == 2 else order  # noqa: PLR2004
     count = arguments[1] if site.name in BY_OFFSET and len(arguments) == 2 else None  # noqa: PLR2004
     if not arguments or len(arguments) > 2 or not all(arguments):  # noqa: PLR2004
-        raise site.refused(f"{site.name} takes a value here, and maybe how many", "Write it so.")
+        raise site.refused(f"{site.name} takes one or two arguments", f"Write {site.name}(x).")
     if count is not None and not (len(count) == 1 and count[0].text.isdecimal()):
         raise site.refused(
             f"{site.name} takes a number of rows here", "Write LATEST_BY_OFFSET(x, 3)."

@@ -20,7 +20,7 @@ _AFTER_STAR = {
 }
 _BEFORE_BRACKETS = {
     "MATCH_RECOGNIZE": "Use lag(...) and lead(...) OVER (PARTITION BY ... ORDER BY ...).",
-    "SAMPLE": "Which rows there are must not be left to chance: choose them by WHERE.",
+    "SAMPLE": "A sample is not deterministic: choose rows with WHERE.",
 }
 _SETS = frozenset({"UNION", "INTERSECT", "EXCEPT", "ALL", "DISTINCT"})
 _MOMENTS = frozenset({"OFFSET", "TIMESTAMP", "STATEMENT", "STREAM"})

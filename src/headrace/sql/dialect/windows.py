@@ -89,7 +89,7 @@ def length_of(writer: Writer, nodes: Sequence[Node], what: str, place: Node) -> 
         first, last = (nodes[0], nodes[-1]) if nodes else (place, place)
         raise writer.invalid(f"{what} is not a constant length of time", _LENGTH_HINT, first, last)
     if length <= 0:
-        raise writer.invalid(f"{what} must be more than nothing", _LENGTH_HINT, nodes[0], nodes[-1])
+        raise writer.invalid(f"{what} must be greater than zero", _LENGTH_HINT, nodes[0], nodes[-1])
     return length
 
 
@@ -108,12 +108,12 @@ def window_of(writer: Writer, name: Node, lengths: Sequence[Sequence[Node]], off
     if step > size:
         raise writer.invalid(
             f"the {what} of {kind} is longer than its size",
-            f"The {what} stands before the size: {kind}(..., {what}, size).",
+            f"The {what} comes before the size: {kind}(..., {what}, size).",
             *place,
         )
     if kind == "CUMULATE" and size % step:
         raise writer.invalid(
-            "the size of CUMULATE is no multiple of its step",
+            "the size of CUMULATE is not a multiple of its step",
             "Choose a step that divides it.",
             *place,
         )
@@ -227,7 +227,10 @@ def ksql_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     keyword, kind, group = block.nodes[first - 1], block.nodes[first], block.nodes[first + 1]
     if last != first + 2 or not isinstance(group, Group):
         raise writer.invalid(
-            "WINDOW stands between FROM and WHERE or GROUP BY", None, keyword, block.nodes[last - 1]
+            "WINDOW must be between FROM and WHERE or GROUP BY",
+            None,
+            keyword,
+            block.nodes[last - 1],
         )
     if "GROUP" not in block.clauses:
         raise writer.invalid(

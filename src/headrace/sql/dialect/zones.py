@@ -95,12 +95,12 @@ def at_time_zone(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -
     if type_ is None:
         raise writer.refused(
             "AT TIME ZONE of this value is not supported",
-            f"Use convert_timezone('UTC', {zone}, x) for what the clocks there show at a moment,"
-            f" to_utc_timestamp(x, {zone}) for the moment when they show x.",
+            f"Use convert_timezone('UTC', {zone}, x) for the local time at a point in time,"
+            f" to_utc_timestamp(x, {zone}) for the point in time at a local time.",
             nodes[first],
             last,
-            "It means one for a TIMESTAMP and the other for a TIMESTAMP_NTZ, and which of them this"
-            " is does not show here.",
+            "It is the first for a TIMESTAMP, the second for a TIMESTAMP_NTZ; the type of this"
+            " value is not evident.",
         )
     if type_ == MOMENT:
         wrapped = f"convert_timezone('UTC', {zone}, ", ")"
@@ -126,7 +126,7 @@ def _zone(writer: Writer, node: Node) -> str:
             "Write it as 'UTC' or 'Europe/Berlin'. For others, such as a column, use"
             " convert_timezone('UTC', zone, x) or to_utc_timestamp(x, zone).",
             node,
-            detail="Short names and offsets mean other things in PostgreSQL than here.",
+            detail="Short names and offsets have other meanings in PostgreSQL.",
         )
     known = available_timezones()
     if known and name not in known:
