@@ -1,7 +1,7 @@
-"""Text files as blocks of whole records, decoded side by side, in order.
+"""Text files as blocks of whole records, decoded in parallel and returned in order.
 
-A block is decoded at once by Arrow. Where that fails, and only there, the block is parted until
-the bad rows stand nearly alone: a bad row costs a logarithm, not the block.
+Arrow decodes a block at once. If that fails, the block is split until the bad rows are nearly
+isolated: a bad row costs a logarithm of the block, not the whole block.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ BLOCK_BYTES: Final = 8 << 20
 LONGEST_RECORD: Final = 64 << 20
 _NEWLINE: Final = ord("\n")
 _AHEAD: Final = 6
-"""So many blocks are decoded while what came before them is written."""
+"""The number of blocks that are decoded while earlier ones are written."""
 _ALONE: Final = 16
-"""So few records are decoded one by one instead of being parted further."""
+"""The number of records below which a block is decoded row by row instead of being split."""
 _PIECE_BYTES: Final = 1 << 18
-"""So many bytes are looked at by one vector operation."""
+"""The number of bytes that one vector operation processes."""
 _PARTS: Final = 16
-"""Into so many parts go records of which some are bad: three rounds find a bad row in a block."""
+"""The number of parts into which records with bad rows are split: three rounds find a bad row."""
 
 R = TypeVar("R")
 
 Text: TypeAlias = bytes | bytearray
-"""What was read of a file; it is not changed any more."""
+"""The text read from a file, which is not modified after reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything before this point of a file has been delivered.
+    """A position in a file; everything before it has been delivered.
 
     ``position`` counts bytes of text, after decompression, or rows of a Parquet file; ``line``
     counts the lines, or rows, before it. ``checksum`` is that of all text before ``position``, or
@@ -72,10 +72,10 @@ class Progress:
         return cls(int(value["position"]), int(value["line"]), str(value.get("checksum", "")))
 
     def require_same(self, path: Path, checksum: str) -> None:
-        """Refuse to go on in a file whose ``checksum`` up to this point is another one.
+        """Raise if the file's ``checksum`` up to this position is another one.
 
         Raises:
-            HeadraceError: CONFLICT then.
+            HeadraceError: CONFLICT if it differs.
         """
         if self.checksum not in ("", checksum):
             raise HeadraceError(
@@ -85,7 +85,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole records, the number of the first line, and the file's state after them."""
+    """Whole records, the number of their first line, and the position in the file after them."""
 
     data: Text
     line: int
@@ -103,7 +103,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Decoded:
-    """The rows of a block, and those that were refused."""
+    """The rows of a block, and its rejects."""
 
     tables: list[pa.Table] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Decoded:
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
-    """Open a file as text bytes, decompressed if it ends in ``.gz``, and as stored."""
+    """Open a file as text bytes, decompressed if it ends in ``.gz``, and as stored bytes."""
     with path.open("rb") as stored:
         if path.suffix.lower() != ".gz":
             yield stored, stored
@@ -129,7 +129,7 @@ def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
 
 
 def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Iterator[Block]:
-    """Read a file from ``start`` as blocks that end where ``cut`` says a record ends.
+    """Read a file from ``start`` as blocks that end at the end of a record, found by ``cut``.
 
     ``cut(data, at_end)`` returns the end of the last whole record in ``data``, or 0.
 
@@ -169,7 +169,7 @@ def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Ite
 
 
 def count_of(data: Text, which: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> int:
-    """Count the bytes of which something holds, a piece at a time that stays in the cache."""
+    """Count the bytes that meet a condition, in pieces that fit the CPU cache."""
     characters = np.frombuffer(data, np.uint8)
     pieces = range(0, len(characters), _PIECE_BYTES)
     return sum(int(np.count_nonzero(which(characters[p : p + _PIECE_BYTES]))) for p in pieces)
@@ -178,9 +178,9 @@ def count_of(data: Text, which: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]
 def side_by_side(
     blocks: Iterator[Block], decode: Callable[[Block], Decoded]
 ) -> Iterator[tuple[Block, Decoded]]:
-    """Decode blocks on every core, and yield them in their order.
+    """Decode blocks on all cores, and yield them in order.
 
-    Arrow's decoders release the interpreter's lock; a few blocks are read ahead, no more.
+    Arrow's decoders release the interpreter's lock. Only a few blocks are read ahead.
     """
     workers = min(8, len(os.sched_getaffinity(0)))
     waiting: deque[tuple[Block, Future[Decoded]]] = deque()
@@ -234,12 +234,12 @@ def lines_of(data: Text, first_line: int) -> list[Span]:
 
 
 def last_line_end(data: Text, at_end: bool) -> int:  # noqa: FBT001 (the shape of a cut)
-    """Cut after the last newline, or at the end of the file."""
+    """Return the end of the last line; at the end of the file, the end of the data."""
     return len(data) if at_end else data.rfind(b"\n") + 1
 
 
 def is_utf8(data: Text) -> bool:
-    """Tell whether bytes are text."""
+    """Return whether bytes are valid UTF-8."""
     if data.isascii():
         return True
     try:
@@ -250,7 +250,7 @@ def is_utf8(data: Text) -> bool:
 
 
 def size_of(path: Path) -> int:
-    """Return the size in bytes of a file that can be read from its beginning, and again.
+    """Return the size in bytes of a file that can be read from its beginning, more than once.
 
     Raises:
         HeadraceError: INVALID where there is no such file, it cannot be read, or it is a

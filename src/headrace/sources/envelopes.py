@@ -1,4 +1,4 @@
-"""Debezium's envelopes, one JSON object per line: a row before a change, after it, and what it was.
+"""Debezium's change envelopes, one JSON object per line, with a row before and after the change.
 
 ``{"op": "u", "before": {...}, "after": {...}}``, where ``op`` is ``c`` (created), ``r`` (read by a
 snapshot), ``u`` (updated) or ``d`` (deleted); an envelope inside of ``payload`` is found there.
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 _NEEDED = {"c": ("after",), "r": ("after",), "u": ("after",), "d": ("before",)}
-"""The images that each operation cannot do without."""
+"""The images that each operation requires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One change of one row: its images as values by column, and where it stood."""
+    """One change of one row: its images as values by column, and its line in the file."""
 
     op: str
     before: dict[str, Any] | None
@@ -39,13 +39,13 @@ class Envelope:
     raw: str
 
     def rejected(self, path: str, reason: str, column: str | None = None) -> Reject:
-        """Return the envelope as one that was refused."""
+        """Return the envelope as a reject."""
         return Reject(path, self.line, column, reason, self.raw)
 
 
 @dataclass(frozen=True, slots=True)
 class Envelopes:
-    """A stretch of a file: its envelopes in order, the lines that are none, and how far it is."""
+    """A part of a file: its envelopes in order, the rejected lines, and the position after it."""
 
     found: tuple[Envelope, ...]
     rejects: tuple[Reject, ...]

@@ -45,7 +45,7 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 class FileFormat(StrEnum):
-    """What a file holds."""
+    """The format of a file."""
 
     CSV = "csv"
     JSON = "json"
@@ -127,20 +127,20 @@ class Chunk:
 
 
 def identity(path: Path) -> str:
-    """Return what tells one state of a file from another: its path, size and time of change."""
+    """Return the identity of a file's present state: its path, size and modification time."""
     found = path.stat()
     return f"{place(path)}{found.st_size}|{found.st_mtime_ns}"
 
 
 def place(path: Path) -> str:
-    """Return what the identities of all states of a file begin with."""
+    """Return the common prefix of the identities of all states of a file."""
     return f"{path.resolve()}|"
 
 
 def read_file(
     path: Path, schema: Schema, options: FileOptions, resume: Progress | None = None
 ) -> Iterator[Chunk]:
-    """Yield a file's rows, some 260,000 to a chunk or fewer where rows are long.
+    """Yield a file's rows, about 260,000 per chunk or fewer if rows are long.
 
     The file is opened, and its header read, before this returns.
 
@@ -198,7 +198,7 @@ def _chunk(
 def _fields(
     path: Path, schema: Schema, options: FileOptions, reader: CsvReader
 ) -> tuple[list[int | None], Progress]:
-    """Return the column of each field of a CSV file, and where its rows begin."""
+    """Return the column of each field of a CSV file, and the position of its first row."""
     beginning = _beginning(path, _HEADER_BYTES)
     mark = 3 if beginning.startswith(b"\xef\xbb\xbf") else 0
     if not options.header:

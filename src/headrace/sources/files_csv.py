@@ -1,7 +1,7 @@
-"""CSV files: RFC 4180 quoting, newlines in quotes, and NULL told from the empty string.
+"""CSV files: RFC 4180 quoting, newlines in quotes, and NULL distinct from the empty string.
 
-An unquoted field that equals the null text (nothing, by default) is NULL; a quoted one never is.
-A quote inside an unquoted field is a character, as is text after a closing quote.
+An unquoted field that equals the null text (default: empty) is NULL; a quoted field never is. A
+quote inside an unquoted field is a plain character, as is text after a closing quote.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a file is written. Delimiter and quote are one ASCII character each."""
+    """The format of a CSV file. Delimiter and quote are one ASCII character each."""
 
     delimiter: str = ","
     quote: str = '"'
@@ -39,7 +39,7 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as text: its fields, each with whether it was quoted, and where it ends."""
+    """One record as text: its fields, each with whether it was quoted, and its end."""
 
     fields: tuple[tuple[bytes, bool], ...]
     end: int
@@ -62,13 +62,13 @@ class CsvReader:
     def record(self, data: Text, start: int) -> Record:
         """Return the record that starts at ``start``.
 
-        A quote that is never closed makes a record of its line alone, with ``closed`` False.
+        If a quote is not closed, the record is its first line alone, with ``closed`` False.
         """
         fields: list[tuple[bytes, bool]] = []
         closed, end = True, start
         while True:
             found = self._field.match(data, end)
-            if found is None:  # cannot be: an empty field matches anywhere
+            if found is None:  # impossible: the pattern matches an empty field anywhere
                 return Record(tuple(fields), len(data), closed=False)
             quoted, after, plain, stop = found.groups()
             end = found.end()
@@ -93,7 +93,7 @@ class CsvReader:
         return spans
 
     def cut(self, data: Text, at_end: bool) -> int:  # noqa: FBT001 (the shape of a cut)
-        """Cut after the last newline that no quotes enclose, or at the end of the file."""
+        """Return the position after the last unquoted newline, or the end of the file."""
         if at_end:
             return len(data)
         quotes = self._quotes(data)
@@ -107,7 +107,7 @@ class CsvReader:
                 if end < 0 or before % 2 == 0:
                     return end + 1
                 end = int(quotes[before - 1])
-        # The last record may go on after this piece of the file, and so may an unclosed quote.
+        # The last record and an unclosed quote may continue after this piece of the file.
         whole = 0
         while whole < len(data):
             record = self.record(data, whole)
@@ -117,7 +117,7 @@ class CsvReader:
         return whole
 
     def is_plain(self, data: Text) -> bool:
-        """Tell whether every quote opens or closes a field, and none is left open."""
+        """Return whether every quote opens or closes a field, and none is left open."""
         quotes = self._quotes(data)
         return len(quotes) % 2 == 0 and self._is_regular(data, quotes)
 
@@ -127,7 +127,7 @@ class CsvReader:
         return np.flatnonzero(np.frombuffer(data, np.uint8) == self._quote[0])
 
     def _is_regular(self, data: Text, quotes: np.ndarray[Any, Any]) -> bool:
-        """Tell whether every second quote opens a field or continues one after its twin."""
+        """Return whether every second quote opens a field, or continues one after its twin."""
         opening = quotes[::2]
         bytes_before = np.frombuffer(data, np.uint8)[np.maximum(opening - 1, 0)]
         opens = (opening == 0) | np.isin(bytes_before, self._before_opening)
@@ -154,7 +154,7 @@ class CsvDecoder:
         self._place = {column: place for place, column in enumerate(fields) if column is not None}
         self._width = len(fields)
         self._has_integers = any(pa.types.is_integer(field.type) for field in self._target)
-        # With one field to a record, an empty line is a record with an empty field.
+        # If records have one field, an empty line is a record with an empty field.
         self._parse = pcsv.ParseOptions(
             delimiter=dialect.delimiter,
             quote_char=dialect.quote,
@@ -176,7 +176,7 @@ class CsvDecoder:
         self._names = [str(place) for place in range(self._width)]
 
     def decode(self, block: Block) -> Decoded:
-        """Return the rows of a block, and the records that are none."""
+        """Return the rows of a block, and its rejects."""
         if self._reader.is_plain(block.data):
             table = self._whole(block.data)
             if table is not None:
@@ -189,7 +189,7 @@ class CsvDecoder:
         )
 
     def _if_closed(self, data: Text) -> pa.Table | None:
-        """Decode at once unless a quote is left open: Arrow would read on to the end."""
+        """Decode with Arrow unless a quote is left open, which Arrow would read to the end."""
         if self._reader.is_plain(data):
             return self._whole(data)
         start = 0
@@ -201,7 +201,7 @@ class CsvDecoder:
         return self._whole(data)
 
     def _whole(self, data: Text) -> pa.Table | None:
-        # Arrow takes 0x10 for an integer.
+        # Arrow reads 0x10 as an integer.
         if not self._place or (self._has_integers and (b"0x" in data or b"0X" in data)):
             return None
         try:
@@ -279,7 +279,7 @@ class _RefusedField(Exception):  # noqa: N818 (a verdict, not a failure)
 
 
 def _read_type(data_type: t.DataType, arrow: pa.DataType) -> pa.DataType:
-    """Times are read as text: Arrow wants to know beforehand whether they name a zone."""
+    """Return the type that Arrow reads; times are read as text, with or without zones."""
     is_time = isinstance(data_type, t.TimestampType | t.TimestampNTZType)
     return pa.string() if is_time else arrow
 

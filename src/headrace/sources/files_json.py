@@ -1,6 +1,6 @@
 """JSON files: one object per line, names as declared, unknown names ignored.
 
-A missing field is NULL. Numbers reach a DECIMAL without a detour through floating point.
+A missing field is NULL. Numbers for DECIMAL columns are not converted to floating point.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OBJECT_LINE = re.compile(rb"(?m)^[ \t]*\{")
 _PARSE_BYTES = 1 << 20
 
 cut = last_line_end
-"""Every newline ends a record: inside a JSON string it is written as an escape."""
+"""Every newline ends a record: JSON strings contain newlines only as escapes."""
 
 
 class JsonDecoder:
@@ -63,7 +63,7 @@ class JsonDecoder:
         )
 
     def decode(self, block: Block) -> Decoded:
-        """Return the rows of a block, and the lines that are none."""
+        """Return the rows of a block, and its rejects."""
         table = self._whole(block.data)
         if table is not None:
             return Decoded([table])
@@ -137,7 +137,7 @@ class JsonDecoder:
 
 
 def require_lines(path: str, beginning: bytes) -> None:
-    """Refuse a file that is one JSON array: it cannot be read line by line.
+    """Refuse a file that is one JSON array, which cannot be read line by line.
 
     Raises:
         HeadraceError: UNSUPPORTED.
@@ -151,7 +151,7 @@ def require_lines(path: str, beginning: bytes) -> None:
 
 
 def object_of(raw: Text) -> dict[str, Any]:
-    """Return the object on a line, or say why it is none."""
+    """Return the JSON object on a line, or the reason why it is not one."""
     try:
         parsed = parse_json(raw.decode())
     except UnicodeDecodeError as error:
@@ -164,7 +164,7 @@ def object_of(raw: Text) -> dict[str, Any]:
 
 
 def _object_lines(data: Text) -> int:
-    """Return how many lines hold an object; -1 if any line that is not blank begins otherwise."""
+    """Return the number of lines with an object; -1 if another line is not blank."""
     characters = np.frombuffer(data, np.uint8)
     starts = np.flatnonzero(characters == _NEWLINE) + 1
     if len(starts) and starts[-1] == len(data):
@@ -176,7 +176,7 @@ def _object_lines(data: Text) -> int:
 
 
 def _block_size(data: Text) -> int:
-    """Small blocks stay in the cache, and a whole one is allocated; one line must fit into it."""
+    """Return Arrow's block size: small for the CPU cache, but with room for the longest line."""
     return _PARSE_BYTES if len(data) > _PARSE_BYTES and _lines_fit(data) else len(data)
 
 
@@ -191,7 +191,7 @@ def _lines_fit(data: Text) -> bool:
 
 
 def _is_read_as_text(data_type: t.DataType) -> bool:
-    """Arrow's JSON reader knows no dates, and drops a zone where none is allowed."""
+    """Return whether a type is read as text: Arrow's JSON reader does not support it fully."""
     return isinstance(data_type, t.DateType | t.TimestampNTZType)
 
 

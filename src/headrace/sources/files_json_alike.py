@@ -1,12 +1,12 @@
-"""JSON lines that are all alike, read as CSV: in half the time of a JSON reader.
+"""JSON lines with the same structure, read as CSV in half the time of a JSON reader.
 
-Most files of JSON lines repeat one line with other values. Where nothing is escaped, quotation
-marks stand at both ends of a string and nowhere else. A line cut there has as many pieces as any
-other, so the lines are CSV with the quotation mark for a delimiter, and Arrow finds the pieces
-without regard to JSON. What makes them JSON is checked by column: the pieces that hold no values
-are the same in all lines, and a value that stands bare is a number, a truth value or null.
+Most JSON lines files repeat one line with other values. Without escapes, quotation marks occur only
+around strings. If all lines are split at quotation marks, each has the same number of pieces, so
+the lines are CSV with the quotation mark as the delimiter, which Arrow splits without parsing JSON.
+Each column is then checked: pieces that are not values must be equal in all lines, and an unquoted
+value must be a number, a boolean or null.
 
-Lines that are not so plain are left, all of them, to the JSON reader.
+If any line has another structure, all lines are left to the JSON reader.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SPACE: Final = ord(" ")
 
 
 def read_alike(data: Text, schema: Schema, parse_bytes: int) -> pa.Table | None:
-    """Return the rows of lines that are all like the first; None if that cannot be told.
+    """Return the rows of lines with the structure of the first; None if that is not certain.
 
     Every line of ``data`` fits into ``parse_bytes``.
 
@@ -65,11 +65,11 @@ def read_alike(data: Text, schema: Schema, parse_bytes: int) -> pa.Table | None:
 
 
 def _is_text(data: Text, newlines: int) -> bool:
-    """Tell whether nothing but UTF-8 is there, and of all control characters only newlines.
+    """Return whether data is UTF-8 whose only control characters are newlines.
 
-    Another one cannot stand in a JSON string, and a newline too many is that of a blank line.
+    Others are invalid in JSON strings, and a surplus newline is a blank line.
     """
-    # As a signed number, a byte of a character beyond ASCII is below all others.
+    # As a signed number, a byte of a non-ASCII character is negative.
     if count_of(data, lambda characters: characters.view(np.int8) < _SPACE) == newlines:
         return True
     return is_utf8(data) and count_of(data, lambda characters: characters < _SPACE) == newlines
@@ -77,14 +77,14 @@ def _is_text(data: Text, newlines: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Bare:
-    """A value that stands bare: its piece, and what is before and after it there."""
+    """An unquoted value: its piece, and the text before and after it in the piece."""
 
     piece: int
     before: str
     after: str
 
     def values(self, pieces: pa.ChunkedArray, allowed: str) -> pa.ChunkedArray | None:
-        """Return the values as text, NULL for null; None if one is not as allowed."""
+        """Return the values as text, NULL for null; None if one is not allowed."""
         first, last = len(self.before.encode()), -len(self.after.encode())
         values = pc.cast(pc.binary_slice(pc.cast(pieces, pa.binary()), first, last), pa.string())
         odd = pieces
@@ -98,7 +98,7 @@ class _Bare:
         return pc.if_else(pc.equal(values, "null"), None, values)
 
     def _are_digits(self, pieces: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Tell which values are digits alone, of which the first is not 0: most are."""
+        """Return which values consist of digits alone without a leading 0: most do."""
         begin, end = pc.starts_with(pieces, self.before), pc.ends_with(pieces, self.after)
         digits = pc.and_not(pc.ascii_is_decimal(values), pc.starts_with(values, "0"))
         return pc.and_(pc.and_(begin, end), digits)
@@ -106,9 +106,9 @@ class _Bare:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What the lines have in common: their pieces between quotation marks.
+    """The common structure of lines: their pieces between quotation marks.
 
-    ``quoted`` and ``bare`` tell where the value of a name is. All other pieces are the same.
+    ``quoted`` and ``bare`` have the piece of the value of each name. All other pieces are equal.
     """
 
     pieces: tuple[str, ...]
@@ -117,7 +117,7 @@ class Likeness:
 
     @classmethod
     def of(cls, line: str) -> Likeness | None:
-        """Return how a line without escapes is built; None if it is no flat JSON object."""
+        """Return the structure of a line without escapes; None if it is not a flat JSON object."""
         quoted: dict[str, int] = {}
         bare: dict[str, _Bare] = {}
         found = _OPENING.match(line)
@@ -138,13 +138,13 @@ class Likeness:
         return None
 
     def suits(self, column: Column) -> bool:
-        """Tell whether the column's values stand as its type wants them, or not at all."""
+        """Return whether the column's values are quoted as its type requires, or missing."""
         if column.name in self.quoted:
             return isinstance(column.type, _QUOTED)
         return column.name not in self.bare or type(column.type) in _BARE_OF
 
     def cut(self, data: Text, parse_bytes: int, names: Sequence[str]) -> pa.Table:
-        """Return the pieces of all lines that tell if these are alike, or are values of ``names``.
+        """Return the pieces that prove the common structure, and those with values of ``names``.
 
         A column is called by its number. Arrow refuses a piece that is not as long as it must be.
         """
@@ -168,7 +168,7 @@ class Likeness:
         )
 
     def rows(self, pieces: pa.Table, schema: Schema) -> pa.Table | None:
-        """Return the rows; None if the lines are not alike, or one is no JSON."""
+        """Return the rows; None if the lines have other structures, or one is not JSON."""
         for number, column in zip(pieces.column_names, pieces.columns, strict=True):
             fixed = pa.types.is_fixed_size_binary(column.type)
             if fixed and not _are_all(column, self.pieces[int(number)].encode()):
@@ -192,7 +192,7 @@ class Likeness:
 
 
 def _are_all(column: pa.ChunkedArray, piece: bytes) -> bool:
-    """Tell whether all values of a column, which are as long as ``piece``, are that."""
+    """Return whether all values of a column, which have the length of ``piece``, equal it."""
     longest = max(len(chunk) for chunk in column.chunks)
     same = pa.FixedSizeBinaryArray.from_buffers(
         column.type, longest, [None, pa.py_buffer(piece * longest)]

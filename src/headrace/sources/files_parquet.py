@@ -1,7 +1,7 @@
-"""Parquet files: columns by name regardless of case, each value exactly or not at all.
+"""Parquet files: columns matched by name regardless of case, values converted exactly.
 
-A value that its column cannot hold is refused by the rule of :mod:`headrace.sources.fitting`. A
-column of another kind, of which no value could be taken, is an error of the whole file.
+A value that its column cannot hold is rejected by the rule of :mod:`headrace.sources.fitting`. A
+column whose type fits no value of the target column is an error of the whole file.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _batches(
 
 
 def _footer_checksum(path: Path) -> str:
-    """Return the checksum of a footer, which says where each column of each row group is."""
+    """Return the checksum of a footer, which has the position of each column of each row group."""
     with path.open("rb") as file:
         file.seek(-8, os.SEEK_END)
         footer = int.from_bytes(file.read(4), "little")

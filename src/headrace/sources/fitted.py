@@ -1,4 +1,4 @@
-"""Values brought to the type of a column, and the reasons why others were refused."""
+"""Values converted to the type of a column, and the reasons why others were refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fitted(NamedTuple):
 def scattered(
     count: int, groups: Iterable[tuple[list[int], Fitted]], data_type: t.DataType
 ) -> Fitted:
-    """Put fitted values at their positions in a column of ``count`` rows; the rest is NULL."""
+    """Return a column of ``count`` rows with fitted values at their positions; others are NULL."""
     wanted = to_arrow(data_type)
     parts: list[Any] = []
     indices = np.full(count, -1, np.int64)
@@ -48,7 +48,7 @@ def scattered(
 
 
 def require_fitting(columns: Sequence[Column], found: Sequence[Fitted], span: Span | None) -> None:
-    """Refuse rows of which a value does not fit, naming the first by row, column and value.
+    """Refuse rows with a value that does not fit; the error has the first row, column and value.
 
     Raises:
         HeadraceError: ``invalid``; nothing is to be written then.

@@ -1,8 +1,8 @@
-"""Typed values brought to the type of the column that they are written to.
+"""Typed values converted to the type of the column that they are written to.
 
-This is the one rule for whatever has a type of its own: columns of Arrow, pandas and Parquet,
-Python objects, and what Spark evaluates for ``INSERT`` and ``UPDATE``. Each value is taken by
-itself, exactly or not at all; :mod:`headrace.sources.values` has the same rule for text and JSON.
+This is the rule for values that have a type: columns of Arrow, pandas and Parquet, Python objects,
+and the results of Spark for ``INSERT`` and ``UPDATE``. Each value is converted independently, and
+exactly or not at all; :mod:`headrace.sources.values` has the same rule for text and JSON.
 
 - Integers and DECIMAL take any number that is exactly one of theirs. A binary floating-point number
   counts as the shortest decimal number that it is written as, so 9.99 fits DECIMAL(9,2).
@@ -29,18 +29,18 @@ from headrace.sources.values import Refused, out_of_range, refuse
 from headrace.types import to_arrow
 
 Conversion: TypeAlias = Callable[[Any], Any]
-"""From one Arrow array to another; raises ``pa.ArrowException`` if any value does not fit."""
+"""A function between Arrow arrays; raises ``pa.ArrowException`` if a value does not fit."""
 
 _EVERY_INTEGER = 20
-"""Digits of the widest integer, 2^64."""
+"""The number of digits of the widest integer, 2^64."""
 _WIDEST = 76
-"""Digits of Arrow's widest decimal."""
+"""The precision of Arrow's widest decimal."""
 
 
 def fitted(
     values: pa.Array | pa.ChunkedArray, data_type: t.DataType, *, first: bool = False
 ) -> Fitted:
-    """Bring values to a type; with ``first``, stop looking at the first that does not fit."""
+    """Convert values to a type; with ``first``, stop at the first value that does not fit."""
     wanted = to_arrow(data_type)
     if values.type == wanted:
         return Fitted(values, {})
@@ -58,7 +58,7 @@ def fitted(
 
 
 def is_of_kind(found: pa.DataType, data_type: t.DataType) -> bool:
-    """Tell whether any value of an Arrow type could be one of the column's type."""
+    """Return whether values of an Arrow type could fit the column's type."""
     return _conversion(found, data_type) is not None
 
 
@@ -84,7 +84,7 @@ def _fitted_chunks(values: pa.ChunkedArray, data_type: t.DataType, *, first: boo
 def _bisected(
     values: pa.Array, conversion: Conversion, data_type: t.DataType, *, first: bool
 ) -> Fitted:
-    """Convert as much at once as fits, halving what does not."""
+    """Convert as many values at once as fit, splitting arrays that have others."""
     wanted = to_arrow(data_type)
     refused: dict[int, Refused] = {}
     parts: list[Any] = []
@@ -107,19 +107,19 @@ def _bisected(
 
 
 def _shown(scalar: pa.Scalar) -> Any:
-    """Return a value as messages show it."""
+    """Return a value as shown in messages."""
     if isinstance(scalar, pa.DictionaryScalar):
         return _shown(scalar.value)
     if pa.types.is_float32(scalar.type) or pa.types.is_float16(scalar.type):
         return float(scalar.cast(pa.string()).as_py())
     try:
         return scalar.as_py()
-    except (ValueError, OverflowError):  # a time that Python has no value for
+    except (ValueError, OverflowError):  # a time that Python cannot represent
         return str(scalar)
 
 
 def _conversion(found: pa.DataType, data_type: t.DataType) -> Conversion | None:
-    """Return how values of an Arrow type become those of a column; None if of another kind."""
+    """Return the conversion from an Arrow type to a column's type; None if no value can fit."""
     wanted = to_arrow(data_type)
     if found == wanted:
         return _same
@@ -200,13 +200,13 @@ def _decimals(values: Any, wanted: pa.DataType) -> Any:
 
 def _floats(values: Any, wanted: pa.DataType) -> Any:
     if pa.types.is_decimal(values.type):
-        values = pc.cast(values, pa.string())  # the nearest number: Arrow's own cast may miss it
+        values = pc.cast(values, pa.string())  # Arrow's cast may miss the nearest number
         return _finite(values, pc.cast(values, wanted))
     return _finite(values, pc.cast(values, wanted, safe=False))
 
 
 def _finite(values: Any, made: Any) -> Any:
-    """Refuse an infinity that was none before."""
+    """Refuse values that became infinite in the conversion."""
     infinite = pc.is_inf(made)
     if pa.types.is_floating(values.type):
         infinite = pc.and_not(infinite, pc.is_inf(values))
@@ -291,7 +291,7 @@ def _struct_conversion(found: pa.DataType, data_type: t.StructType) -> Conversio
 
 
 def _places(given: Sequence[str], names: Sequence[str]) -> list[int | None] | None:
-    """Return where each field is found: by name if all given names are known, else by position.
+    """Return the index of each field: by name if all names are known, else by position.
 
     None where neither will do: too many or too few, or a known name at another position.
     """
@@ -306,7 +306,7 @@ def _places(given: Sequence[str], names: Sequence[str]) -> list[int | None] | No
 
 
 def _only_empty(wanted: pa.DataType) -> Conversion:
-    """Take NULL and what is empty: there is no value in it that could be of another kind."""
+    """Accept NULL and empty lists: they have no value that could have another type."""
 
     def convert(values: Any) -> Any:
         offsets = _offsets(values)
@@ -346,7 +346,7 @@ def offsets_of(lengths: Any) -> pa.Array:
 def list_array(
     offsets: pa.Array, nulls: pa.Array, parts: Sequence[pa.Array], wanted: pa.DataType
 ) -> pa.Array:
-    """Return lists, or maps of keys and values, from their offsets, nulls and parts."""
+    """Return lists, or maps of keys and values, from their offsets, nulls and elements."""
     kind = pa.MapArray if pa.types.is_map(wanted) else pa.ListArray
     if pa.types.is_map(wanted):
         offsets = pa.Array.from_buffers(

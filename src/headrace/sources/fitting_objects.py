@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:
-    """Bring Python objects to a type, each by itself: no value widens another."""
+    """Convert Python objects to a type, independently: no value widens the type of another."""
     match data_type:
         case t.ArrayType():
             return _lists(values, data_type)
@@ -54,7 +54,7 @@ def _of_one_type(values: list[Any], data_type: t.DataType) -> Fitted:
 
 
 def _of_one(value: Any, data_type: t.DataType) -> Fitted:
-    """Fit what Arrow has no type for: an integer of more than 64 bits is a decimal number."""
+    """Convert a value without an Arrow type: an integer of more than 64 bits is a decimal."""
     nothing = pa.nulls(1, to_arrow(data_type))
     if not isinstance(value, int):
         return Fitted(nothing, {0: refuse(value, data_type)})
@@ -117,7 +117,7 @@ def _listed(value: Any) -> list[Any] | None:
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]] | None:
-    """Return a map written as pairs, as Arrow gives it."""
+    """Return the pairs of a map, in the form that Arrow returns."""
     rows = _listed(value)
     if rows is None or not all(isinstance(row, tuple) and len(row) == 2 for row in rows):  # noqa: PLR2004
         return None
@@ -150,7 +150,7 @@ def _refused_rows(
 
 
 def _owners(inner: Fitted, lengths: Sequence[int]) -> dict[int, Refused]:
-    """Return the reasons by the row that each refused part belongs to."""
+    """Return the reasons by the index of the row that contains each refused element."""
     ends = np.cumsum(lengths)
     return {
         int(np.searchsorted(ends, place, side="right")): reason

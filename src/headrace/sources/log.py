@@ -1,8 +1,8 @@
 """The embedded log's files: one Arrow IPC file per segment, immutable once it is written.
 
-A segment is synced, and its directory too, before its name is given to the ledger; so a name in
-the ledger always has its bytes. A table's segment carries :data:`WEIGHT` as its last column: +1
-for an insert or upsert, -1 for a delete.
+A segment and its directory are synced before the ledger names it, so every segment in the ledger
+has its bytes on disk. A table's segment has :data:`WEIGHT` as its last column: +1 for an
+insert or upsert, -1 for a delete.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _verified_lock = threading.Lock()
 
 
 def write_segment(directory: Path, rows: pa.Table | Iterable[pa.RecordBatch]) -> SegmentFile:
-    """Write rows as a new segment in ``directory``; it is on disk when this returns.
+    """Write rows as a new segment in ``directory``, which is on disk when this returns.
 
     Raises:
         HeadraceError: UNAVAILABLE if the disk is full or fails; nothing is left behind.
@@ -62,7 +62,7 @@ def write_segment(directory: Path, rows: pa.Table | Iterable[pa.RecordBatch]) ->
 
 
 def open_segment(directory: Path, segment: SegmentFile) -> pa.Table:
-    """Return a segment's rows, mapped into memory; its bytes are checked once per process.
+    """Return a segment's rows, mapped into memory; its checksum is verified once per process.
 
     Raises:
         HeadraceError: CORRUPT if the file is missing, short or changed.
@@ -86,7 +86,7 @@ def read_range(
     to: Offset,
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes ``[from_, to)`` in their order, without copying; by default all columns.
+    """Yield the changes ``[from_, to)`` in order, without copying; by default all columns.
 
     Raises:
         HeadraceError: CORRUPT if a file is damaged, or the segments leave a gap.

@@ -1,4 +1,4 @@
-"""How steps read the embedded log: in Spark's workers, straight from the mapped segments."""
+"""Reads the embedded log in Spark's workers, from memory-mapped segments."""
 
 from __future__ import annotations
 

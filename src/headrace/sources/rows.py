@@ -1,4 +1,4 @@
-"""Rows gathered one by one into tables, and what is checked of a table as a whole."""
+"""Collects rows into tables, and checks tables as a whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """Rows on their way into a table."""
+    """Rows that are collected into a table."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -22,13 +22,13 @@ class Rows:
         self._count = 0
 
     def add(self, values: Sequence[Any]) -> None:
-        """Add one row: a value per column, as a converter returned it."""
+        """Add one row: a converted value per column."""
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
         self._count += 1
 
     def into(self, tables: list[pa.Table]) -> None:
-        """Append the rows, if there are any, as one table."""
+        """Append the collected rows, if there are any, as one table."""
         if self._count:
             arrays = [
                 pa.array(values, field.type)
@@ -38,7 +38,7 @@ class Rows:
 
 
 def misses_required(table: pa.Table, schema: Schema) -> bool:
-    """Tell whether a NOT NULL column holds a NULL."""
+    """Return whether a NOT NULL column has a NULL."""
     return any(
         not column.nullable and values.null_count
         for column, values in zip(schema.columns, table.columns, strict=True)
@@ -46,14 +46,14 @@ def misses_required(table: pa.Table, schema: Schema) -> bool:
 
 
 def require_precision(table: pa.Table) -> None:
-    """Raise Arrow's error if a decimal has too many digits: its readers do not check them all."""
+    """Raise Arrow's error if a decimal has too many digits, which some of its readers accept."""
     for values in table.columns:
         if pa.types.is_decimal(values.type) or pa.types.is_nested(values.type):
             values.validate(full=True)
 
 
 def holds_infinity(table: pa.Table) -> bool:
-    """Tell whether a floating-point column holds an infinity: spelled out, or an overflow."""
+    """Return whether a floating-point column has an infinity, written or from an overflow."""
     return any(
         pa.types.is_floating(values.type) and pc.any(pc.is_inf(values)).as_py()
         for values in table.columns

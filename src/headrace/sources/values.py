@@ -1,10 +1,11 @@
-"""One value at a time: what a JSON value or a field of CSV means as a column's type.
+"""Converts single values: a JSON value or a CSV field to a column's type.
 
-This is the meaning of a value; the vectorised paths must agree with it wherever they answer, and
-leave to it what they refuse. Nothing is rounded and nothing wraps: a value that its type cannot
-hold exactly is refused, and ``1.0`` is exactly an integer. There are two exceptions: FLOAT and
-DOUBLE take the nearest number that they have, and digits below a microsecond are cut, as Spark cuts
-them. :mod:`headrace.sources.fitting` has the same rule for values that have a type of their own.
+This defines the meaning of values. The vectorised paths must agree with it on values they accept,
+and leave the others to it. Nothing is rounded and nothing wraps around: a value that its type
+cannot hold exactly is refused, and ``1.0`` is exactly an integer. There are two exceptions: FLOAT
+and DOUBLE take the nearest number that they have, and digits below a microsecond are cut, as Spark
+cuts them. :mod:`headrace.sources.fitting` has the same rule for values that have a type of their
+own.
 """
 
 from __future__ import annotations
@@ -39,26 +40,26 @@ _SHOWN: Final = 60
 _LONGEST: Final = 40
 """More digits than any integer type has."""
 _MINUS_ZERO: Final = -0.0
-"""What the JSON integer ``-0`` becomes: it has a sign in a DOUBLE, and none elsewhere."""
+"""The value of the JSON integer ``-0``: it has a sign in a DOUBLE, and none elsewhere."""
 
 
 class Refused(ValueError):  # noqa: N818 (a verdict on a value, not a failure of the program)
-    """A value that is none of its column's type; the text is the reason."""
+    """A value that is not of its column's type; the text is the reason."""
 
 
 class Twice(dict[str, Any]):
-    """A JSON object in which the names in ``twice`` were given more than once."""
+    """A JSON object with duplicate names, which are in ``twice``."""
 
     twice: frozenset[str] = frozenset()
 
 
 def type_name(data_type: t.DataType) -> str:
-    """Return a type as messages write it."""
+    """Return a type as written in messages."""
     return str(data_type.simpleString()).upper()
 
 
 def parse_json(text: str) -> Any:
-    """Parse one JSON value, keeping numbers with a fraction exact."""
+    """Parse one JSON value; numbers with a fraction stay exact."""
     return _DECODER.decode(text)
 
 
@@ -124,14 +125,14 @@ def timestamp_micros(text: str, *, with_zone: bool) -> int:
 
 
 def refuse(value: object, data_type: t.DataType) -> Refused:
-    """Return the reason why a value is none of a type."""
+    """Return the refusal of a value that is not of a type."""
     name = type_name(data_type)
     article = "an" if name[0] in "AEIOU" else "a"
     return Refused(f"{_shown(value)} is not {article} {name}")
 
 
 def out_of_range(value: object, data_type: t.DataType) -> Refused:
-    """Return the reason why a number does not fit its type."""
+    """Return the refusal of a number that does not fit its type."""
     return Refused(f"{_shown(value)} does not fit {type_name(data_type)}")
 
 
@@ -236,7 +237,7 @@ def _integer_json(value: Any, data_type: t.DataType) -> int:
 
 
 def _whole_number(value: Any, data_type: t.DataType, shown: object = None) -> int:
-    """Return a number with a fraction or an exponent as the integer that it exactly is."""
+    """Return a number with a fraction or an exponent as an integer, if it is exactly one."""
     if not _is_number(value):
         raise refuse(value, data_type)
     number = Decimal(value)
@@ -323,7 +324,7 @@ def _integer_text(text: str, data_type: t.DataType) -> int:
 def _number(text: str) -> Decimal:
     try:
         return Decimal(text)
-    except InvalidOperation:  # an exponent beyond all numbers
+    except InvalidOperation:  # an exponent out of range
         return Decimal("NaN")
 
 
