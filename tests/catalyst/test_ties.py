@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.circuit.explain import digest, explain
+from headrace.circuit.digest import digest
+from headrace.circuit.explain import explain
 
 pytestmark = pytest.mark.spark
 
@@ -31,8 +32,8 @@ NO_TIES = [
 @pytest.mark.parametrize(("query", "ties"), TIES.items(), ids=TIES)
 def test_rows_that_tie_go_by_the_columns_of_their_select(planned, query, ties):
     lines = explain(planned.circuit(query), planned.names.__getitem__, {})
-    (line,) = [line for line in lines if "rows that tie go by" in line]
-    assert line.partition("; rows that tie go by ")[2] == ties
+    (line,) = [line for line in lines if "ties ordered by" in line]
+    assert line.partition("; ties ordered by ")[2] == ties
 
 
 @pytest.mark.parametrize("query", NO_TIES)

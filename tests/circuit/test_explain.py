@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.circuit.explain import digest, explain, summary
+from headrace.circuit.digest import digest
+from headrace.circuit.explain import explain, summary
 
 pytestmark = pytest.mark.spark
 
@@ -13,17 +14,17 @@ WHERE t.x > 3 GROUP BY t.s HAVING count(*) > 1"""
 
 GOLDEN = """\
 Integrate: the view's rows
-    keeps 9/rows by (s): 3 columns
+    stores 9/rows by (s): 3 columns
     per change: one row written; no lookup, no recompute
   Filter (n > 1L), linear
     GroupAggregate by (t.s): count(1), sum(u.v)
-        keeps 9/aggregate2.groups by (g0): 1 columns
-        per change: one lookup of its group's totals, up to two rows out; no recompute
+        stores 9/aggregate2.groups by (g0): 1 columns
+        per change: one lookup of the totals of its group, at most two output rows; no recompute
       Project (s, v), linear
         InnerJoin on t.k = u.k, then (t.g < u.v), bilinear
-            keeps 9/join1.left by (l0): 3 columns
-            keeps 9/join1.right by (r0): 2 columns
-            per change: one lookup on the other side, and the pairs that come and go; no recompute
+            stores 9/join1.left by (l0): 3 columns
+            stores 9/join1.right by (r0): 2 columns
+            per change: one lookup on the other side, and the pairs that it adds or removes; no recompute
           Project (k, g, s), linear
             Filter (((t.x IS NOT NULL) AND (t.x > 3L)) AND ((t.k IS NOT NULL) AND (t.g IS NOT NULL))), linear
               Source t (k, g, x, s)
@@ -38,14 +39,14 @@ def test_every_operator_says_what_it_keeps_and_what_a_change_costs(planned):
 LINES = {
     "SELECT t.k, u.v FROM t LEFT JOIN u ON t.k = u.k": "LeftJoin on t.k = u.k",
     "SELECT k FROM t WHERE k NOT IN (SELECT v FROM u)": "AntiJoin on t.k = u.v",
-    "SELECT t.k, u.v FROM t FULL JOIN u ON t.k = u.k AND t.x > u.v": "Matches: which rows of the right have a pair",
-    "SELECT t.k FROM t JOIN u ON t.x > u.v": "per change: every row of the other side: the join has no equality; no recompute",
-    "SELECT g, max(x) AS m FROM t GROUP BY g": "keeps 9/aggregate1.values0 by (g0): 2 columns",
-    "SELECT k FROM t ORDER BY x DESC, k LIMIT 3": "FirstRows by (()): row_number 1 to 3, ordered by t.x DESC, t.k",
+    "SELECT t.k, u.v FROM t FULL JOIN u ON t.k = u.k AND t.x > u.v": "Matches: the number of pairs of each row of the right",
+    "SELECT t.k FROM t JOIN u ON t.x > u.v": "per change: all rows of the other side, since the join has no equality; no recompute",
+    "SELECT g, max(x) AS m FROM t GROUP BY g": "stores 9/aggregate1.values0 by (g0): 2 columns",
+    "SELECT k FROM t ORDER BY x DESC, k LIMIT 3": "FirstRows by (): row_number 1 to 3, ordered by t.x DESC, t.k",
     "SELECT g, median(x) AS m FROM t GROUP BY g": "per change: recomputes its group, since percentile(t.x, 0.5D, 1L) needs all rows of its group",
-    "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r": "per change: a round, one more job, for each level that it reaches",
+    "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r": "per change: one round, a further job, for each level that it reaches",
     "WITH RECURSIVE r(n) MAX RECURSION LEVEL 9 AS (SELECT k FROM t UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT n FROM r": "Loop, up to level 8",
-    "SELECT sum(d) AS s FROM t": "recomputes everything: there is one group, since sum(t.d) adds inexact numbers",
+    "SELECT sum(d) AS s FROM t": "recomputes all rows, which are one group, since sum(t.d) adds inexact numbers",
 }
 
 
@@ -58,10 +59,10 @@ def test_an_operator_is_explained(planned, query, line):
 def test_recomputation_is_announced(planned):
     assert "No part is recomputed" in summary(planned.circuit(QUERY))
     by_group = summary(planned.circuit("SELECT g, median(x) AS m FROM t GROUP BY g"))
-    assert by_group.endswith("no view is recomputed whole.")
+    assert by_group.endswith("none recomputes its whole input.")
     rounds = "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r"
     assert "one more job for each level" in summary(planned.circuit(rounds))
-    assert "one group" in summary(planned.circuit("SELECT median(x) AS m FROM t"))
+    assert "a single group" in summary(planned.circuit("SELECT median(x) AS m FROM t"))
 
 
 def test_planning_again_gives_the_same_digest_and_another_query_another(planned):

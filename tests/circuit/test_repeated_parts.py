@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.circuit.explain import digest, explain, state
+from headrace.circuit.digest import digest
+from headrace.circuit.explain import explain, state
 
 pytestmark = pytest.mark.spark
 
@@ -42,9 +43,9 @@ TWO = {
 def test_parts_that_are_equal_are_one(planned, query):
     circuit = planned.circuit(query)
     assert max(circuit.users().values()) == 2
-    assert "1 part of the query used more than once, kept once." in state(circuit, {})
+    assert "1 part of the query used more than once, stored once." in state(circuit, {})
     lines = explain(circuit, planned.names.__getitem__, {})
-    assert sum(line.endswith("the one above, used again") for line in lines) == 1
+    assert sum(line.endswith("used again, see above") for line in lines) == 1
     assert digest(planned.circuit(query)) == digest(circuit)
     names = [node.name for node in circuit.stateful()]
     assert len(set(names)) == len(names)

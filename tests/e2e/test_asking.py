@@ -60,7 +60,7 @@ def test_explain_says_why_a_query_is_no_view(db):
     db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k))")
     twice = "SELECT k, sum(v) AS k FROM t GROUP BY k"
     told = lines(db, f"EXPLAIN {twice}")
-    assert told[0] == "-- not maintainable as a view"
+    assert told[0] == "-- cannot be maintained as a view"
     assert told.index("-- Spark's optimised plan") == told.index("") + 1
     assert 'error[invalid]: column "k" is in the query twice' in told
     with pytest.raises(HeadraceError, match="in the query twice") as caught:

@@ -72,7 +72,7 @@ def test_statements_of_flink_and_bigquery(db):
     """)
     assert rows(db, "SHOW DATABASES") == [("information_schema",), ("shop",)]
     told = db.sql("EXPLAIN PLAN FOR SELECT id FROM shop.orders").fetchall()
-    assert ("No part is recomputed: the work of an epoch follows its changes.",) in told
+    assert ("No part is recomputed: the work of an epoch is proportional to its changes.",) in told
     assert ("-- Spark's optimised plan",) in told
     assert db.sql("STOP JOB 'insert_into_total'").message == "dropped sink insert_into_total"
     assert refused(db, "DROP TABLE shop.orders").hint == (

@@ -176,7 +176,10 @@ def test_a_sink_does_not_write_beside_what_another_has_written(shop):
     error = refused(shop, "CREATE OR REPLACE SINK s INTO out AS SELECT user, 1 FROM spent")
     assert (error.code, error.span.source) == (Code.CONFLICT, "out")
     assert "DROP SINK s" in error.hint
-    assert "is unchanged, and continues" in shop.sql("CREATE OR REPLACE SINK s INTO out FROM spent").message
+    assert (
+        "is unchanged, and continues"
+        in shop.sql("CREATE OR REPLACE SINK s INTO out FROM spent").message
+    )
     shop.sql("FLUSH; CREATE OR REPLACE SINK s FROM spent WITH (connector = 'blackhole')")
     assert rows(shop, "SELECT * FROM out") == rows(shop, "SELECT * FROM spent")
 

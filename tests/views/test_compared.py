@@ -172,5 +172,5 @@ def test_explain_says_what_a_value_that_moves_costs(oracle):
     ).fetchall()
     text = "\n".join(line for (line,) in said)
     assert "Compared" in text
-    assert "the rows between the old and the new one" in text
+    assert "the rows between the old and the new value" in text
     assert "No part is recomputed" in text

@@ -28,7 +28,7 @@ OTHERS = {
         ORDER BY v, id, k LIMIT 2""",
     "unpaired": "SELECT s.id FROM s LEFT ANTI JOIN r ON s.k = r.k ORDER BY s.id, s.v, s.k LIMIT 2",
 }
-KEPT = "no other rows are kept"
+KEPT = "other rows are not stored"
 
 
 def rows(chance: random.Random, first: int, count: int) -> list[tuple]:

@@ -355,7 +355,7 @@ def test_what_cannot_be_called_is_refused_with_the_reason(db):
     db.sql("CREATE MATERIALIZED VIEW v AS SELECT added(k, 1) AS n FROM t")
     explained = [line for (line,) in db.sql("EXPLAIN VIEW v").fetchall()]
     assert any(
-        "Python added(t.k, 1): called for each row that changes" in line for line in explained
+        "Python added(t.k, 1): called for each changed row" in line for line in explained
     )
     for statement, said in {
         "CREATE MATERIALIZED VIEW w AS SELECT rolled(k) AS n FROM t": "not declared deterministic",

@@ -241,12 +241,12 @@ def test_what_is_read_and_what_is_kept_is_told(oracle):
     lines = [line.strip() for (line,) in run.db.sql("EXPLAIN VIEW v").fetchall()]
     (read,) = [line for line in lines if line.startswith("reads the rows of")]
     assert read.startswith("reads the rows of users by (id), 3 rows, ")
-    rows = [line for line in lines if line.startswith("keeps ")]
+    rows = [line for line in lines if line.startswith("stores ")]
     assert len(rows) == 2
     assert all(re.search(r", 3 rows, [\d,]+ bytes$", line) for line in rows)
     size = sum(_stored(run, "v").values())
-    said = f"2 arrangements kept: 6 rows, {size:,} bytes."
-    assert f"{said} The rows of 1 relation are read in place of a copy." in lines
+    said = f"2 arrangements stored: 6 rows, {size:,} bytes."
+    assert f"{said} The rows of 1 relation are read instead of copies." in lines
     (told,) = [r for r in run.db.sql("DESCRIBE EXTENDED v").fetchall() if r[0] == "# state"]
     assert told[1].startswith(said)
     users = run.db.sql("EXPLAIN SELECT n FROM clicks JOIN users ON clicks.user = users.id")
@@ -311,7 +311,7 @@ def test_a_part_that_is_used_again_keeps_nothing_more(oracle):
     assert [len(_stored(run, name)) for name in ("once", "twice", "others")] == [2, 2, 3]
     lines = [line for (line,) in run.db.sql("EXPLAIN VIEW twice").fetchall()]
     assert sum("GroupAggregate" in line for line in lines) == 2
-    assert sum("the one above, used again" in line for line in lines) == 1
+    assert sum("used again, see above" in line for line in lines) == 1
 
 
 PASSED_THROUGH = {

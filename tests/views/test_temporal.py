@@ -371,7 +371,7 @@ def test_explain_shows_the_condition_and_its_cost(run: Clocked) -> None:
     run.view("recent", "SELECT k FROM t WHERE ts > now() - INTERVAL 5 MINUTES")
     lines = "\n".join(line for (line,) in run.db.sql("EXPLAIN VIEW recent").fetchall())
     assert "Temporal (t.ts > now() + INTERVAL '-05' MINUTE)" in lines
-    assert "per change: one row kept for each time at which it still comes or goes" in lines
+    assert "per change: one row stored for each time at which it will enter or leave" in lines
 
 
 REFUSALS = [

@@ -56,7 +56,7 @@ def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
     if kind not in KEPT or str(function.prettyName()).startswith("try_"):
         return "needs all rows of its group"
     if kind in ("Sum", "Average") and not isinstance(arguments[0], _EXACT):
-        return "adds inexact numbers, which would drift if they were taken away again"
+        return "adds inexact numbers, whose sum would drift when rows are retracted"
     if kind in ("Min", "Max") or call.isDistinct():
         for type_ in arguments:
             if is_collated(type_):

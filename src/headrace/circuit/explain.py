@@ -1,14 +1,7 @@
-"""A circuit as text: its operators, their arrangements, and the cost of a change.
-
-The text of :func:`explain` is also the basis of :func:`digest`, which the ledger stores for each
-view. Rewording a line changes the digests, and views stored before are refused.
-"""
+"""A circuit as text: its operators, their arrangements, and the cost of a change."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -40,10 +33,8 @@ from headrace.types import ArrangementId, RelationId
 if TYPE_CHECKING:
     from headrace.zset import Layout
 
-_GENERATED_ID = re.compile(r"[#_]\d+L?")
-
 Sizes = Mapping[ArrangementId, tuple[int, int]]
-"""The physical rows and bytes of each arrangement; empty for a view that does not exist yet."""
+"""The physical rows and bytes of each arrangement; empty for a view that does not exist."""
 
 
 def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes) -> list[str]:
@@ -51,22 +42,8 @@ def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes
     return list(_lines(circuit.output, 0, name_of, sizes, set()))
 
 
-def digest(circuit: Circuit) -> str:
-    """Return a short text that differs if two circuits compute or store different things.
-
-    Planning a query again returns the same digest: ids that Spark generates are left out.
-    """
-    lines = explain(circuit, lambda id_: f"relation {id_}", {})
-    for node in circuit.stateful():
-        lines += [json.dumps(layout.to_json()) for layout in node.operator.layouts]
-        for read in shared(node).values():
-            lines += [read.id, json.dumps(read.layout.to_json()), *read.columns, *read.present]
-    text = _GENERATED_ID.sub("", "\n".join(lines))
-    return hashlib.blake2s(text.encode(), digest_size=16).hexdigest()
-
-
 def summary(circuit: Circuit) -> str:
-    """Return a sentence or two: whether the work of an epoch follows its changes."""
+    """Return a sentence or two: whether the work of an epoch is proportional to its changes."""
     rounds = " A recursion takes one more job for each level that a change reaches."
     return _recomputation(circuit) + (rounds if circuit.loops() else "")
 
@@ -74,31 +51,31 @@ def summary(circuit: Circuit) -> str:
 def _recomputation(circuit: Circuit) -> str:
     recomputed = [node for node in circuit.stateful() if isinstance(node, Recompute)]
     if not recomputed:
-        return "No part is recomputed: the work of an epoch follows its changes."
+        return "No part is recomputed: the work of an epoch is proportional to its changes."
     whole = sum(not node.operator.layout.key for node in recomputed)
     verb = "recomputes" if len(recomputed) == 1 else "recompute"
     counted = _counted(len(recomputed), "operator")
     sentence = f"{counted} {verb} the groups in which a row has changed"
     if whole:
-        return f"{sentence}; {whole} of them with one group, which is all of the input."
-    return f"{sentence}; no view is recomputed whole."
+        return f"{sentence}; {whole} of them with a single group, the whole input."
+    return f"{sentence}; none recomputes its whole input."
 
 
 def state(circuit: Circuit, sizes: Sizes) -> str:
-    """Return a few sentences: what a view stores in total, and what it shares."""
+    """Return a few sentences: the total of stored rows and bytes, and the shared parts."""
     own = [id_ for node in circuit.stateful() for id_ in kept(node)]
     known = [sizes[id_] for id_ in own if id_ in sizes]
     rows, size = sum(r for r, _ in known), sum(b for _, b in known)
     total = f": {rows:,} rows, {size:,} bytes" if known else ""
-    sentences = [f"{_counted(len(own), 'arrangement')} kept{total}."]
+    sentences = [f"{_counted(len(own), 'arrangement')} stored{total}."]
     read = {each.relation for node in circuit.stateful() for each in shared(node).values()}
     if read:
         relations = _counted(len(read), "relation")
-        sentences.append(f"The rows of {relations} are read in place of a copy.")
+        sentences.append(f"The rows of {relations} are read instead of copies.")
     again = sum(users > 1 for users in circuit.users().values())
     if again:
         parts = _counted(again, "part")
-        sentences.append(f"{parts} of the query used more than once, kept once.")
+        sentences.append(f"{parts} of the query used more than once, stored once.")
     return " ".join(sentences)
 
 
@@ -120,23 +97,23 @@ def _lines(
 ) -> Iterator[str]:
     indent = "  " * depth
     if node in printed:
-        yield f"{indent}{_title(node, name_of)}: the one above, used again"
+        yield f"{indent}{_title(node, name_of)}: used again, see above"
         return
     printed.add(node)
     yield indent + _title(node, name_of)
     if isinstance(node, Stateful):
         for read in {each.id: each for each in shared(node).values()}.values():
-            by = ", ".join(read.layout.key) or "()"
+            by = ", ".join(read.layout.key)
             size = _size(read.id, sizes)
             yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by}){size}"
         for id_, layout in kept(node).items():
             size = _size(id_, sizes)
             key = _by(node, layout)
             columns = len(layout.columns.names)
-            yield f"{indent}    keeps {id_} by ({key}): {columns} columns{size}"
+            yield f"{indent}    stores {id_} by ({key}): {columns} columns{size}"
         yield f"{indent}    per change: {_cost(node)}"
     if isinstance(node, Loop):
-        yield f"{indent}    per change: a round, one more job, for each level that it reaches"
+        yield f"{indent}    per change: one round, a further job, for each level that it reaches"
     for child in inputs(node):
         yield from _lines(child, depth + 1, name_of, sizes, printed)
 
@@ -144,7 +121,7 @@ def _lines(
 def _by(node: Stateful, layout: Layout) -> str:
     if layout.order and isinstance(node, Temporal | Compared):
         return "time" if isinstance(node, Temporal) else node.plan.bound.text
-    return ", ".join(layout.key) or "()"
+    return ", ".join(layout.key)
 
 
 def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
@@ -168,20 +145,20 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             return f"{node.plan.kind.value.capitalize()}Join on {on or 'everything'}{rest}"
         case Match():
             side = node.operator.alone.name.lower()
-            return f"Matches: which rows of the {side} have a pair"
+            return f"Matches: the number of pairs of each row of the {side}"
         case Aggregate():
-            by = ", ".join(e.text for e in node.plan.grouping) or "()"
+            by = ", ".join(e.text for e in node.plan.grouping)
             calls = ", ".join(call.text for call in node.plan.functions)
             return f"GroupAggregate by ({by}): {calls or 'distinct keys'}"
         case First():
-            by = ", ".join(e.text for e in node.plan.keys) or "()"
+            by = ", ".join(e.text for e in node.plan.keys)
             order = ", ".join(
                 key.expression.text + (" DESC" if key.descending else "") for key in node.plan.order
             )
             last = node.plan.skip + node.plan.count
             rows = f"{node.plan.rank} {node.plan.skip + 1} to {last}"
-            kept = "; no other rows are kept" if node.operator.append_only else ""
-            return f"FirstRows by ({by}): {rows}, ordered by {order}{kept}"
+            stored = "; other rows are not stored" if node.operator.append_only else ""
+            return f"FirstRows by ({by}): {rows}, ordered by {order}{stored}"
         case Temporal():
             return f"Temporal {node.plan.text}"
         case Compared():
@@ -189,10 +166,11 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
         case Recompute():
             return _recomputed(node.plan)
         case Loop():
-            return f"Loop, up to level {node.plan.limit - 1}: a start, and a step over its own rows"
+            last = node.plan.limit - 1
+            return f"Loop, up to level {last}: a start, and a step over the previous level"
         case Feedback():
             columns = ", ".join(a.name for a in node.plan.attributes)
-            return f"Feedback: the loop's rows of the round before ({columns})"
+            return f"Feedback: the loop's changes in the round before ({columns})"
         case Output():
             return "Integrate: the view's rows"
 
@@ -200,7 +178,7 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
 def _recomputed(node: plan.Aggregate | plan.Window) -> str:
     match node:
         case plan.Aggregate():
-            by = ", ".join(e.text for e in node.grouping) or "()"
+            by = ", ".join(e.text for e in node.grouping)
             calls = ", ".join(call.text for call in node.functions)
             return f"Aggregate by ({by}): {calls or 'distinct keys'}{_ties(node)}"
         case plan.Window():
@@ -209,13 +187,13 @@ def _recomputed(node: plan.Aggregate | plan.Window) -> str:
 
 def _ties(node: plan.Aggregate | plan.Window) -> str:
     by = ", ".join(tie.text for tie in node.ties)
-    return f"; rows that tie go by {by}" if by else ""
+    return f"; ties ordered by {by}" if by else ""
 
 
 def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -> str:
     match node:
         case plan.Project() if node.calls:
-            return f"Python {', '.join(node.calls)}: called for each row that changes, linear"
+            return f"Python {', '.join(node.calls)}: called for each changed row, linear"
         case plan.Project():
             return f"Project ({', '.join(a.name for a in node.attributes)}), linear"
         case plan.Filter():
@@ -229,24 +207,26 @@ def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -
 def _cost(node: Stateful) -> str:
     match node:
         case Join() if not node.plan.left_keys:
-            return "every row of the other side: the join has no equality; no recompute"
+            return "all rows of the other side, since the join has no equality; no recompute"
         case Join():
-            return "one lookup on the other side, and the pairs that come and go; no recompute"
+            return (
+                "one lookup on the other side, and the pairs that it adds or removes; no recompute"
+            )
         case Match():
-            return "one lookup of the row's pairs; no recompute"
+            return "one lookup of the row's number of pairs; no recompute"
         case Aggregate():
-            return "one lookup of its group's totals, up to two rows out; no recompute"
+            return "one lookup of the totals of its group, at most two output rows; no recompute"
         case First():
-            return "the first rows of its group; no recompute"
+            return "reads the first rows of its group; no recompute"
         case Temporal():
-            return "one row kept for each time at which it still comes or goes; no recompute"
+            return "one row stored for each time at which it will enter or leave; no recompute"
         case Compared():
             return (
-                "one row kept by its bound; where the value changes, the rows between the old and"
-                " the new one; no recompute"
+                "one row stored by its bound; if the value changes, the rows between the old and"
+                " the new value; no recompute"
             )
         case Recompute():
-            scope = "its group" if node.operator.layout.key else "everything: there is one group"
-            return f"recomputes {scope}, since {node.reason}"
+            scope = "its group," if node.operator.layout.key else "all rows, which are one group,"
+            return f"recomputes {scope} since {node.reason}"
         case Output():
             return "one row written; no lookup, no recompute"

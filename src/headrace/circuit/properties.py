@@ -91,7 +91,7 @@ def reads_loop(node: plan.Plan) -> bool:
 def recompute_reason(node: plan.Aggregate) -> str | None:
     """Return why changed groups of an aggregate are recomputed, or None if they are not."""
     if node.session is not None:
-        return "sessions merge and split as rows come and go"
+        return "sessions merge and split when rows change"
     for call in node.functions:
         if call.needs_rows is not None:
             return f"{call.text} {call.needs_rows}"

@@ -73,14 +73,14 @@ class Conflicts:
     table: Table
     clause: OnConflict
 
-    def resolved(self, rows: pa.Table, there: pa.Table) -> Resolved:
-        """Return the rows to write; ``there`` has the existing rows of the same keys.
+    def resolved(self, rows: pa.Table, existing: pa.Table) -> Resolved:
+        """Return the rows to write; ``existing`` has the existing rows of the same keys.
 
         Raises:
             HeadraceError: ``conflict`` if two new rows would update one.
         """
         key = self.table.primary_key
-        places = {found: place for place, found in enumerate(key_values(there, key))}
+        places = {found: place for place, found in enumerate(key_values(existing, key))}
         fresh: list[int] = []
         pairs: list[tuple[int, int]] = []
         seen: set[object] = set()
@@ -95,8 +95,8 @@ class Conflicts:
                 fresh.append(row)
         inserted = rows.take(pa.array(fresh, pa.int64()))
         if not self.clause.assignments or not pairs:
-            return Resolved(inserted, there.slice(0, 0))
-        old = there.take(pa.array([place for place, _ in pairs], pa.int64()))
+            return Resolved(inserted, existing.slice(0, 0))
+        old = existing.take(pa.array([place for place, _ in pairs], pa.int64()))
         new = rows.take(pa.array([row for _, row in pairs], pa.int64()))
         return Resolved(inserted, self._updated(old, new))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pyspark.sql.types import TimeType
 
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View
-from headrace.circuit.explain import digest
+from headrace.circuit.digest import digest
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.session.debezium import is_debezium
 from headrace.session.defaults import require_default
@@ -347,11 +347,11 @@ def check_names(names: tuple[str, ...], count: int, span: Span) -> None:
 
 
 def _declaration(statement: CreateStream | CreateTable) -> Declaration:
-    mark = statement.watermark
+    watermark = statement.watermark
     return Declaration(
         masked(statement.span.source),
         stored_options(statement.options),
-        None if mark is None else (mark.column, mark.expression.text),
+        None if watermark is None else (watermark.column, watermark.expression.text),
         tuple((c.name, c.computed.text) for c in statement.columns if c.computed is not None),
         tuple((c.name, c.metadata) for c in statement.columns if c.metadata is not None),
         statement.message_key if isinstance(statement, CreateStream) else (),

@@ -53,9 +53,9 @@ class Drops:
             instance.drop(sorted({*ids, *above}))
         ledger = instance.ledger
         ledger.set(SCHEMAS, [known for known in ledger.get(SCHEMAS) or () if known != name])
-        told = f" with {_listed(inside)} in it" if inside else ""
+        contents = f" with {_listed(inside)} in it" if inside else ""
         also = f" and {over} over it" if over else ""
-        return f"dropped schema {name}{told}{also}"
+        return f"dropped schema {name}{contents}{also}"
 
     def drop(self, statement: Drop) -> str:
         """Drop a relation; with CASCADE, also the views that depend on it."""

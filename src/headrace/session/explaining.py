@@ -65,7 +65,7 @@ class Explaining:
         if isinstance(target, Name):
             relation = catalog.resolve(target.dotted, target.span)
             if not isinstance(relation, View | PlainView):
-                return [f"{relation.kind} {relation.name}: rows as they are logged"]
+                return [f"{relation.kind} {relation.name}: rows as stored in the log"]
             span = whole_span(relation.query)
             existing = relation if isinstance(relation, View) else None
         else:
@@ -90,7 +90,7 @@ class Explaining:
             except HeadraceError as error:
                 if not isinstance(target, Query):
                     raise
-                return ["-- not maintainable as a view", *str(error).split("\n"), *plan]
+                return ["-- cannot be maintained as a view", *str(error).split("\n"), *plan]
         sizes = self.sizes(existing)
         lines = ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, sizes)]
         if shown is Explained.CIRCUIT:

@@ -86,19 +86,19 @@ def with_generated_columns(
     Deleted rows, with a negative weight, keep their values. ``first`` is the offset of the first
     row; the caller ensures that nothing is appended before it.
     """
-    said = relation.declaration
-    if not said.generated or not rows.num_rows:
+    declaration = relation.declaration
+    if not declaration.generated or not rows.num_rows:
         return rows
     values = dict(_metadata_values(relation, rows.num_rows, first))
     required = {column.name for column in relation.schema.columns if not column.nullable}
-    if said.computed:
-        arriving = rows.select([n for n in relation.schema.names if n not in said.generated])
+    if declaration.computed:
+        arriving = rows.select([n for n in relation.schema.names if n not in declaration.generated])
         expressions = [
             f"CAST(({text}) AS {_type(relation, name)}) AS {quote(name)}"
-            for name, text in said.computed
+            for name, text in declaration.computed
         ]
         found = queries.computed(arriving, expressions)
-        values |= {name: found[name] for name, _ in said.computed}
+        values |= {name: found[name] for name, _ in declaration.computed}
     comes = pc.greater(rows[WEIGHT], 0) if WEIGHT in rows.schema.names else None
     for name, value in values.items():
         place, field = rows.schema.get_field_index(name), rows.schema.field(name)

@@ -18,7 +18,7 @@ from headrace.catalog import (
     relation_of_json,
 )
 from headrace.circuit import kept, rows_of, shared
-from headrace.circuit.explain import digest
+from headrace.circuit.digest import digest, is_comparable
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
@@ -85,14 +85,14 @@ class Instance:
         records = self.ledger.objects()
         stored = {record.id: dict(record.layout) for record in self.ledger.arrangements()}
         catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
-        for told in system_relations():
-            self.engine.declare(told)
+        for described in system_relations():
+            self.engine.declare(described)
         for relation in catalog:
             if isinstance(relation, Stream | Table):
                 self._announce(relation)
-        own = Functions(self)
-        own.restore(catalog, functions)
-        lacking = own.lacking(catalog)
+        registry = Functions(self)
+        registry.restore(catalog, functions)
+        lacking = registry.lacking(catalog)
         for view in catalog.defined_in_order():
             if view.id in lacking:
                 self._announce_waiting(view, stored)
@@ -105,7 +105,7 @@ class Instance:
             if isinstance(catalog.by_id[record.relation], Sink):
                 at = position(self.ledger, record.relation)
                 self.loop.held[record.relation] = record.created_epoch if at is None else at
-        own.wait(lacking)
+        registry.wait(lacking)
         fed = {relation.source for relation in catalog if isinstance(relation, Sink)}
         hidden = [
             view.id
@@ -114,7 +114,7 @@ class Instance:
         ]
         if hidden:
             self.drop(hidden)
-        own.resume()
+        registry.resume()
 
     def _announce_waiting(
         self, view: View | PlainView, stored: Mapping[ArrangementId, Any]
@@ -145,6 +145,14 @@ class Instance:
         differs = [id_ for id_, layout in planned.items() if stored.get(id_) != layout]
         if not differs and view.circuit in ("", digest(circuit)):
             return
+        if view.circuit and not is_comparable(view.circuit):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'view "{view.name}" was stored by another version of Headrace',
+                detail="Whether this version computes it from its stored state is not known.",
+                hint="Open the database with that version and DROP the view, then create it again"
+                " with this version.",
+            )
         raise HeadraceError(
             Code.CORRUPT,
             f'view "{view.name}" is stored in another form than it is planned',

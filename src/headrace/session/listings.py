@@ -131,11 +131,11 @@ class Listings:
         effective = relation.effective_from if isinstance(relation, Table) else None
         notes: dict[str, str] = {}
         if isinstance(relation, Stream | Table):
-            said = relation.declaration
-            notes |= {name: f"computed: {text}" for name, text in said.computed}
-            notes |= {name: f"metadata: {told}" for name, told in said.metadata}
-            notes |= dict.fromkeys(said.message_key, "message key")
-            notes |= {name: f"default: {text}" for name, text in said.defaults}
+            declaration = relation.declaration
+            notes |= {name: f"computed: {text}" for name, text in declaration.computed}
+            notes |= {name: f"metadata: {key}" for name, key in declaration.metadata}
+            notes |= dict.fromkeys(declaration.message_key, "message key")
+            notes |= {name: f"default: {text}" for name, text in declaration.defaults}
         rows: list[tuple[str, str, str]] = []
         for column in relation.schema.columns:
             note = "" if column.nullable else "not null"
@@ -237,7 +237,7 @@ class Listings:
         return self.answer(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
 
     def _functions(self) -> Result:
-        own, catalog = Functions(self.instance), self.instance.catalog
+        functions, catalog = Functions(self.instance), self.instance.catalog
         rows = [
             (
                 record.name,
@@ -245,12 +245,12 @@ class Listings:
                 record.kind.value,
                 record.deterministic,
                 record.digest,
-                "registered" if name in own.registered else "missing",
+                "registered" if name in functions.registered else "missing",
                 ", ".join(
                     sorted(v.name for v in users(catalog, name) if not v.name.startswith(HIDDEN))
                 ),
             )
-            for name, record in sorted(own.records.items())
+            for name, record in sorted(functions.records.items())
         ]
         names = ("name", "signature", "kind", "deterministic", "digest", "state", "views")
         return self.answer(names, rows)
@@ -261,13 +261,15 @@ class Listings:
         if isinstance(relation, View | PlainView):
             found += [("query", relation.query), ("created by", relation.created_sql)]
         elif isinstance(relation, Stream | Table):
-            said = relation.declaration
-            found.append(("created by", said.created_sql))
-            found += [(f"option {key}", value) for key, value in said.options]
-            if said.watermark is not None:
-                found.append(("watermark", f"{said.watermark[0]} AS {said.watermark[1]}"))
-            if said.message_key:
-                found.append(("message key", ", ".join(said.message_key)))
+            declaration = relation.declaration
+            found.append(("created by", declaration.created_sql))
+            found += [(f"option {key}", value) for key, value in declaration.options]
+            if declaration.watermark is not None:
+                found.append(
+                    ("watermark", f"{declaration.watermark[0]} AS {declaration.watermark[1]}")
+                )
+            if declaration.message_key:
+                found.append(("message key", ", ".join(declaration.message_key)))
             found.append(("changes in the log", f"{ledger.log_end(relation.id):,}"))
             found.append(("rejected rows", f"{ledger.reject_count(relation.id):,}"))
         if isinstance(relation, Table) and relation.effective_from is not None:

@@ -98,7 +98,7 @@ class Load:
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         into = f'{self.relation.kind} "{self.relation.name}"'
         read = f"{parts} with {rows}, up to line {self.line:,}"
-        told = f"Of the file, {read}, are in {into} and stay there."
+        loaded = f"Of the file, {read}, are in {into} and stay there."
         back = (
             "DELETE its rows to remove them"
             if isinstance(self.relation, Table)
@@ -115,7 +115,7 @@ class Load:
         return HeadraceError(
             error.code,
             error.primary,
-            f"{error.detail} {told}" if error.detail else told,
+            f"{error.detail} {loaded}" if error.detail else loaded,
             f"{on} Otherwise, {back}; COPY ... {again}.",
             error.span,
         )

@@ -121,9 +121,9 @@ class Repairs:
             except HeadraceError as error:
                 if error.code is Code.UNAVAILABLE:
                     raise
-                told = with_owner(self.instance, error)
-                detail = f": {told.detail}" if told.detail else ""
-                done = f"not rebuilt: {told.primary}{detail}"
+                named = with_owner(self.instance, error)
+                detail = f": {named.detail}" if named.detail else ""
+                done = f"not rebuilt: {named.primary}{detail}"
             rows.append((self._shown(relation), wrong, done))
         return rows
 
@@ -154,10 +154,10 @@ class Repairs:
                 folder.mkdir(exist_ok=True)
                 path.replace(folder / each.file)
                 moved.append(f"quarantine/{each.file}")
-        told = f"; set aside: {', '.join(moved)}" if moved else ""
-        last, own = instance.ledger.last_epoch(), rows_of(relation.id)
-        if all(each.arrangement != own for each in found):
-            return told
+        note = f"; set aside: {', '.join(moved)}" if moved else ""
+        last, contents = instance.ledger.last_epoch(), rows_of(relation.id)
+        if all(each.arrangement != contents for each in found):
+            return note
         behind = [
             r.name
             for r in instance.catalog
@@ -166,8 +166,8 @@ class Repairs:
             and instance.loop.held.get(r.id, last) < last - 1
         ]
         if behind:
-            told += f"; sinks have not read some changes, which are lost: {', '.join(behind)}"
-        return told
+            note += f"; sinks have not read some changes, which are lost: {', '.join(behind)}"
+        return note
 
     # -- views that stopped ----------------------------------------------------------------
 

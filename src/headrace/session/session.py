@@ -103,10 +103,10 @@ class Session:
         try:
             return self._run(statement)
         except HeadraceError as error:
-            told = with_owner(self.instance, error)
-            if told is error:
+            named = with_owner(self.instance, error)
+            if named is error:
                 raise
-            raise told from error
+            raise named from error
 
     def _run(self, statement: Statement) -> Result | Subscription:
         match statement:

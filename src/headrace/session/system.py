@@ -135,8 +135,8 @@ def _columns(instance: Instance) -> list[tuple[Any, ...]]:
     for r in _listed(instance):
         if isinstance(r, Sink):
             continue
-        said = r.declaration if isinstance(r, Stream | Table) else Declaration()
-        computed, key = dict(said.computed), key_of(r)
+        declaration = r.declaration if isinstance(r, Stream | Table) else Declaration()
+        computed, key = dict(declaration.computed), key_of(r)
         rows += [
             (
                 *_place(r),
@@ -145,7 +145,7 @@ def _columns(instance: Instance) -> list[tuple[Any, ...]]:
                 c.sql,
                 c.nullable,
                 c.name in key,
-                c.name in said.message_key,
+                c.name in declaration.message_key,
                 computed.get(c.name),
             )
             for position, c in enumerate(r.schema.columns, 1)

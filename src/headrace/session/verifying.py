@@ -179,6 +179,6 @@ class Verifying:
 
 def _within(types: set[type]) -> str:
     """Return the tolerances by which floats were compared, in words."""
-    said = [f"doubles within {TOLERANCE[DoubleType]}"] if DoubleType in types else []
-    said += [f"floats within {TOLERANCE[FloatType]}"] if FloatType in types else []
-    return ", ".join(said)
+    tolerances = [f"doubles within {TOLERANCE[DoubleType]}"] if DoubleType in types else []
+    tolerances += [f"floats within {TOLERANCE[FloatType]}"] if FloatType in types else []
+    return ", ".join(tolerances)

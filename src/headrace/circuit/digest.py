@@ -1,0 +1,263 @@
+"""A digest of a circuit: equal for circuits that store and compute the same.
+
+The ledger has the digest of each view's circuit. When a database is opened, every view is planned
+again, and a view whose circuit has another digest is refused: its stored state would be wrong for
+that circuit.
+
+The digest covers the nodes and how they are connected, the expressions that they evaluate, and for
+each operator its parameters and arrangements. It does not cover the wording of ``EXPLAIN``, names
+of columns that are read by position, and the ids that Spark generates anew each time it plans a
+query. Nor does it cover the values of ``VALUES`` in the query, which is part of the view.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.catalyst import plan
+from headrace.circuit.circuit import (
+    Aggregate,
+    Circuit,
+    Compared,
+    Constant,
+    Feedback,
+    First,
+    Join,
+    Loop,
+    Match,
+    Node,
+    Output,
+    Recompute,
+    Source,
+    Stateful,
+    Stateless,
+    Sum,
+    Temporal,
+    inputs,
+    shared,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FORMAT = "2"
+"""The version of :func:`structure`. A digest begins with it, so that readers know which others it
+can be compared with; before there were versions, a digest had none."""
+
+_WORDS = re.compile(r"'(?:[^'\\]|\\.|'')*'|\w+|#\d+L?")
+_GENERATED = re.compile(r"[#_]\d+L?\b")
+
+
+def digest(circuit: Circuit) -> str:
+    """Return a short text that differs if two circuits compute or store different things."""
+    text = json.dumps(structure(circuit), separators=(",", ":"))
+    return f"{FORMAT}:{hashlib.blake2s(text.encode(), digest_size=16).hexdigest()}"
+
+
+def is_comparable(stored: str) -> bool:
+    """Return whether a stored digest is of the present format."""
+    return stored.startswith(f"{FORMAT}:")
+
+
+def structure(circuit: Circuit) -> list[Any]:
+    """Return the structure of a circuit as a JSON value: a list of nodes, inputs first.
+
+    Each node is a list of its kind, the indexes of its inputs, and its own parts.
+    """
+    return _Structure(circuit).nodes()
+
+
+class _Structure:
+    def __init__(self, circuit: Circuit) -> None:
+        self.circuit = circuit
+        self.columns = frozenset(
+            attribute.name for source in circuit.sources() for attribute in source.plan.attributes
+        )
+
+    def nodes(self) -> list[Any]:
+        index: dict[Node | Output, int] = {}
+        described = []
+        for node in self.circuit.nodes():
+            index[node] = len(index)
+            below = [index[child] for child in inputs(node)]
+            kind, parts = self.node(node)
+            state = self.state(node) if isinstance(node, Stateful | Loop) else []
+            described.append([kind, below, parts, *state])
+        return [*described, self.circuit.unique]
+
+    def node(self, node: Node | Output) -> tuple[str, list[Any]]:
+        match node:
+            case Source():
+                return "source", [node.plan.relation, list(node.plan.columns)]
+            case Constant():
+                return "constant", [self.types(node.plan)]
+            case Stateless():
+                return self.stateless(node.plan)
+            case Sum():
+                return "sum", [self.types(node.plan)]
+            case Join():
+                return "join", self.join(node.plan)
+            case Match():
+                return "match", self.join(node.plan)
+            case Aggregate():
+                sums = self.value(node.accumulators, node.plan.child)
+                return "aggregate", [*self.aggregate(node.plan), sums]
+            case First():
+                return "first", self.first(node.plan)
+            case Temporal():
+                times = (node.plan.enters, node.plan.leaves)
+                return "temporal", [self.value(time, node.plan.child) for time in times]
+            case Compared():
+                query = node.plan
+                bound = self.expression(query.bound, query.child)
+                condition = self.expression(query.condition, query.child, query.value)
+                return "compared", [bound, condition, query.below]
+            case Recompute():
+                return self.recomputed(node.plan)
+            case Loop():
+                return "loop", [node.plan.limit, self.types(node.plan)]
+            case Feedback():
+                return "feedback", [self.arrangement(node.arrangement), self.value(node.layout)]
+            case Output():
+                return "output", [list(node.key)]
+
+    def state(self, node: Stateful | Loop) -> list[Any]:
+        """Return a node's operator and arrangements, with those that it shares."""
+        read = {} if isinstance(node, Loop) else shared(node)
+        return [
+            self.value(node.operator),
+            [self.arrangement(id_) for id_ in node.arrangements],
+            [[position, self.value(each)] for position, each in sorted(read.items())],
+        ]
+
+    def stateless(
+        self, query: plan.Project | plan.Filter | plan.Expand | plan.Generate
+    ) -> tuple[str, list[Any]]:
+        match query:
+            case plan.Project():
+                return "project", [self.expressions(query.expressions, query.child), query.calls]
+            case plan.Filter():
+                return "filter", [self.expression(query.condition, query.child)]
+            case plan.Expand():
+                rows = [[self.text(str(e.sql())) for e in row] for row in query.projections]
+                return "expand", [rows, self.types(query)]
+            case plan.Generate():
+                outer = bool(query.handle.outer())
+                return "generate", [self.text(query.text), outer, self.types(query)]
+
+    def join(self, query: plan.Join) -> list[Any]:
+        residual = query.residual
+        return [
+            query.kind.value,
+            self.expressions(query.left_keys, query.left),
+            self.expressions(query.right_keys, query.right),
+            None if residual is None else self.expression(residual, query.left, query.right),
+            query.flag is not None,
+        ]
+
+    def aggregate(self, query: plan.Aggregate) -> list[Any]:
+        child = query.child
+        return [
+            self.expressions(query.grouping, child),
+            [self.function(function, child) for function in query.functions],
+            [[self.text(e.text), e.type.simpleString()] for e in query.results],
+            query.session,
+            self.expressions(query.ties, child),
+        ]
+
+    def function(self, call: plan.AggregateFunction, child: plan.Plan) -> list[Any]:
+        condition = call.condition
+        return [
+            self.text(call.text),
+            self.expressions(call.arguments, child),
+            None if condition is None else self.expression(condition, child),
+            [call.counts_rows, call.distinct, call.ordered],
+        ]
+
+    def first(self, query: plan.FirstRows) -> list[Any]:
+        keys = self.expressions(query.keys, query.child)
+        order = [self.value(key, query.child) for key in query.order]
+        return [keys, order, query.rank, query.count, query.skip]
+
+    def recomputed(self, query: plan.Aggregate | plan.Window) -> tuple[str, list[Any]]:
+        match query:
+            case plan.Aggregate():
+                return "recomputed aggregate", self.aggregate(query)
+            case plan.Window():
+                partition = self.expressions(query.partition, query.child)
+                ties = self.expressions(query.ties, query.child)
+                return "window", [partition, self.text(query.text), ties]
+
+    # -- parts -----------------------------------------------------------------------------
+
+    def arrangement(self, id_: str) -> str:
+        """Return the name of an arrangement, without the view if it is the view's own."""
+        return id_.removeprefix(f"{self.circuit.view}/")
+
+    def types(self, query: plan.Plan) -> list[str]:
+        return [attribute.type.simpleString() for attribute in query.attributes]
+
+    def expressions(self, found: Iterable[plan.Expression], *below: plan.Plan) -> list[Any]:
+        return [self.expression(each, *below) for each in found]
+
+    def expression(self, found: plan.Expression, *below: plan.Plan) -> Any:
+        """Return the position of a column that is passed on, else the text and the type."""
+        ids = [attribute.id for query in below for attribute in query.attributes]
+        if found.passes in ids:
+            return ids.index(found.passes)
+        return [self.text(found.text), found.type.simpleString()]
+
+    def text(self, sql: str) -> str:
+        """Return the text of an expression without generated ids, as in ``_gen_alias_12``.
+
+        Strings and the names of columns that relations have are left as they are.
+        """
+        return _WORDS.sub(self._word, sql)
+
+    def _word(self, found: re.Match[str]) -> str:
+        word = found[0]
+        if word.startswith("'") or word in self.columns:
+            return word
+        return _GENERATED.sub("", word)
+
+    def value(self, value: Any, *below: plan.Plan) -> Any:
+        """Return a parameter of a node or an operator as a JSON value.
+
+        Fields of dataclasses that are not compared are computed from the others, and left out.
+        """
+        match value:
+            case None | bool() | int() | str():
+                return value
+            case Enum():
+                return value.name
+            case plan.Expression():
+                return self.expression(value, *below)
+            case plan.AggregateFunction():
+                return self.text(value.text)
+            case pa.Schema():
+                return [[field.name, str(field.type), field.nullable] for field in value]
+            case pa.Field():
+                return [value.name, str(value.type), value.nullable]
+            case pa.DataType():
+                return str(value)
+            case Mapping():
+                return [[self.value(k), self.value(v, *below)] for k, v in value.items()]
+            case tuple() | list():
+                return [self.value(each, *below) for each in value]
+            case _ if is_dataclass(value):
+                parts = {
+                    field.name: self.value(getattr(value, field.name), *below)
+                    for field in fields(value)
+                    if field.compare
+                }
+                return [type(value).__name__, parts]
+            case _:
+                return value.simpleString()

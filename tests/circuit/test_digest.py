@@ -1,0 +1,160 @@
+"""Which circuits have the same digest: those that store and compute the same, however planned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.circuit import Circuit, Recompute
+from headrace.circuit.digest import FORMAT, digest, is_comparable, structure
+
+pytestmark = pytest.mark.spark
+
+PAIRS = {
+    "another column": ("SELECT k, x FROM t", "SELECT k, g FROM t"),
+    "another relation": ("SELECT k FROM t", "SELECT k FROM u"),
+    "another expression": ("SELECT k + 1 AS n FROM t", "SELECT k + 2 AS n FROM t"),
+    "another string": ("SELECT k FROM t WHERE s = 'a_1'", "SELECT k FROM t WHERE s = 'a_2'"),
+    "another condition": ("SELECT k FROM t WHERE x > 3", "SELECT k FROM t WHERE x > 4"),
+    "another cast": (
+        "SELECT CAST(k AS BIGINT) AS n FROM u",
+        "SELECT CAST(k AS DOUBLE) AS n FROM u",
+    ),
+    "another generator": (
+        "SELECT k, e FROM t LATERAL VIEW explode(arr) AS e",
+        "SELECT k, e FROM t LATERAL VIEW OUTER explode(arr) AS e",
+    ),
+    "another grouping set": (
+        "SELECT g, s, count(*) AS n FROM t GROUP BY GROUPING SETS ((g), (s))",
+        "SELECT g, s, count(*) AS n FROM t GROUP BY GROUPING SETS ((g), (g, s))",
+    ),
+    "another join key": (
+        "SELECT t.s, u.v FROM t JOIN u ON t.g = u.k",
+        "SELECT t.s, u.v FROM t JOIN u ON t.g = u.v",
+    ),
+    "another kind of join": (
+        "SELECT t.s, u.v FROM t LEFT JOIN u ON t.g = u.k",
+        "SELECT t.s, u.v FROM t FULL JOIN u ON t.g = u.k",
+    ),
+    "another residual condition": (
+        "SELECT t.s FROM t LEFT JOIN u ON t.g = u.k AND t.x > u.v",
+        "SELECT t.s FROM t LEFT JOIN u ON t.g = u.k AND t.x >= u.v",
+    ),
+    "stored rows of a side": (
+        "SELECT u.v FROM u JOIN t ON u.k = t.k",
+        "SELECT u.v FROM u JOIN t ON u.k = t.k AND t.x > 0",
+    ),
+    "another aggregate": (
+        "SELECT g, sum(x) AS n FROM t GROUP BY g",
+        "SELECT g, avg(x) AS n FROM t GROUP BY g",
+    ),
+    "another FILTER": (
+        "SELECT count(*) FILTER (WHERE x > 1) AS n FROM t",
+        "SELECT count(*) FILTER (WHERE x > 2) AS n FROM t",
+    ),
+    "DISTINCT": (
+        "SELECT g, count(x) AS n FROM t GROUP BY g",
+        "SELECT g, count(DISTINCT x) AS n FROM t GROUP BY g",
+    ),
+    "another result of the same sums": (
+        "SELECT g, sum(x) + 1 AS n FROM t GROUP BY g",
+        "SELECT g, sum(x) + 2 AS n FROM t GROUP BY g",
+    ),
+    "a stream": ("SELECT max(v) AS n FROM u", "SELECT max(g) AS n FROM t"),
+    "another column of a recomputed aggregate": (
+        "SELECT g, median(x) AS n FROM t GROUP BY g",
+        "SELECT g, median(k) AS n FROM t GROUP BY g",
+    ),
+    "another frame": (
+        "SELECT k, sum(x) OVER (PARTITION BY g ORDER BY k ROWS 1 PRECEDING) AS n FROM t",
+        "SELECT k, sum(x) OVER (PARTITION BY g ORDER BY k ROWS 2 PRECEDING) AS n FROM t",
+    ),
+    "another partition": (
+        "SELECT k, lag(x) OVER (PARTITION BY g ORDER BY k) AS n FROM t",
+        "SELECT k, lag(x) OVER (PARTITION BY s ORDER BY k) AS n FROM t",
+    ),
+    "another tie-break": (
+        "SELECT g, first(x) AS n, max(k) AS m FROM t GROUP BY g",
+        "SELECT g, first(x) AS n, max(s) AS m FROM t GROUP BY g",
+    ),
+    "another order of first rows": (
+        "SELECT k, x FROM t ORDER BY x, k LIMIT 3",
+        "SELECT k, x FROM t ORDER BY x NULLS LAST, k LIMIT 3",
+    ),
+    "another number of first rows": (
+        "SELECT k, x FROM t ORDER BY x, k LIMIT 3",
+        "SELECT k, x FROM t ORDER BY x, k LIMIT 3 OFFSET 1",
+    ),
+    "another time": (
+        "SELECT k FROM t WHERE ts > now() - INTERVAL 1 DAY",
+        "SELECT k FROM t WHERE ts > now() - INTERVAL 2 DAYS",
+    ),
+    "another comparison with a value": (
+        "SELECT k FROM t WHERE x > (SELECT avg(v) FROM u)",
+        "SELECT k FROM t WHERE x >= (SELECT avg(v) FROM u)",
+    ),
+    "another recursion limit": (
+        "WITH RECURSIVE r(n) MAX RECURSION LEVEL 8 AS (SELECT k FROM t UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT n FROM r",
+        "WITH RECURSIVE r(n) MAX RECURSION LEVEL 9 AS (SELECT k FROM t UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT n FROM r",
+    ),
+    "a part used twice": (
+        "WITH d AS (SELECT g, sum(x) AS n FROM t GROUP BY g) SELECT n FROM d UNION ALL SELECT n FROM d",
+        "WITH d AS (SELECT g, sum(x) AS n FROM t GROUP BY g) SELECT n FROM d UNION ALL SELECT g FROM d",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS.values(), ids=PAIRS)
+def test_what_is_stored_or_computed_changes_the_digest(planned, one, other):
+    first = digest(planned.circuit(one))
+    assert digest(planned.circuit(other)) != first
+    assert digest(planned.circuit(one)) == first, "planned again, with other ids of Spark's"
+
+
+def without_reasons(circuit: Circuit) -> Circuit:
+    below = circuit.output.child
+    assert isinstance(below, Recompute)
+    return replace(
+        circuit, output=replace(circuit.output, child=replace(below, reason="another wording"))
+    )
+
+
+def test_how_a_circuit_is_explained_does_not_change_its_digest(planned):
+    circuit = planned.circuit("SELECT g, median(x) AS m FROM t GROUP BY g")
+    assert digest(without_reasons(circuit)) == digest(circuit)
+
+
+def test_the_structure_of_a_circuit_is_as_its_format_says(planned):
+    assert structure(planned.circuit("SELECT k FROM u")) == [
+        ["source", [], [2, [0]]],
+        [
+            "output",
+            [0],
+            [[0]],
+            [
+                "Integrate",
+                {
+                    "layout": [
+                        "Layout",
+                        {
+                            "key": ["k"],
+                            "columns": [["k", "int32", True]],
+                            "summed": [["__weight", "int64", True]],
+                            "order": [],
+                        },
+                    ]
+                },
+            ],
+            ["rows"],
+            [],
+        ],
+        False,
+    ], "another structure has to have another FORMAT"
+
+
+def test_a_digest_of_another_format_is_not_compared(planned):
+    current = digest(planned.circuit("SELECT k FROM t"))
+    assert current.startswith(f"{FORMAT}:")
+    assert is_comparable(current)
+    assert not is_comparable("0f3a9c1d0f3a9c1d0f3a9c1d0f3a9c1d")
