@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE, TRUNCATE and COPY: what writes to the log."""
+"""INSERT, UPDATE, DELETE, TRUNCATE and COPY: statements that write to logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Report = Callable[[Progress], None]
 Written = tuple[int, Offset]
-"""How many changes were appended, and the log's end after them."""
+"""The number of changes appended, and the log's end after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Changes:
     # -- statements ------------------------------------------------------------------------
 
     def insert(self, statement: Insert) -> Written:
-        """Append the rows of a query; by primary key, a row replaces the one that is there."""
+        """Append the rows of a query; a row replaces the existing row of its primary key."""
         relation = self.target(statement.target)
         columns = chosen(relation, statement.columns, statement.span)
         span, defaults = statement.query.span, dict(relation.declaration.defaults)
@@ -77,7 +77,7 @@ class Changes:
         span: Span | None = None,
         producer: ProducerPosition | None = None,
     ) -> Written:
-        """Append rows of just the relation's columns, as insertions."""
+        """Append rows with all columns of the relation, as insertions."""
         require_present(relation, rows, span)
         if isinstance(relation, Table):
             rows = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, np.int64)))
@@ -86,7 +86,7 @@ class Changes:
         return rows.num_rows, end
 
     def update(self, statement: Update) -> Written:
-        """Replace the rows that match, all seen as of the changes before this one."""
+        """Replace the matching rows; all are read before this statement's changes."""
         table = self._table(statement.target)
         names = table.schema.names
         for assignment in statement.assignments:
@@ -118,7 +118,7 @@ class Changes:
             return old.num_rows, self._append_changes(table, changes)
 
     def delete(self, statement: Delete) -> Written:
-        """Delete the rows that match, all seen as of the changes before this one."""
+        """Delete the matching rows; all are read before this statement's changes."""
         table = self._table(statement.target)
         text = ", ".join(quote(name) for name in table.schema.names)
         with _CaughtUp(self.instance):
@@ -131,10 +131,10 @@ class Changes:
         return self.delete(Delete(statement.target, statement.span))
 
     def copy(self, statement: Copy) -> tuple[int, int, Offset, str]:
-        """Append a file's rows, in parts; rows that do not fit are kept aside with the reason.
+        """Append a file's rows, in parts; rows that do not fit are stored as rejects.
 
-        Returns the rows appended and rejected, the log's end, and a note. A load of the same file
-        that was interrupted is resumed where it stopped.
+        Returns the numbers of rows appended and rejected, the log's end, and a note. A load of the
+        same file that was interrupted is resumed where it stopped.
         """
         relation = self.target(statement.target)
         path = Path(statement.path)
@@ -162,7 +162,7 @@ class Changes:
     def _copy_envelopes(
         self, statement: Copy, table: Table, path: Path
     ) -> tuple[int, int, Offset, str]:
-        """Append what the envelopes of a file do to a table's rows."""
+        """Append the changes in the envelopes of a file."""
         restart = refuse_choices(statement)
         done, load = 0, None
         try:
@@ -183,7 +183,7 @@ class Changes:
         self.progress(Progress(f"copying {load.path.name}", done, total, "bytes", load.rejected))
 
     def _rows_to_take_back(self, table: Table) -> pa.Table | None:
-        """Return the rows of a table without a key: one of them must equal what is taken back."""
+        """Return the rows of a table without a key, in which the deleted rows are looked up."""
         if table.primary_key:
             return None
         id_, instance = rows_of(table.id), self.instance
@@ -198,13 +198,13 @@ class Changes:
         return self.target_of(relation, name.span)
 
     def target_of(self, relation: Relation, span: Span | None = None) -> Stream | Table:
-        """Return the relation, which must be one that can be written to."""
+        """Return the relation if it can be written to, or raise."""
         if not isinstance(relation, Stream | Table):
             kind = "sink" if isinstance(relation, Sink) else "view"
             raise HeadraceError(
                 Code.INVALID,
                 f'{kind} "{relation.name}" cannot be written to',
-                hint="Write to the streams and tables that it is over.",
+                hint="Write to the streams and tables that it reads.",
                 span=span,
             )
         return relation
@@ -214,7 +214,7 @@ class Changes:
         if isinstance(relation, Stream):
             raise HeadraceError(
                 Code.INVALID,
-                f'stream "{relation.name}" can only be added to',
+                f'stream "{relation.name}" is append-only',
                 hint="Use a TABLE for rows that change.",
                 span=name.span,
             )
@@ -223,7 +223,7 @@ class Changes:
     # -- evaluation ------------------------------------------------------------------------
 
     def _require_free(self, table: Table, old: pa.Table, new: pa.Table, span: Span) -> None:
-        """Refuse to give a row the key of one that stays."""
+        """Refuse to give a row the key of another row that stays."""
         key = list(table.primary_key)
         moving = set(key_values(old, key))
         moved = [place for place, found in enumerate(key_values(new, key)) if found not in moving]
@@ -240,7 +240,7 @@ class Changes:
         )
 
     def _rows_with_keys(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Return the rows of a table, as of the last epoch, that have one of these keys."""
+        """Return the rows of a table, at the last epoch, that have one of these keys."""
         id_, instance = rows_of(table.id), self.instance
         contents = Contents(instance.ledger, instance.directory, id_, instance.layouts[id_])
         return contents.with_keys(keys, instance.ledger.last_epoch())
@@ -248,9 +248,9 @@ class Changes:
     def _matching(
         self, table: Table, columns: str, where: Any, span: Span, names: Iterable[Span]
     ) -> pa.Table:
-        # Doubled, for `FROM t WHERE (x)` can also name a table "where" with one column.
+        # Doubled parentheses: `FROM t WHERE (x)` can also mean a table alias "where" with a column.
         condition = "" if where is None else f" WHERE (({where.text}))"
-        # Where the statement has names between double quotes, so has the query made from it.
+        # If the statement has double-quoted names, so has the query generated from it.
         doubled = any(name.source.startswith('"') for name in names)
         name = f'"{table.name}"' if doubled and '"' not in table.name else quote(table.name)
         text = f"SELECT {columns} FROM {name}{condition}"
@@ -275,7 +275,7 @@ class Changes:
 
 @dataclass(slots=True)
 class _CaughtUp:
-    """Holds the database still with all changes read: nothing comes in between."""
+    """Holds the locks of epochs and of appending, with all changes read by an epoch."""
 
     instance: Instance
 
@@ -298,7 +298,7 @@ def _weighted(rows: pa.Table, weight: int) -> pa.Table:
 
 
 def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tuple[Column, ...]:
-    """Return the columns of these names; all without any."""
+    """Return the columns of these names; all columns if there are none."""
     generated = relation.declaration.generated
     if not names:
         return tuple(c for c in relation.schema.columns if c.name not in generated)
@@ -308,8 +308,8 @@ def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tupl
         if by_name[name.lower()].name in generated:
             raise HeadraceError(
                 Code.INVALID,
-                f'column "{name}" does not arrive with a row, so it cannot be written',
-                hint="Leave it out: it is computed, or tells where the row came from.",
+                f'column "{name}" is generated, so it cannot be written',
+                hint="Leave it out: it is computed, or is the origin of the row.",
                 span=place_of_text(name, span),
             )
     return tuple(by_name[name.lower()] for name in names)
@@ -329,7 +329,7 @@ def _require_column(relation: Stream | Table, name: str, span: Span) -> None:
 
 
 def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
-    """Refuse NULL where a column that arrives must have a value."""
+    """Refuse NULL in a NOT NULL column, unless the column is generated."""
     for column in relation.schema.columns:
         found = rows[column.name]
         arrives = column.name not in relation.declaration.generated

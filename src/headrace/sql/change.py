@@ -56,13 +56,15 @@ def take_insert(cursor: Cursor) -> Insert:
     query = take_query(cursor, at)
     if at is not None:
         if replace or ignore:
-            raise cursor.expected("the end of the statement", hint="OR says already what is done.")
+            raise cursor.expected(
+                "the end of the statement", hint="OR REPLACE and OR IGNORE exclude ON CONFLICT."
+            )
         on_conflict = _take_on_conflict(cursor)
     return Insert(target, query, cursor.span(first), columns, on_conflict, replace)
 
 
 def _conflict_clause(cursor: Cursor) -> int | None:
-    """Return where ``ON CONFLICT`` follows the query that begins at the next token."""
+    """Return the position of ``ON CONFLICT`` after the query that begins here, or None."""
     depth = 0
     for index in range(cursor.index, len(cursor.tokens) - 1):
         text = cursor.tokens[index].text
@@ -170,7 +172,7 @@ def take_copy(cursor: Cursor) -> Copy:
 
 
 def _at_columns(cursor: Cursor) -> bool:
-    """Say whether the parenthesis here opens a list of columns, and not a query."""
+    """Return whether the parenthesis here opens a list of columns, and not a query."""
     if not cursor.at_symbol("("):
         return False
     inside, after = cursor.peek(1), cursor.peek(2)
@@ -178,7 +180,7 @@ def _at_columns(cursor: Cursor) -> bool:
 
 
 def _refuse_upsert(cursor: Cursor) -> None:
-    """Raise at ``RETURNING`` and the like after ``VALUES``: it would be lost in the query."""
+    """Raise at ``RETURNING`` and similar clauses after ``VALUES``, which the query would hide."""
     if not cursor.at("VALUES"):
         return
     rest = cursor.tokens[cursor.index :]

@@ -1,8 +1,8 @@
-"""What is refused at the level of statements, in one list, each with what to use instead.
+"""Statements that are refused, in one list, each with an alternative.
 
-Much of this would run on Spark by default, outside every law that Headrace keeps: it changes files,
-the session or the process. Whatever else slips through a query's text is caught by the allow-list
-of planned nodes and functions.
+Spark would run most of them by default, outside of Headrace's guarantees: they change files, the
+session or the process. Forms inside a query are refused by the allow-list of plan nodes and
+functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Words that begin a statement, with how to call it and what to use instead."""
+    """The first words of a statement, with its name in messages and an alternative."""
 
     words: tuple[str, ...]
     thing: str
@@ -31,26 +31,26 @@ class Refusal:
     code: Code = Code.UNSUPPORTED
 
     def error(self, span: Span) -> HeadraceError:
-        """Return the error, at its place."""
+        """Return the error for a statement at a place."""
         return HeadraceError(self.code, f"{self.thing} is not supported", hint=self.hint, span=span)
 
 
 _FUNCTIONS = "Register a Python function instead: db.register, or headrace.connect(functions=...)."
 _SOURCES = "Use CREATE STREAM or CREATE TABLE, WITH (connector = ...)."
 _SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
-_INDEXES = "A view is kept by its keys: create a view grouped or joined by the columns you look up."
-_REPLACE = "Use CREATE OR REPLACE, which rebuilds beside the old version and then swaps."
-_REFRESH = "Views are kept fresh as their inputs change: FLUSH waits for all that has arrived."
+_INDEXES = "Create a view grouped or joined by the columns of the lookups."
+_REPLACE = "Use CREATE OR REPLACE: it builds the new version, then replaces the old one."
+_REFRESH = "Views are maintained as their inputs change: FLUSH waits for all changes so far."
 _ATOMIC = "Every statement is atomic: one INSERT of many rows is one transaction."
 _ACCOUNTS = "Access is configured where Headrace is started, not by statements."
-_FILES = "Declare a connector or COPY from a configured root: statements load no code and no file."
+_FILES = "Declare a connector, or use COPY: statements cannot load code."
 UPSERT = "INSERT into a table with a PRIMARY KEY replaces the row of the same key."
-_CACHE = "A materialized view is kept ready to read: create one of this query."
-_STATISTICS = "DESCRIBE EXTENDED shows the sizes that Headrace keeps by itself."
+_CACHE = "Create a materialized view of this query: its rows are stored."
+_STATISTICS = "DESCRIBE EXTENDED shows the sizes, which Headrace records automatically."
 _TEMPORARY = (
     "Leave the word out: a view costs nothing until it is materialized, and can be dropped."
 )
-_PLAIN_EXPLAIN = "Use EXPLAIN alone: it shows every rung from the Spark plan to the circuit."
+_PLAIN_EXPLAIN = "Use EXPLAIN: it shows the circuit and Spark's plan."
 _SHOW_LIST = "Use SHOW STREAMS, TABLES or VIEWS; DESCRIBE shows one relation."
 _SCRIPTS = "Send single statements: control flow belongs in Python."
 
@@ -86,7 +86,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("COPY INTO", "Use COPY name FROM 'path' WITH (format = ...)."),
     _refused("CREATE AGGREGATE", _FUNCTIONS, "CREATE FUNCTION"),
     _refused("CREATE CATALOG", _SCHEMAS),
-    _refused("CREATE CLUSTER", "Leave it out: all views are kept by the one process."),
+    _refused("CREATE CLUSTER", "Leave it out: one process maintains all views."),
     _refused("CREATE CONNECTION", _SOURCES),
     _refused("CREATE CONNECTOR", _SOURCES),
     _refused("CREATE DEFAULT INDEX", _INDEXES),
@@ -98,7 +98,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("CREATE ROLE", _ACCOUNTS),
     _refused("CREATE SECRET", "Secrets are configured where Headrace is started."),
     _refused("CREATE STREAMING", "Use CREATE STREAM or CREATE TABLE.", "CREATE STREAMING TABLE"),
-    _refused("CREATE TASK", "Views are kept fresh as their inputs change: no task is needed."),
+    _refused("CREATE TASK", "Views are maintained as their inputs change: no task is needed."),
     _refused("CREATE TRANSIENT", "Use CREATE TABLE.", "CREATE TRANSIENT TABLE"),
     _refused("CREATE TRIGGER", "Use a view, or SUBSCRIBE to one."),
     _refused("CREATE TYPE", "Write the type, such as STRUCT<...>, at each column."),
@@ -126,19 +126,19 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("EXPORT", "Use CREATE SINK name FROM view WITH (connector = 'file', ...)."),
     _refused("GRANT", _ACCOUNTS),
     _refused("IMPORT", "Use COPY name FROM 'path' WITH (format = ...)."),
-    _refused("INSERT OVERWRITE", "Use TRUNCATE, then INSERT INTO; or keep a view of the query."),
+    _refused("INSERT OVERWRITE", "Use TRUNCATE, then INSERT INTO; or create a view of the query."),
     _refused("LOAD", "Use COPY name FROM 'path' WITH (format = ...)."),
     _refused("LOAD DATA", "Use COPY name FROM 'path' WITH (format = ...)."),
     _refused("LOCK", _ATOMIC),
-    _refused("MAP", "Use SELECT: queries start no other program.", "MAP ... USING"),
+    _refused("MAP", "Use SELECT: queries cannot start other programs.", "MAP ... USING"),
     _refused("MERGE", UPSERT),
     _refused("MERGE INTO", UPSERT),
     _refused("MSCK", _REFRESH),
-    _refused("OPTIMIZE", "Compaction runs by itself."),
+    _refused("OPTIMIZE", "Compaction runs automatically."),
     _refused("PAUSE", "Stop the process instead: it resumes from the last committed epoch."),
     _refused("PREPARE", _SCRIPTS),
-    _refused("REDUCE", "Use SELECT: queries start no other program.", "REDUCE ... USING"),
-    _refused("REINDEX", "Arrangements are kept in order by themselves."),
+    _refused("REDUCE", "Use SELECT: queries cannot start other programs.", "REDUCE ... USING"),
+    _refused("REINDEX", "Arrangements are sorted automatically."),
     _refused("RENAME", _REPLACE),
     _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
     _refused("RESUME", "Start the process: it resumes from the last committed epoch."),
@@ -148,33 +148,33 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("SAVEPOINT", _ATOMIC),
     _refused("SET CATALOG", _SCHEMAS),
     _refused("SET ROLE", _ACCOUNTS),
-    _refused("SET TIME ZONE", "Timestamps are kept and shown in UTC."),
+    _refused("SET TIME ZONE", "Timestamps are stored and shown in UTC."),
     _refused("SET TRANSACTION", _ATOMIC),
     _refused("SHOW CATALOGS", _SHOW_LIST),
     _refused("SHOW COLUMNS", "Use DESCRIBE name."),
     _refused("SHOW CONNECTORS", _SHOW_LIST),
     _refused("SHOW INDEXES", "Use EXPLAIN VIEW name, which shows its arrangements."),
     _refused("SHOW PARTITIONS", "Use DESCRIBE EXTENDED name."),
-    _refused("SHOW QUERIES", "Use SHOW VIEWS or SHOW JOBS: each is a query that runs always."),
+    _refused("SHOW QUERIES", "Use SHOW VIEWS or SHOW JOBS: these queries run continuously."),
     _refused("SHOW TBLPROPERTIES", "Use DESCRIBE EXTENDED name."),
     _refused("SHOW TOPICS", "Use SHOW STREAMS."),
     _refused("START", _ATOMIC),
     _refused("START TRANSACTION", _ATOMIC),
     _refused("UNCACHE", _CACHE),
     _refused("UNDEFINE", "Write values where they are used: there are no variables."),
-    _refused("UNDROP", "What is dropped is gone: CREATE it again, its sources permitting."),
+    _refused("UNDROP", "A dropped object cannot be restored: CREATE it again from its sources."),
     _refused("UNLOAD", "Use CREATE SINK name FROM view WITH (connector = 'file', ...)."),
     _refused("UPSERT", UPSERT),
     _refused("USE", _SCHEMAS),
-    _refused("VACUUM", "Files that no readable epoch names are collected by themselves."),
+    _refused("VACUUM", "Files that no readable epoch uses are deleted automatically."),
 )
-"""Every statement that is refused by its first words, in the order of the alphabet."""
+"""All statements that are refused by their first words, in alphabetical order."""
 
 _BY_WORDS = {refusal.words: refusal for refusal in REFUSALS}
 _LONGEST = max(len(refusal.words) for refusal in REFUSALS)
 _TEMPORARIES = frozenset({"TEMPORARY", "TEMP", "GLOBAL"})
 _PROGRAM = Refusal(
-    ("TRANSFORM",), "TRANSFORM ... USING", "Use SELECT: queries start no other program."
+    ("TRANSFORM",), "TRANSFORM ... USING", "Use SELECT: queries cannot start other programs."
 )
 _SPARK_SETTING = Refusal(
     ("SET", "SPARK"),
@@ -182,11 +182,11 @@ _SPARK_SETTING = Refusal(
     "Spark's settings are given where Headrace is started.",
 )
 FIRST_WORDS = tuple(sorted({refusal.words[0] for refusal in REFUSALS}))
-"""The words that begin a refused statement."""
+"""The first words of refused statements."""
 
 
 def refuse_statement(cursor: Cursor) -> None:
-    """Raise if the statement is one that is refused by its first words.
+    """Raise if the statement is refused by its first words.
 
     ``OR REPLACE`` and ``IF NOT EXISTS`` do not hide a refused object.
     """
@@ -216,7 +216,7 @@ def refuse_setting(key: str, span: Span) -> None:
 
 
 def refuse_in_query(cursor: Cursor, body: Sequence[Token]) -> None:
-    """Raise where a query starts another program or inserts on the way."""
+    """Raise if a query starts another program or inserts rows."""
     for index, token in enumerate(body):
         if token.kind is not Kind.WORD:
             continue
@@ -240,7 +240,7 @@ def _refuse_temporary(cursor: Cursor, words: list[str], taken: list[Token]) -> N
 
 
 def _is_name(words: list[str], length: int, following: Token) -> bool:
-    """Say whether the word is a name here, as in ``DESCRIBE query`` or ``SET role = 'x'``."""
+    """Return whether the word is a name here, as in ``DESCRIBE query`` or ``SET role = 'x'``."""
     if length == 1:
         return False
     match words[0]:
@@ -253,7 +253,7 @@ def _is_name(words: list[str], length: int, following: Token) -> bool:
 
 
 def _uses_program(body: Sequence[Token], index: int) -> bool:
-    """Say whether the parentheses that open at the index are followed by USING or ROW FORMAT."""
+    """Return whether USING or ROW FORMAT follows the parentheses that open at the index."""
     depth = 0
     for place, token in enumerate(body[index:], index):
         if token.kind is Kind.SYMBOL:
