@@ -1,4 +1,4 @@
-"""Calls of Catalyst's aggregate functions: what they need, sums or all rows of the group."""
+"""Calls of Catalyst's aggregate functions: whether sums suffice, or all rows of the group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.pieces import Pieces
 
 KEPT = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
-"""The functions that can be kept without the rows of a group, by Catalyst's name for them."""
+"""The functions that need no rows of a group, by Catalyst's name of them."""
 
 _EXACT = (ByteType, ShortType, IntegerType, LongType, DecimalType)
 
@@ -37,7 +37,7 @@ _UNORDERED = frozenset(
     Count HyperLogLogPlusPlus Max Min Percentile PercentileCont PercentileDisc PivotFirst
     """.split()  # noqa: SIM905
 )
-"""The functions whose result is the same in whatever order they see the rows."""
+"""The functions whose result does not depend on the order of the rows."""
 
 _ORDER_FORGOTTEN = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
 
@@ -48,7 +48,7 @@ def function_of(call: Any) -> str:
 
 
 def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
-    """Say why the value of a call has to be computed from all rows of its group, if it has.
+    """Return why the value of a call needs all rows of its group, or None if it does not.
 
     Sums over rows or over distinct values, and the least or greatest value, need no rows.
     """
@@ -67,7 +67,7 @@ def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
 
 
 def is_ordered(call: Any, arguments: tuple[DataType, ...]) -> bool:
-    """Say whether the value of a call may depend on the order in which it sees the rows."""
+    """Return whether the value of a call may depend on the order of the rows."""
     kind = function_of(call)
     if kind in ("Sum", "Average"):
         return not isinstance(arguments[0], _EXACT)
@@ -75,7 +75,7 @@ def is_ordered(call: Any, arguments: tuple[DataType, ...]) -> bool:
 
 
 def has_no_order(call: Any, results: list[Any]) -> bool:
-    """Say whether the results show a list whose order nobody has stated."""
+    """Return whether the results contain a list whose order is not stated."""
     kind = function_of(call)
     if kind == "ListAgg":
         return not items(call.aggregateFunction().orderExpressions())
@@ -93,9 +93,9 @@ def _shown(expression: Any, id_: int, above: str) -> bool:
 
 
 def leaves_out(below: Plan, grouping: int) -> bool:
-    """Say whether one of the grouping sets below an aggregate is without the attribute of an id.
+    """Return whether one of the grouping sets below an aggregate omits the attribute of an id.
 
-    Spark gives NULL for it there, and fails where that is a session.
+    Spark returns NULL for it there, and fails if it is a session.
     """
     if not isinstance(below, Expand):
         return False
@@ -105,7 +105,7 @@ def leaves_out(below: Plan, grouping: int) -> bool:
 
 
 def check_together(pieces: Pieces, functions: Sequence[AggregateFunction]) -> None:
-    """Refuse a list in an order beside what Spark counts apart: its own planner fails over that.
+    """Refuse an ordered list beside several DISTINCT aggregates: Spark's planner fails.
 
     Raises:
         HeadraceError: ``unsupported``.
@@ -131,10 +131,10 @@ def condition_of(call: Any) -> Any | None:
 
 
 def called(pieces: Pieces, call: Any, results: list[Any]) -> AggregateFunction:
-    """Return a call of an aggregate function as ours; ``results`` are what it stands in.
+    """Return a call of an aggregate function; ``results`` are the expressions that contain it.
 
     Raises:
-        HeadraceError: ``unsupported`` where its value depends on an order that is not stated.
+        HeadraceError: ``unsupported`` if its value depends on an order that is not stated.
     """
     call = unmarked(pieces.scala, call)
     function = call.aggregateFunction()

@@ -1,6 +1,6 @@
-"""What a query may use: the fence around Spark, and the reasons for what stands outside it.
+"""The functions that a query may call, and the reasons why others are refused.
 
-Only functions named here, plan nodes named here, and deterministic expressions reach an epoch.
+Only functions and plan nodes that are named here, and deterministic expressions, reach an epoch.
 Spark's other functions read the machine, the session or the clock, or run arbitrary code.
 """
 
@@ -92,7 +92,7 @@ FUNCTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a function is refused, and what to use instead."""
+    """The reason why a function is refused, and an alternative."""
 
     reason: str
     hint: str
@@ -179,9 +179,9 @@ ONCE = frozenset(
     shuffle uniform unix_timestamp uuid
     """.split()  # noqa: SIM905
 )
-"""What is refused in a view, and fine where a query is evaluated once and for all.
+"""Functions that are refused in a view, and allowed in a query that is evaluated once.
 
-So it is in INSERT, UPDATE and DELETE, whose rows are written as they are then, and in SELECT.
+Such queries are SELECT, and those of INSERT, UPDATE and DELETE, which write the resulting values.
 """
 
 ALWAYS_CLOCK = frozenset(
@@ -194,7 +194,7 @@ ALWAYS_CLOCK = frozenset(
         "CurrentBatchTimestamp",
     }
 )
-"""Expression classes that read the clock, whatever the spelling that led to them."""
+"""Expression classes that read the clock, whatever function they come from."""
 
 OUTSIDE = {
     "CurrentUser": "current_user",
@@ -213,10 +213,10 @@ OUTSIDE = {
     "ScalaUDF": "a function of the session",
     "PythonUDAF": "a function of the session",
 }
-"""Expression classes that lie outside the fence, by the function that they come from.
+"""Expression classes that are refused, by the function that they come from.
 
-Names are checked before Spark resolves a query; this catches the spellings without a name.
+Functions are checked by name before Spark resolves a query; these have forms without a name.
 """
 
 SPECIAL_TIMES = ("now", "today", "tomorrow", "yesterday")
-"""Texts that Spark reads as the time at which a query is planned."""
+"""Strings that Spark reads as the time at which a query is planned."""

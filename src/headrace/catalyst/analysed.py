@@ -1,4 +1,4 @@
-"""What Spark makes of a query: its columns, what it reads, and Catalyst's plan of it."""
+"""The result of analysing a query: its columns, its relations, and Catalyst's plans."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Analysed:
-    """A query that Spark has resolved: its columns, what it reads, and Catalyst's plans.
+    """A query that Spark has resolved: its columns, its relations, and Catalyst's plans.
 
-    ``names`` are all relations of the text, ``reads`` those that make a difference to its answer.
-    What is read through plain views counts as named; ``through`` are these views.
-    ``clocked``: it has conditions on the clock.
+    ``names`` are all relations in the text, ``reads`` those that can change the result. Relations
+    of plain views are included in ``names``; ``through`` are these plain views. ``clocked``:
+    whether it has conditions on the clock.
     """
 
     schema: Schema
@@ -29,11 +29,11 @@ class Analysed:
     read: Rewritten
     """The query after the first rewriting."""
     plain: Rewritten
-    """That, as Spark was given it: its text is where the plans have their places."""
+    """The query after the second rewriting, as passed to Spark: plans have places in its text."""
     clocked: bool = False
     through: tuple[RelationId, ...] = ()
     calls: Mapping[str, Span] = field(default_factory=dict)
-    """The Python functions that are called, in lower case, with the place of one call each."""
+    """The Python functions that it calls, in lower case, with the place of one call each."""
 
     @property
     def text(self) -> str:

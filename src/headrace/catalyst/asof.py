@@ -1,17 +1,17 @@
 """``left ASOF JOIN right MATCH_CONDITION (l.t >= r.t) ON l.k = r.k``: the nearest row by time.
 
-Spark has one node for it. To us, a row of the right side is the nearest one for a stretch of times:
-from its own time up to that of the next row with its keys. So the right side gets the time of the
-next row as one more column, by a window over each key, and the join becomes a plain one::
+Spark has one node for it. Here, a row of the right side is the nearest one in an interval: from its
+own time up to the time of the next row with its keys. So the right side gets the time of the next
+row as a column, computed by a window over each key, and the join becomes a plain one::
 
     r.t <= l.t AND (r.next IS NULL OR l.t < r.next)
 
-What changes on the left is looked up; what changes on the right has the rows with its keys looked
-at again. Rows of the right side that tie in time go by the values of all columns that the query
-reads: the greatest is the nearest. A time that is NULL is never near.
+A change on the left costs a lookup; a change on the right recomputes the rows of its keys. Rows of
+the right side with equal times are ordered by the values of all columns that the query reads: the
+greatest is the nearest. A time that is NULL has no match.
 
-Spark's own node leaves open which of the rows that tie is taken. Where it is run, in queries and to
-verify views, its right side has only the greatest of them: see :func:`without_ties`.
+Spark's own node may take any of the rows with equal times. Before it runs, in queries and in
+VERIFY, its right side is reduced to the greatest of them: see :func:`without_ties`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.types import holds
 
 Refuse = Callable[[str, str, Any], HeadraceError]
-"""Makes a refusal of a message, a hint and the node to blame."""
+"""Creates a refusal from a message, a hint and the node at fault."""
 
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
 _OPPOSITE = {
@@ -45,7 +45,7 @@ _UNTIL_NEXT = {
     "LessThanOrEqual": "GreaterThan",
     "LessThan": "GreaterThanOrEqual",
 }
-"""By how a time compares with that of its match: how it does with that of the next row."""
+"""For each comparison with the time of the match, the comparison with that of the next row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class AsOf:
         """Return the plan with a plain join in place of the node, with the same columns.
 
         Raises:
-            HeadraceError: ``unsupported`` where a condition over both sides is no equality.
+            HeadraceError: ``unsupported`` if a condition over both sides is not an equality.
         """
         scala, node = self.scala, self.node
         operator, mine, time = self._match()
@@ -99,7 +99,7 @@ class AsOf:
         return scala.logical("Project", node.output(), joined)
 
     def without_ties(self) -> Any:
-        """Return the node with just one row of each key and time on its right side.
+        """Return the node with one row of each key and time on its right side.
 
         Raises:
             HeadraceError: as :meth:`rewritten` does.
@@ -126,7 +126,7 @@ class AsOf:
         return node.withNewChildren(scala.seq([node.left(), right]))
 
     def _match(self) -> tuple[str, Any, Any]:
-        """Return how a time of the left compares with that of its match, and the two."""
+        """Return the comparison of the left time with its match, and the two times."""
         condition = self.node.asOfCondition()
         operator = kind_of(condition)
         first, second = items(condition.children()) if operator in _OPPOSITE else (None, None)
@@ -172,7 +172,7 @@ class AsOf:
         )
 
     def _of(self, expression: Any) -> str:
-        """Say which side's columns an expression uses: ``left``, ``right``, both or neither."""
+        """Return whose columns an expression uses: ``left``, ``right``, both or neither."""
         used = expression.references()
         left = used.subsetOf(self.node.left().outputSet())
         right = used.subsetOf(self.node.right().outputSet())
@@ -181,13 +181,13 @@ class AsOf:
         return "left" if left else "right" if right else "both"
 
     def _following(self, time: Any) -> Any:
-        """Return the call that finds the time of the next row, in the order of the window."""
+        """Return the call that returns the time of the next row, in the order of the window."""
         literal = self.scala.module(f"{EXPRESSIONS}.Literal")
         nothing = self.scala.expression("Literal", None, time.dataType())
         return self.scala.expression("Lead", time, literal.apply(1), nothing, False)  # noqa: FBT003
 
     def _order(self, operator: str, time: Any, columns: list[Any]) -> Any:
-        """Return the order of the window: by time, away from the left side's, then by all else."""
+        """Return the order of the window: by time, away from the left side's, then by the rest."""
         ascending = operator in ("GreaterThanOrEqual", "GreaterThan")
         orders = [self._sorted(time, "Ascending" if ascending else "Descending")]
         rest = [self._sorted(c, "Ascending") for c in self._comparable(columns)]
@@ -203,14 +203,15 @@ class AsOf:
 
 
 def has_asof(plan: Any) -> bool:
-    """Say whether there is an as-of join in a plan."""
+    """Return whether a plan has an as-of join."""
     return "AsOfJoin" in str(plan.toString())
 
 
 def without_ties(scala: Scala, plan: Any) -> Any:
-    """Return an optimised plan whose as-of joins choose among rows that tie as views do.
+    """Return an optimised plan whose as-of joins break ties as views do.
 
-    Optimised, since the choice goes by the columns that are read. A join that views refuse stays.
+    The plan must be optimised, since the tie-break uses the columns that are read. Joins that views
+    refuse are unchanged.
     """
     below = items(plan.children())
     if below:

@@ -1,9 +1,9 @@
-"""The clock in a query, kept from Spark's optimiser.
+"""Keeps the clock in a query from being evaluated by Spark's optimiser.
 
-Spark replaces ``now()`` by the time of planning. A view's conditions on the clock have to stay
-conditions: before the query is optimised, each call in a condition of WHERE, HAVING or ON gives way
-to a mark. It is one of Catalyst's own expressions, a reference that nothing defines: without
-columns, without a value, and left alone by every rule, which move it as they would move a constant.
+Spark replaces ``now()`` by the time of planning. Conditions on the clock in a view must stay
+conditions, so before the query is optimised, each call in a condition of WHERE, HAVING or ON is
+replaced by a mark. The mark is one of Catalyst's own expressions, a reference without definition:
+it has no columns and no value, and the optimiser's rules move it like a constant.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MARK = "CommonExpressionRef"
 """The class of the mark."""
 
 CALLS = frozenset({"CurrentTimestamp", "Now", "CurrentDate"})
-"""The expression classes that give way to the mark."""
+"""The expression classes that the mark replaces."""
 
 NAMES = frozenset({"now", "current_timestamp", "current_date", "curdate"})
-"""The functions that they come from."""
+"""The functions of these expressions."""
 
 CONDITIONS = frozenset({"Filter", "Join"})
-"""The nodes in whose conditions a call may stand."""
+"""The nodes whose conditions may contain a call."""
 
 _ID = 2**40
 
@@ -56,15 +56,16 @@ def _with_clock(scala: Scala, plan: Any, time: Any) -> Any:
 
 
 def _names_clock(given: Any) -> bool:
-    """Say whether an expression names one with a call, as BETWEEN names what it compares twice."""
+    """Return whether an expression names a call, as BETWEEN names the value that it compares."""
     _whole, *named = items(given.children())
     return any(kind_of(each) in CALLS for name in named for each in within(name))
 
 
 def _written_out(scala: Scala, given: Any, node: str) -> Any:
-    """Return an expression with what it names in place of the names.
+    """Return an expression with named parts written out.
 
-    Spark would compute what is named as a column below the node, where it no longer is the clock.
+    Spark would compute a named part as a column below the node, where it is not marked as the
+    clock.
     """
     whole, *named = items(given.children())
     values = {int(each.id().id()): each.child() for each in named}
@@ -76,19 +77,19 @@ def _written_out(scala: Scala, given: Any, node: str) -> Any:
 
 
 def has_mark(expression: Any) -> bool:
-    """Say whether an expression depends on the clock."""
+    """Return whether an expression depends on the clock."""
     return any(kind_of(each) == MARK for each in within(expression))
 
 
 def conjuncts(condition: Any) -> list[Any]:
-    """Return the conditions that AND joins."""
+    """Return the conditions that AND combines."""
     if kind_of(condition) != "And":
         return [condition]
     return [each for side in items(condition.children()) for each in conjuncts(side)]
 
 
 def all_of(scala: Scala, conditions: list[Any]) -> Any | None:
-    """Join conditions by AND; None where there is none."""
+    """Combine conditions by AND; None if there are none."""
     joined = None
     for condition in conditions:
         joined = condition if joined is None else scala.expression("And", joined, condition)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def collect_arrow(frame: DataFrame) -> pa.Table:
-    """Run a query and return its rows; NULL is allowed anywhere in them.
+    """Run a query and return its rows, with all columns nullable.
 
-    ``DataFrame.toArrow`` refuses a struct that is NULL, as an outer join makes them, if the fields
-    of its type cannot be.
+    ``DataFrame.toArrow`` refuses a NULL struct, which outer joins create, if its fields are not
+    nullable.
 
     Raises:
         PySparkException, Py4JError: the query fails.

@@ -1,7 +1,7 @@
 """Choosing the columns of a plan, and removing repeated ones.
 
-A Catalyst node may list one column twice, as ``SELECT k, k`` does. A node that keeps rows keeps
-each column once; where columns are matched by position, they must stand exactly as Spark has them.
+A Catalyst node may list one column twice, as ``SELECT k, k`` does. A node that stores rows stores
+each column once; where columns are matched by position, they must be exactly those of Spark.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def select_columns(pieces: Pieces, plan: Plan, attributes: Iterable[Attribute]) 
 
 
 def distinct_columns(pieces: Pieces, plan: Plan) -> Plan:
-    """Return a plan without repeated columns: the input of a node that keeps its rows."""
+    """Return a plan without repeated columns, as the input of a node that stores its rows."""
     own = _by_id(plan.attributes)
     return plan if len(own) == len(plan.attributes) else select_columns(pieces, plan, own.values())
 
 
 def only_columns(pieces: Pieces, plan: Plan, attributes: Iterable[Attribute]) -> Plan:
-    """Return a plan with only the given columns, each once; unchanged where it has no others."""
+    """Return a plan with only the given columns, each once; unchanged if it has no others."""
     own = _by_id(attributes)
     if own.keys() >= _by_id(plan.attributes).keys():
         return plan

@@ -1,13 +1,13 @@
-"""DISTINCT in aggregates, kept from Spark's optimiser.
+"""Keeps DISTINCT in aggregates from being rewritten by Spark's optimiser.
 
 Spark rewrites several ``DISTINCT`` aggregates of one query into two levels of grouping, numbered in
-an order that differs from one planning to the next. Neither suits us: values that come and go are
-counted by one operator, and what is stored must mean the same when it is planned again. So calls
-lose their ``DISTINCT`` before the query is optimised, and their first argument carries a mark
-instead, until they are read. The mark is a Catalyst expression that has the value of what it holds,
-that no rule makes or removes once a query is analysed, and that is never folded into a constant:
-``1`` twice is one value with ``DISTINCT``, and two without. For all that Spark knows, its value may
-be NULL, since ``count`` of what cannot be NULL forgets its argument.
+an order that differs from one planning to the next. Headrace counts distinct values in one
+operator, and stored state must have the same meaning when the query is planned again. So before the
+query is optimised, calls lose their ``DISTINCT`` and a mark around their first argument replaces
+it, until they are read. The mark is a Catalyst expression with the value of its argument that no
+rule creates or removes once a query is analysed, and that is never folded into a constant: ``1``
+twice is one value with ``DISTINCT``, and two without. To Spark its value is nullable, since
+``count`` of an expression that is not nullable drops its argument.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def marked(scala: Scala, plan: Any) -> Any:
 
 
 def unmarked(scala: Scala, call: Any) -> Any:
-    """Return an aggregate call with its ``DISTINCT`` back, if it had one."""
+    """Return an aggregate call with its ``DISTINCT`` restored, if it had one."""
     function = call.aggregateFunction()
     if not any(kind_of(each) == _MARK for each in within(function)):
         return call

@@ -1,4 +1,4 @@
-"""Spark's errors as Headrace's: same cause, with the place in the statement."""
+"""Translates Spark's errors to Headrace's, with the place in the statement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _NOISE = re.compile(r"^\[[A-Z_.0-9]+\]\s*|\s*SQLSTATE: \w+.*$", re.DOTALL)
 _OUTER = re.compile(r"\bouter\(([\w.`]+)\)")
 _OWN = re.compile(r"\b__effective_")
-"""Columns of what a clause was rewritten to."""
+"""Columns of a rewritten clause."""
 _UNSUPPORTED = ("UNSUPPORTED", "NOT_SUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
 
 
@@ -52,7 +52,7 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
 
 
 def _misspelt(read: str) -> str | None:
-    """Return a hint where one of the last words before parsing failed is nearly a clause's."""
+    """Return a hint if one of the last words before the syntax error resembles a keyword."""
     for word in re.findall(r"\w+", read)[-2:]:
         close = get_close_matches(word.upper(), _CLAUSES, 1, 0.75)
         if close and word.upper() not in _CLAUSES:
@@ -71,7 +71,7 @@ _HINTS = {
 
 
 def _place(error: PySparkException, query: Span) -> Span:
-    """Return the stretch of the query that Spark blames, or the whole of it."""
+    """Return the place of the error in the query, or the whole query."""
     contexts: list[Any] = []
     try:
         contexts = [c for c in error.getQueryContext() if c.fragment() and not c.objectName()]

@@ -1,4 +1,4 @@
-"""The fence around Spark's planner: walking a query's nodes, and refusing what lies outside."""
+"""The fence around Spark's planner: walks the nodes of a query, and refuses those not allowed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ GENERATORS = frozenset(
     variant_explode variant_explode_outer
     """.split()  # noqa: SIM905
 )
-"""The functions that may be called in FROM."""
+"""The functions that can be called in FROM."""
 
 NODE_WORDS = {
     "ScriptTransformation": "TRANSFORM",
@@ -87,14 +87,14 @@ NODE_WORDS = {
 
 
 NODE_HINTS = {"Sample": "Filter by a hash of a column, such as xxhash64(id) % 10 = 0."}
-"""What to write in place of a node that a parsed query may not have."""
+"""Alternatives to nodes that a parsed query may not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A logical node, its kind, and its expressions with the names of their classes.
 
-    Each question to the planner is a call into the JVM: what is known of a node is asked once.
+    Each access to the planner is a call into the JVM, so the properties of a node are read once.
     """
 
     handle: Any
@@ -105,9 +105,9 @@ class Node:
 
 
 def nodes(plan: Any, prepared: Callable[[Any], Any] = lambda plan: plan) -> Iterator[Node]:
-    """Yield every logical node, subqueries in expressions included.
+    """Yield every logical node, also of subqueries in expressions.
 
-    ``prepared`` is applied to the whole plan, and to that of each subquery.
+    ``prepared`` is applied to the whole plan, and to the plan of each subquery.
     """
     yield from _below(prepared(plan), prepared)
 
@@ -127,7 +127,7 @@ def _below(plan: Any, prepared: Callable[[Any], Any]) -> Iterator[Node]:
 
 
 def leaves(plan: Any) -> Iterator[Any]:
-    """Yield the nodes that have none below them, those of subqueries included."""
+    """Yield the leaves of a plan, also of subqueries."""
     for each in (plan, *items(plan.subqueriesAll())):
         yield from items(each.collectLeaves())
 
@@ -150,10 +150,10 @@ def check_function(
     missing: Collection[str],
     allowed: Collection[str] = (),
 ) -> None:
-    """Refuse a call, not resolved yet, of a function that is unknown or outside the fence.
+    """Refuse an unresolved call of a function that is unknown or not allowed.
 
-    Functions of users may be called if they are registered; ``missing`` are those that were once.
-    Those in ``allowed`` may be called though they are refused in views.
+    Functions of users can be called if they are registered; ``missing`` are recorded functions that
+    are not. Functions in ``allowed`` can be called although they are refused in views.
     """
     if kind == "UnresolvedFunction":
         parts = [part.lower() for part in items(expression.nameParts())]
@@ -168,7 +168,7 @@ def check_function(
     if name in missing:
         raise not_registered(name, span)
     if name in NAMES or (name == "unix_timestamp" and items(expression.children())):
-        return  # where the clock may stand is seen once the query is resolved
+        return  # places of the clock are checked once the query is resolved
     if name in allowed:
         return
     if name in REFUSED:
@@ -184,7 +184,7 @@ def check_function(
 
 
 def check_table_function(node: Any, query: Span) -> None:
-    """Refuse what is called in FROM, as a table, unless it yields the elements of a value."""
+    """Refuse a table function in FROM unless it yields the elements of a value."""
     name = ".".join(part.lower() for part in items(node.name()))
     if name in GENERATORS:
         return
@@ -200,7 +200,7 @@ def check_table_function(node: Any, query: Span) -> None:
 
 
 def check_lateral(scala: Scala, node: Any, query: Span) -> None:
-    """Refuse a join over which Spark's optimiser forgets that it is an outer one.
+    """Refuse an outer join that Spark's optimiser turns into an inner one.
 
     It makes a generator of ``LEFT JOIN LATERAL explode(a)``, and drops the rows without elements.
     """
@@ -220,11 +220,11 @@ REGISTER = (
     "Register it: headrace.connect(..., functions=[...]), db.register, or headrace sql"
     " --functions FILE."
 )
-"""What to do about a function that the catalog knows and this process does not."""
+"""How to register a function that the catalog has and this process has not."""
 
 
 def not_registered(name: str, span: Span | None = None) -> HeadraceError:
-    """Return the error of a query over a function that the catalog knows and this process not."""
+    """Return the error of a query whose function is in the catalog but not registered."""
     return HeadraceError(
         Code.UNAVAILABLE,
         f'function "{name}" is not registered',
@@ -239,7 +239,7 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 
 
 def check_typed_literal(literal: Any, query: Span) -> None:
-    """Refuse ``TIMESTAMP 'now'`` and the like, which the parser has replaced by a time."""
+    """Refuse ``TIMESTAMP 'now'`` and similar literals, which the parser has replaced by a time."""
     if str(literal.dataType().typeName()) not in _TIMES:
         return
     span = origin(literal, query)
@@ -249,7 +249,7 @@ def check_typed_literal(literal: Any, query: Span) -> None:
 
 
 def check_cast(cast: Any, query: Span) -> None:
-    """Refuse a constant text that Spark takes for the time of planning when it is cast."""
+    """Refuse the cast of a constant string that Spark replaces by the time of planning."""
     value = cast.child()
     if str(cast.dataType().typeName()) not in _TIMES or not value.foldable():
         return
@@ -266,14 +266,14 @@ def _clock_word(text: str) -> str:
 
 
 def first_cause(error: Py4JError) -> str:
-    """Return the line of a Java stack trace that says what is wrong."""
+    """Return the line of a Java stack trace with the cause."""
     lines = [line for line in str(error).split("\n") if line.startswith(": ")]
     shown = lines[0].removeprefix(": ") if lines else str(error).split("\n")[0]
     return re.sub(r"^[\w.$]+: |#\d+L?|\[[A-Z_.]+\] | SQLSTATE: \w+", "", shown)[:300]
 
 
 def refused(name: str, span: Span) -> HeadraceError:
-    """Return the refusal of a function by name, with the reason and what to use instead."""
+    """Return the refusal of a function by name, with the reason and an alternative."""
     why = REFUSED.get("now" if name.startswith("timestamp '") else name)
     called = f'function "{name}"' if " " not in name else name
     return HeadraceError(
@@ -286,18 +286,18 @@ def refused(name: str, span: Span) -> HeadraceError:
 
 
 def words(kind: str) -> str:
-    """Turn a class name such as ``ScriptTransformation`` into words."""
+    """Split a class name such as ``ScriptTransformation`` into words."""
     spaced = "".join(f" {c.lower()}" if c.isupper() else c for c in kind)
     return " ".join(spaced.split())
 
 
 def view_file(name: str) -> str:
-    """Return what stands for the file in the places of a plain view's text."""
+    """Return the name used as the file in the places of a plain view's text."""
     return f'view "{name}"'
 
 
 def origin(node: Any, query: Span) -> Span:
-    """Return where in the query a node was written, as far as Spark knows."""
+    """Return the place of a node in the query, as far as Spark knows it."""
     origin = node.origin()
     start, stop = origin.startIndex(), origin.stopIndex()
     if not (start.isDefined() and stop.isDefined()):
@@ -312,7 +312,7 @@ def origin(node: Any, query: Span) -> Span:
 
 
 def check_clock(plan: Any, query: Span) -> None:
-    """Refuse the clock at places where it is not kept, subqueries included."""
+    """Refuse the clock at places where it cannot be maintained, also in subqueries."""
     for node in nodes(plan):
         for expression, name in node.expressions:
             if name in ALWAYS_CLOCK:
@@ -320,5 +320,5 @@ def check_clock(plan: Any, query: Span) -> None:
 
 
 def clock_refused(expression: Any, name: str, query: Span) -> HeadraceError:
-    """Return the refusal of a call of the clock, by the name of its class."""
+    """Return the refusal of a clock expression, by the name of its class."""
     return refused(ALIASES.get(name, "current_timestamp"), origin(expression, query))

@@ -1,4 +1,4 @@
-"""Generators, which make rows of the elements of a value."""
+"""Generators, which return a row for each element of a value."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _GENERATORS = (
 
 
 def generate_alone(pieces: Pieces, node: Any) -> Any:
-    """Return a ``Generate`` that leaves out no columns but those of its input.
+    """Return a ``Generate`` that drops no columns but those of its input.
 
-    They are told by position, and Spark does not always tell anew where it drops columns: one that
-    comes after those of the input, as the weight does, would be left out.
+    Dropped columns are given by position, and Spark does not always adapt the positions when it
+    removes columns. A column added after those of the input, such as the weight, would be dropped.
 
     Raises:
-        HeadraceError: ``unsupported`` where the generator is not known.
+        HeadraceError: ``unsupported`` if the generator is not known.
     """
     generator = node.generator()
     name = kind_of(generator)

@@ -1,4 +1,4 @@
-"""Sums of BIGINT beyond 64 bits: of the upper and of the lower halves of the values."""
+"""Sums of BIGINT beyond 64 bits, as sums of the upper and of the lower halves of the values."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def halves(scala: Scala, value: Any) -> tuple[Any, Any]:
 
 
 def whole(scala: Scala, upper: Any, lower: Any, type_: DataType) -> Any:
-    """Return the sum of which two halves are given; an overflow is an error.
+    """Return the sum of two halves; an overflow is an error.
 
-    The lower half may be of more than 32 bits. What fits 64 bits goes without decimals.
+    The lower half may have more than 32 bits. Sums of at most 64 bits are computed without
+    decimals.
     """
     expression, long = scala.expression, scala.long
     carry, low = halves(scala, lower)

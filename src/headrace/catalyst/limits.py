@@ -1,9 +1,9 @@
-"""``ORDER BY ... LIMIT`` in a correlated subquery, kept together.
+"""Moves the limit of ``ORDER BY ... LIMIT`` in a correlated subquery next to its order.
 
-Spark computes such a subquery for all outer rows at once, and its first rows by ``row_number()`` in
-the order of the ``Sort`` that stands right below the limit. If the order goes by a column that is
-not selected, a projection lies between the two; Spark then numbers the rows in no order. A
-projection passes on each row, so that the limit can as well be taken below it.
+Spark computes such a subquery for all outer rows at once, and selects its first rows by
+``row_number()`` in the order of a ``Sort`` directly below the limit. If the order uses a column
+that is not selected, a projection is between the two, and Spark numbers the rows in no order. A
+projection keeps the number of rows, so the limit can be taken below it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _BETWEEN = ("Project", "SubqueryAlias")
 
 
 def with_limits_below(scala: Scala, plan: Any) -> Any:
-    """Return an analysed plan whose subqueries have each limit right above its order.
+    """Return an analysed plan whose subqueries have each limit directly above its order.
 
-    The plan itself, if there is nothing to do.
+    Returns the plan itself if nothing changes.
     """
     if not (scala.may_hold("LIMIT", plan) and scala.may_hold("PLAN_EXPRESSION", plan)):
         return plan
@@ -46,7 +46,7 @@ def _lowered(scala: Scala, plan: Any) -> Any:
 
 
 def _below(scala: Scala, plan: Any) -> Any:
-    """Return limits that stand above projections of sorted rows as projections of the limits."""
+    """Return limits above projections of sorted rows as projections of limits."""
     limits: list[Any] = []
     between: list[Any] = []
     sort = plan

@@ -1,4 +1,4 @@
-"""The pieces of Catalyst's nodes as ours: expressions, orders, and refusals."""
+"""Converts the parts of Catalyst's nodes: expressions, orders, and refusals."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _AS_TEXT = {
     MapType: "to_json(array_sort(map_entries(m)))",
     VariantType: "to_json(v)",
 }
-"""What tells values apart of which Spark knows no order: the entries of a map are in any."""
+"""Texts that distinguish values that Spark cannot order; the entries of a map have no order."""
 
 
 @dataclass(slots=True)
 class Pieces:
-    """Reads what one query's nodes are made of."""
+    """Reads the parts of one query's nodes."""
 
     scala: Scala
     query: Span
@@ -38,7 +38,7 @@ class Pieces:
         return Temporals(self.scala, self.query, self.expression)
 
     def expression(self, handle: Any) -> Expression:
-        """Return a resolved expression; refuse what is not deterministic, and subqueries."""
+        """Return a resolved expression; refuse subqueries and non-deterministic expressions."""
         if self.clocked and has_mark(handle):
             hint = "Compare it with a time of the row in WHERE or ON."
             raise self.temporals.refusal("the clock is not supported here", hint, handle)
@@ -55,7 +55,7 @@ class Pieces:
         return Expression(str(handle.sql()), type_of(handle), identity, passes, handle)
 
     def check_key(self, key: Expression, what: str, node: Any) -> None:
-        """Refuse a key whose equality is not that of its bytes."""
+        """Refuse a key whose equal values can have different bytes."""
         if is_collated(key.type):
             raise self.unsupported(
                 f"{what} that is compared by a collation is not supported",
@@ -76,7 +76,7 @@ class Pieces:
         return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)
 
     def order(self, orders: list[Any]) -> tuple[SortKey, ...] | None:
-        """Return an order, or None where it compares what we do not."""
+        """Return an order, or None if it compares types that cannot be ordered here."""
         keys = []
         for order in orders:
             value = self.expression(order.child())

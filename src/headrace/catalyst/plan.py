@@ -1,4 +1,4 @@
-"""Our small immutable plan: what is left of a query after Catalyst has turned it into algebra.
+"""Headrace's immutable plan of a query, made from Catalyst's optimised plan.
 
 Every node keeps Catalyst's *resolved* expressions as handles on JVM objects. ``attributes`` are a
 node's output columns in order; their ids are Catalyst's and are unique within a plan.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A resolved column: Catalyst's id for it, its name and type, and the JVM object."""
+    """A resolved column: Catalyst's id of it, its name and type, and the JVM object."""
 
     id: int
     name: str
@@ -33,9 +33,9 @@ class Attribute:
 class Expression:
     """A resolved expression, with its text for people.
 
-    ``identity`` is equal for expressions of one query that compute the same of the same columns.
-    The text of others may be equal: it has no types, and not all of what is long.
-    ``passes`` is the id of the attribute that the expression merely passes on, if it does.
+    ``identity`` is equal for expressions of one query that compute the same from the same columns.
+    Different expressions may have the same text: it has no types, and long ones are shortened.
+    ``passes`` is the id of the attribute that the expression passes on unchanged, or None.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Scan:
 class Project:
     """Named expressions over one input. Linear.
 
-    ``calls`` are the calls of Python functions that are among them, as text.
+    ``calls`` are the calls of Python functions among them, as text.
     """
 
     child: Plan
@@ -71,8 +71,7 @@ class Project:
 class Filter:
     """The rows for which a condition is true. Linear.
 
-    ``present`` are the ids of the attributes that are not NULL in the rows, where the condition
-    says no more than that.
+    If the condition only checks that attributes are not NULL, ``present`` has their ids.
     """
 
     child: Plan
@@ -81,15 +80,15 @@ class Filter:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Those of the input."""
+        """The attributes of the input."""
         return self.child.attributes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Temporal:
-    """The rows for which ``enters <= now < leaves``: times in microseconds, None for always.
+    """The rows for which ``enters <= now < leaves``: times in microseconds, None for no limit.
 
-    A row for which a time is NULL is never there. ``text`` is the condition as it was written.
+    A row with a time that is NULL is never in the result. ``text`` is the condition as written.
     """
 
     child: Plan
@@ -99,18 +98,18 @@ class Temporal:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Those of the input."""
+        """The attributes of the input."""
         return self.child.attributes
 
     @property
     def times(self) -> tuple[Expression, ...]:
-        """The times that there are."""
+        """The times that are not None."""
         return tuple(time for time in (self.enters, self.leaves) if time is not None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expand:
-    """Each row once per projection, as hopping windows and grouping sets need. Linear."""
+    """Each row once per projection, for hopping windows and grouping sets. Linear."""
 
     child: Plan
     projections: tuple[tuple[Any, ...], ...]
@@ -119,7 +118,7 @@ class Expand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generate:
-    """Each row once per element that a generator such as ``explode`` yields for it. Linear."""
+    """Each row once per element that a generator such as ``explode`` returns for it. Linear."""
 
     child: Plan
     text: str
@@ -136,7 +135,7 @@ class UnionAll:
 
 
 class JoinKind(Enum):
-    """Which rows a join yields, by whether they have a partner."""
+    """The kinds of joins: which rows are returned, by whether they have a match."""
 
     INNER = "inner"
     LEFT = "left"
@@ -148,17 +147,17 @@ class JoinKind(Enum):
 
     @property
     def keeps_left(self) -> bool:
-        """Whether what becomes of a row of the left depends on whether it has a partner."""
+        """Whether the result for a row of the left depends on whether it has a match."""
         return self not in (JoinKind.INNER, JoinKind.RIGHT)
 
     @property
     def keeps_right(self) -> bool:
-        """Whether what becomes of a row of the right depends on whether it has a partner."""
+        """Whether the result for a row of the right depends on whether it has a match."""
         return self in (JoinKind.RIGHT, JoinKind.FULL)
 
     @property
     def of_one_side(self) -> bool:
-        """Whether the right only says which rows of the left there are."""
+        """Whether the right side only decides which rows of the left are returned."""
         return self in (JoinKind.SEMI, JoinKind.ANTI, JoinKind.EXISTENCE)
 
 
@@ -166,8 +165,8 @@ class JoinKind(Enum):
 class Join:
     """Pairs of rows whose keys are equal (NULL equals nothing) and for which ``residual`` is true.
 
-    Outer joins have NULLs beside a row without a partner; semi and anti joins only have rows of
-    the left; an existence join has each of those once, with ``flag``.
+    Outer joins return NULLs beside a row without a match; semi and anti joins return only rows of
+    the left; an existence join returns each of these once, with ``flag``.
     """
 
     kind: JoinKind
@@ -180,7 +179,7 @@ class Join:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Those of the left, then those of the right where it has any, or the flag."""
+        """The attributes of the left, then those of the right if it returns any, or the flag."""
         if self.flag is not None:
             return (*self.left.attributes, self.flag)
         if self.kind.of_one_side:
@@ -190,11 +189,11 @@ class Join:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
-    """The rows of a plan for which a comparison with a value is true; a query has the value.
+    """The rows of a plan for which a comparison with the value of a query is true.
 
-    ``value`` has one row, or none, which stands for NULL, of one column. ``condition`` compares
-    ``bound``, of a row, with that column, by <, <=, > or >=; ``below`` says that it wants smaller
-    bounds.
+    ``value`` has one column, and one row or none, which means NULL. ``condition`` compares
+    ``bound``, an expression over a row, with that column, by <, <=, > or >=. ``below``: whether it
+    is true of bounds smaller than the value.
     """
 
     child: Plan
@@ -205,19 +204,20 @@ class Compared:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Those of the rows."""
+        """The attributes of the rows."""
         return self.child.attributes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregateFunction:
-    """One aggregate call. ``counts_rows`` is true of ``count(*)`` and ``count(1)``.
+    """One aggregate call. ``counts_rows`` is true for ``count(*)`` and ``count(1)``.
 
-    ``distinct``: each value of the arguments counts once. ``needs_rows`` says why the result does
-    not follow from sums or extrema, if so; ``ordered`` whether the order of rows may change it.
+    ``distinct``: each value of the arguments counts once. ``needs_rows`` is the reason why the
+    result cannot be computed from sums or extrema, or None; ``ordered``: whether it may depend on
+    row order.
 
-    ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes are what the
-    accumulators are given to, and its ``evaluateExpression`` is what turns them into the result.
+    ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes receive the
+    accumulators, and its ``evaluateExpression`` computes the result from them.
     """
 
     name: str
@@ -232,17 +232,17 @@ class AggregateFunction:
 
     @property
     def skips_nulls(self) -> bool:
-        """Whether rows for which an argument is NULL are known not to count."""
+        """Whether rows in which an argument is NULL do not count."""
         return self.name in ("count", "sum", "avg", "min", "max", "listagg")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregate:
-    """One row per group (one row in all where there is no grouping): keys, functions, results.
+    """One row per group (one row in all without grouping): keys, functions, results.
 
-    ``session`` is the position of the key that is a session window, if there is one: such keys
-    are intervals, which Spark merges within each group of the other keys. ``ties`` are the columns
-    by which rows go where a function's value depends on their order.
+    ``session`` is the position of the key that is a session window, or None: such keys are
+    intervals, which Spark merges within each group of the other keys. ``ties`` are the columns by
+    which rows are ordered for functions that depend on their order.
     """
 
     child: Plan
@@ -256,7 +256,7 @@ class Aggregate:
 
     @property
     def group_keys(self) -> tuple[Expression, ...]:
-        """The keys of which equal values make rows belong together."""
+        """The keys whose equal values define the groups."""
         return tuple(key for i, key in enumerate(self.grouping) if i != self.session)
 
 
@@ -264,7 +264,7 @@ class Aggregate:
 class Window:
     """Each row with the values of window functions over its partition.
 
-    ``handle`` is Catalyst's node, with the functions and the order; rows that tie go by ``ties``.
+    ``handle`` is Catalyst's node, with the functions and the order; ``ties`` orders rows that tie.
     """
 
     child: Plan
@@ -285,7 +285,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortKey:
-    """One expression of an order: its direction, and where NULL stands."""
+    """One expression of an order: its direction, and the position of NULLs."""
 
     expression: Expression
     descending: bool
@@ -296,8 +296,8 @@ class SortKey:
 class FirstRows:
     """The rows of each group whose number in an order is in ``(skip, skip + count]``.
 
-    ``order`` ends with what rows that tie go by. ``rank`` is the function that numbers them:
-    ``row_number``, ``rank`` or ``dense_rank``. Without keys there is one group.
+    ``order`` ends with the columns that order rows that tie. ``rank`` is the function that numbers
+    rows: ``row_number``, ``rank`` or ``dense_rank``. Without keys there is one group.
     """
 
     child: Plan
@@ -309,7 +309,7 @@ class FirstRows:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Those of the input."""
+        """The attributes of the input."""
         return self.child.attributes
 
 
@@ -317,10 +317,10 @@ class FirstRows:
 class Loop:
     """The rows of a recursive WITH: those of the child, which refers to the loop's own rows.
 
-    A row has a *level* as its last column: 0 for those that the recursion starts with, and one
-    more than that of the row that it was made of. Below, :class:`LoopRef` with the same number
-    stands for the rows so far; their levels are kept apart by whatever looks at several rows.
-    Rows of the level ``limit`` must not be: the query fails there.
+    A row has its *level* as the last column: 0 for rows of the start, and for others one more than
+    the level of the row that the step computed them from. Below, :class:`LoopRef` with the same
+    number is the present rows of the loop; nodes that process several rows keep the levels
+    separate. A row of the level ``limit`` is an error.
     """
 
     number: int
@@ -329,7 +329,7 @@ class Loop:
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
-        """Those of the input, the level last."""
+        """The attributes of the input, the level last."""
         return self.child.attributes
 
 
@@ -376,7 +376,7 @@ def children(plan: Plan) -> tuple[Plan, ...]:
 
 
 def with_children(plan: Plan, below: tuple[Plan, ...]) -> Plan:
-    """Return a node over other inputs, whose attributes are the same."""
+    """Return a node over other inputs that have the same attributes."""
     match plan:
         case Scan() | Constant() | LoopRef():
             return plan

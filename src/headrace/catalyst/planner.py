@@ -1,8 +1,8 @@
-"""The only door to Spark's planner: a query's text in, our small plan out.
+"""The only access to Spark's planner: takes the text of a query, returns Headrace's plan.
 
-Spark parses, resolves, types and optimises. Between parsing and resolving, the query is checked
-against the fence of :mod:`headrace.catalyst.allowed`: what Spark would run at once (commands,
-scripts, paths, reflection) never reaches its analyser.
+Spark parses, resolves, types and optimises. Before resolving, the query is checked against the
+allow-list of :mod:`headrace.catalyst.allowed`: forms that Spark would run at once (commands,
+scripts, paths, reflection) never reach its analyser.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     from headrace.catalyst.plan import Plan
     from headrace.functions import Function, FunctionRecord
 
-# Rules that would use the (empty) contents of the stand-ins instead of their schema alone, that
-# would forget what a view is over where its condition is never true, or the order of rows that tie.
+# Rules that would use the (empty) contents of the placeholders, that drop relations whose condition
+# is never true, or that ignore the order of rows that tie.
 _RULES = (
     "ConvertToLocalRelation",
     "PropagateEmptyRelation",
@@ -82,39 +82,39 @@ _RULES = (
     REORDERING,
 )
 
-# The length of VARCHAR(n) and CHAR(n) is read and not kept: Spark's expressions have texts.
+# The length of VARCHAR(n) and CHAR(n) is dropped: Spark's expressions have strings.
 _LENGTHS = re.compile(r'"(?:var)?char\(\d+\)"')
 
 _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
 
-# It makes one subquery of several, of which each would then compute what all others need.
+# This rule merges several subqueries into one, so that each would compute the columns of all.
 _MERGING = "org.apache.spark.sql.execution.planmerging.MergeSubplans"
 
 
 @dataclass
 class Planner:
-    """Analyses queries over stand-ins of the declared relations. Not thread-safe.
+    """Analyses queries over placeholders of the declared relations. Not thread-safe.
 
-    A stand-in is a relation with the declared schema and no content. It is not foldable, so no
-    rule of Catalyst can use the lack of content.
+    A placeholder is a relation with the declared schema and no rows. It is not foldable, so no rule
+    of Catalyst can use the fact that it is empty.
     """
 
     spark: SparkSession
     relations: Mapping[str, Relation]
-    """What is declared, by dotted name, as the owner keeps it."""
+    """The declared relations by dotted name; the caller updates the mapping."""
     functions: dict[str, Registered] = field(default_factory=dict)
-    """The Python functions that may be called, by name in lower case."""
+    """The Python functions that can be called, by name in lower case."""
     remembered: Mapping[str, FunctionRecord] = field(default_factory=dict)
-    """Those that the catalog knows of, whether they may be called or not, as the owner keeps it."""
+    """The functions recorded in the catalog, callable or not; the caller updates the mapping."""
     scala: Scala = field(init=False)
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
     _queries: dict[str, tuple[Rewritten, Rewritten]] = field(default_factory=dict, init=False)
-    """What plain views stand for, by name: both steps of rewriting."""
+    """The queries of plain views, by name, after both steps of rewriting."""
     _logs: set[str] = field(default_factory=set, init=False)
     _relations: dict[int, RelationId] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Open a session of its own, so that nothing else sees the stand-ins."""
+        """Open a session of its own, so that placeholders are not visible elsewhere."""
         self.spark = self.spark.newSession()
         self.spark.conf.set(*ASOF_JOINS)
         self.spark.conf.set(
@@ -138,10 +138,10 @@ class Planner:
         return _parse_datatype_json_string(_LENGTHS.sub('"string"', parsed.json()))
 
     def prepared(self, function: Function) -> Registered:
-        """Return a Python function as queries could call it; nothing has changed yet.
+        """Return a Python function ready to be registered, without registering it.
 
         Raises:
-            HeadraceError: ``invalid`` where Spark has a function of that name, or a type is none.
+            HeadraceError: ``invalid`` if Spark has a function of that name, or a type is not valid.
         """
         if function.key not in self.functions:
             require_own_name(self.spark, self.scala, function)
@@ -154,24 +154,24 @@ class Planner:
         return Registered.of(function, returns, declared)
 
     def register(self, registered: Registered) -> None:
-        """Make a Python function known to queries, replacing a former meaning of its name."""
+        """Register a Python function for queries, replacing one of the same name."""
         registered.declare(self.spark)
         self.functions[registered.function.key] = registered
 
     def unregister(self, name: str) -> None:
-        """Make a Python function unknown again."""
+        """Remove a Python function."""
         registered = self.functions.pop(name, None)
         if registered is not None:
             registered.forget(self.spark)
 
     def declare(self, relation: RelationId, name: str, schema: Schema) -> None:
-        """Make ``name`` known to queries, replacing a former meaning."""
+        """Declare a relation to queries, replacing one of the same name."""
         self._stand_in(relation, name, schema)
         self._names[name] = relation
         self._queries.pop(name, None)
 
     def declare_log(self, relation: RelationId, schema: Schema) -> None:
-        """Make a stream's log known: its columns, and after them the place of each row."""
+        """Declare a stream's log: the stream's columns, followed by the position of each row."""
         place = Column(OFFSET, LongType(), nullable=False)
         self._stand_in(relation, log_of(relation), Schema((*schema.columns, place)))
         self._logs.add(log_of(relation))
@@ -186,7 +186,7 @@ class Planner:
         frame.createOrReplaceTempView(f"`{name}`")
 
     def define(self, relation: RelationId, name: str, query: str, columns: Sequence[str]) -> None:
-        """Make ``name`` stand for a query that was analysed before, with these columns."""
+        """Declare a plain view: a query that was analysed before, with these columns."""
         read = spark_text(Span(query, 0, len(query), view_file(name)), self.relations)
         plain = self._one_word(read)
         listed = ", ".join(quote(column) for column in columns)
@@ -195,7 +195,7 @@ class Planner:
         self._queries[name] = (read, plain)
 
     def forget(self, name: str) -> None:
-        """Make ``name`` unknown again."""
+        """Remove a declared name."""
         log = log_of(self._names.pop(name, RelationId(-1)))
         if log in self._logs:
             self._logs.remove(log)
@@ -204,10 +204,10 @@ class Planner:
         self.spark.catalog.dropTempView(name)
 
     def analyse(self, query: Span, *, once: bool = False) -> Analysed:
-        """Resolve the query at ``query``; refuse what lies outside the fence.
+        """Resolve a query, and refuse forms that are not allowed.
 
-        With ``once`` it is evaluated once and for all, so that it may read the clock and chance; it
-        cannot be planned as a view then.
+        With ``once`` the query is evaluated once, so that it may use the clock and random
+        functions; it cannot be planned as a view then.
         """
         read = spark_text(query, self.relations)
         plain = self._one_word(read)
@@ -273,7 +273,7 @@ class Planner:
         )
 
     def _plain_views(self, plan: Any) -> tuple[RelationId, ...]:
-        """Return the plain views that stand in a plan."""
+        """Return the plain views in a plan."""
         if not self._queries:
             return ()
         views = (node.handle for node in nodes(plan) if node.kind == "View")
@@ -281,12 +281,12 @@ class Planner:
         return tuple(sorted(self._names[name] for name in names & self._queries.keys()))
 
     def _leaves(self, plan: Any) -> tuple[RelationId, ...]:
-        """Return the relations of a plan, those in subqueries included."""
+        """Return the relations of a plan, including those in subqueries."""
         read = (leaf.rdd().id() for leaf in leaves(plan) if str(leaf.nodeName()) == "LogicalRDD")
         return tuple(sorted({self._relations[rdd] for rdd in read}))
 
     def plan(self, analysed: Analysed) -> Plan:
-        """Read the optimised plan as ours, or refuse the construct that is not maintained."""
+        """Convert the optimised plan, or refuse a form that cannot be maintained."""
         with self._mapping_errors(analysed.read), analysed.plain.mapping_errors():
             for name, place in analysed.calls.items():
                 if not self.functions[name].function.deterministic:
@@ -350,15 +350,15 @@ class Planner:
     def _check_resolved(
         self, analysed: Any, query: Span, *, once: bool
     ) -> tuple[bool, dict[str, Span]]:
-        """Refuse what lies outside the fence.
+        """Refuse forms that are not allowed.
 
-        Says whether there are conditions on the clock that are kept, and which Python functions are
-        called.
+        Returns whether there are conditions on the clock that are maintained, and the calls of
+        Python functions.
         """
         clocked, calls = False, dict[str, Span]()
         if analysed.isStreaming():
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
-        # Functions such as to_date stand for others, which are what has to be looked at.
+        # Functions such as to_date are replaced by others, which are checked instead.
         replaced = self.scala.module(f"{OPTIMIZER}.ReplaceExpressions").apply
         for node in nodes(analysed, replaced):
             own = once and node.kind == "ResolvedInlineTable"  # VALUES that are not constant
@@ -382,7 +382,7 @@ class Planner:
                 if name in OUTSIDE:
                     raise refused(OUTSIDE[name], origin(expression, query))
                 if once:
-                    continue  # by their names, functions have passed the fence
+                    continue  # functions were checked by their names
                 if name == "Cast":
                     check_cast(expression, query)
                 if name in CALLS and node.kind in CONDITIONS:

@@ -1,8 +1,8 @@
-"""``IS NOT NULL`` that makes no difference: a join above drops the rows with NULL in any case.
+"""Finds ``IS NOT NULL`` conditions that have no effect, since a join above drops these rows anyway.
 
-Spark infers such conditions from the equalities of joins, and puts them as far down as they go. So
-one use of a common table expression may have a condition that another one lacks. Without it, a row
-with a NULL gets as far as the join, and no further: NULL equals nothing.
+Spark infers such conditions from the equalities of joins, and pushes them down as far as possible.
+So one use of a common table expression may have a condition that another use lacks. Without it, a
+row with a NULL reaches the join and is dropped there: NULL equals nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.scala import Scala
 
 Ids = frozenset[int]
-"""Attributes: whatever rows there are with NULL in one of them, the answer is the same."""
+"""Attributes in which rows may or may not have NULL without any effect on the result."""
 
 _ALONE_LEFT = (JoinKind.LEFT, JoinKind.FULL, JoinKind.ANTI, JoinKind.EXISTENCE)
 _ALONE_RIGHT = (JoinKind.RIGHT, JoinKind.FULL)
@@ -33,9 +33,9 @@ _OF_RIGHT = (JoinKind.INNER, JoinKind.RIGHT)
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """A plan without some idle conditions; ``origin`` tells what each node of it was before.
+    """A plan without some idle conditions; ``origin`` maps its nodes to the former ones.
 
-    ``idle`` are the filters of the plan as it was that had an idle condition.
+    ``idle`` are the filters of the former plan with such a condition.
     """
 
     query: Plan
@@ -49,10 +49,10 @@ def relaxed(
     query: Plan,
     among: frozenset[Plan] | None = None,
 ) -> Relaxed:
-    """Return the plan without conditions ``IS NOT NULL`` on what a join above compares.
+    """Return the plan without ``IS NOT NULL`` conditions on columns that a join above compares.
 
-    ``expression`` makes ours of Catalyst's. Conditions of filters that are not ``among`` the given
-    ones, if any are given, stay.
+    ``expression`` converts Catalyst's expressions. If ``among`` is given, only conditions of these
+    filters are removed.
     """
     origin: dict[Plan, Plan] = {}
     found: set[Plan] = set()
@@ -82,7 +82,7 @@ def _is_idle(condition: Any, idle: Ids) -> bool:
 
 
 def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
-    """Return of which attributes a node's inputs may have rows with NULL, or may not, at will."""
+    """Return the attributes of each input in which rows with NULL have no effect on the result."""
     match node:
         case plan.Scan() | plan.Constant() | plan.LoopRef():
             return ()
@@ -109,7 +109,7 @@ def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
 
 
 def _below_join(node: plan.Join, idle: Ids) -> tuple[Ids, Ids]:
-    """A row without a partner may be there all the same, and may be one of several rows."""
+    """Return these for a join: unmatched rows and repeated rows must not change the result."""
     left = idle if node.kind in _OF_LEFT else frozenset()
     right = idle if node.kind in _OF_RIGHT else frozenset()
     if node.kind not in _ALONE_LEFT:
@@ -122,7 +122,7 @@ def _below_join(node: plan.Join, idle: Ids) -> tuple[Ids, Ids]:
 def _passed(
     expressions: Iterable[Expression], attributes: Iterable[plan.Attribute], idle: Ids
 ) -> Ids:
-    """Return what the idle ones of a node's columns are in its input."""
+    """Return the input's attributes of those columns of a node that have no effect if NULL."""
     pairs = zip(expressions, attributes, strict=True)
     return frozenset(e.passes for e, a in pairs if a.id in idle and e.passes is not None)
 

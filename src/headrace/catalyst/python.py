@@ -1,9 +1,9 @@
-"""Python functions in queries: telling Spark of them, checking calls, and reading where they run.
+"""Python functions in queries: registers them in Spark, checks calls, and reads their plan nodes.
 
-Spark's optimizer pulls every call out of the expression that it stands in, into a node of its own
-below: one that adds the results of calls to its rows. Such a node is a projection to us, so calls
-can stand wherever expressions can, and a transplanted projection is pulled apart again. A call in
-a branch of CASE is pulled out as well: it is made for every row, as everywhere in Spark.
+Spark's optimiser moves every call out of its expression into a node of its own below, which adds
+the results of calls to its rows. Such a node is read as a projection, so calls can occur wherever
+expressions can, and a transplanted projection is split again. A call in a branch of CASE is moved
+out as well: it is evaluated for every row, as everywhere in Spark.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ PYTHON_CALL = "PythonUDF"
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A function with the types that Spark reads its declaration as."""
+    """A function with the Spark types of its declaration."""
 
     function: Function
     returns: DataType
     arguments: tuple[DataType, ...] | None
     made: Any
-    """What PySpark registers: the same in every session, so that its code is sent once."""
+    """The function for PySpark: the same in every session, so that its code is sent once."""
 
     @classmethod
     def of(
         cls, function: Function, returns: DataType, arguments: tuple[DataType, ...] | None
     ) -> Registered:
-        """Make the function what PySpark can register.
+        """Prepare the function for PySpark.
 
         Raises:
-            HeadraceError: ``invalid`` where it cannot be sent to workers.
+            HeadraceError: ``invalid`` if it cannot be sent to workers.
         """
         called = callable_of(function, returns)
         match function.kind:
@@ -67,19 +67,19 @@ class Registered:
 
     @property
     def record(self) -> FunctionRecord:
-        """What the catalog remembers of the function."""
+        """The catalog's record of the function."""
         return self.function.record(self.returns, self.arguments)
 
     def declare(self, session: SparkSession) -> None:
-        """Make the function known to the queries of a session, replacing one of its name."""
+        """Register the function in a session, replacing one of its name."""
         session.udf.register(self.function.key, self.made)
 
     def forget(self, session: SparkSession) -> None:
-        """Make the function unknown again."""
+        """Remove the function from a session."""
         session.sql(f"DROP TEMPORARY FUNCTION IF EXISTS `{self.function.key}`")
 
     def check(self, call: Any, query: Span) -> None:
-        """Refuse a call that Python would fail on, or that gives other types than declared."""
+        """Refuse a call that Python would fail on, or whose types differ from the declared ones."""
         place, given = origin(call, query), items(call.children())
         name = self.function.name
         if any(kind_of(value) == "NamedArgumentExpression" for value in given):
@@ -113,14 +113,14 @@ class Registered:
 
 
 def call_text(call: Any) -> str:
-    """Return a call, as it stands in SQL."""
+    """Return the SQL text of a call."""
     given = items(call.children())
     texts = [call_text(v) if kind_of(v) == PYTHON_CALL else str(v.sql()) for v in given]
     return f"{call.name()}({', '.join(texts)})"
 
 
 def undeclared(name: str, span: Span) -> HeadraceError:
-    """Return the refusal of a function in a view that nobody has declared deterministic."""
+    """Return the refusal, in a view, of a function that is not declared deterministic."""
     return HeadraceError(
         Code.UNSUPPORTED,
         f'function "{name}" is not allowed in a view',
@@ -132,7 +132,7 @@ def undeclared(name: str, span: Span) -> HeadraceError:
 
 
 def lacks(functions: Iterable[str], registered: Container[str]) -> str | None:
-    """Return a sentence that names the functions of a view that are missing, if any are."""
+    """Return a sentence with the missing functions of a view, or None."""
     missing = [f'"{name}"' for name in functions if name not in registered]
     if not missing:
         return None
@@ -141,7 +141,7 @@ def lacks(functions: Iterable[str], registered: Container[str]) -> str | None:
 
 
 def waits(view: str, why: str | None, span: Span | None = None) -> HeadraceError:
-    """Return the error of reading a view that lacks a function, or is over one that does."""
+    """Return the error of reading a view that lacks a function, or that reads such a view."""
     return HeadraceError(
         Code.UNAVAILABLE,
         f'view "{view}" waits for a function',
@@ -152,7 +152,7 @@ def waits(view: str, why: str | None, span: Span | None = None) -> HeadraceError
 
 
 def require_own_name(session: SparkSession, scala: Any, function: Function) -> None:
-    """Raise where a function's name means something in a query already."""
+    """Raise if the name of a function already has a meaning in queries."""
     if is_built_in(session, scala, function.key):
         what = "is built into Spark"
     elif function.key.upper() in TRANSLATED:
@@ -165,7 +165,7 @@ def require_own_name(session: SparkSession, scala: Any, function: Function) -> N
 
 
 def is_built_in(session: SparkSession, scala: Any, name: str) -> bool:
-    """Tell whether a name means something to Spark's parser or registries already."""
+    """Return whether a name is known to Spark's parser or registries."""
     kind = scala.named("org.apache.spark.sql.catalyst.FunctionIdentifier")
     identifier = kind(name, scala.option("builtin"), scala.option("system"))
     state = session._jsparkSession.sessionState()  # noqa: SLF001

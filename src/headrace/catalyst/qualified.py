@@ -1,8 +1,8 @@
-"""Qualified names, such as ``gold.orders``, for Spark's session, where a relation has one word.
+"""Rewrites qualified names such as ``gold.orders`` for Spark's session, where names are one word.
 
-A relation is declared to Spark under its dotted name, as one word. Where a query names it, and
-where it qualifies a column with it, the text is rewritten to what means the same: the one word,
-called by the last part of the name. The places are those that Spark's own parser found.
+A relation is declared to Spark under its dotted name, as one word. Relation names in FROM, and
+qualifiers of columns, are rewritten to that word, with the last part of the name as the alias.
+Their places come from Spark's own parser.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TABLE = re.compile(r"\bTABLE\s*$", re.IGNORECASE)
 
 
 def with_one_word_names(parser: Any, query: Span, names: Collection[str]) -> Rewritten:
-    """Return the query with relations of dotted ``names`` in one word, as Spark knows them.
+    """Return the query with the dotted ``names`` of relations as one word.
 
-    A query that Spark cannot parse is returned as it is: whoever parses it says what is wrong.
+    A query that Spark cannot parse is returned unchanged: the caller's parsing reports the error.
     """
     text = query.source.lower()
     dotted = {name for name in names if "." in name}
@@ -44,7 +44,7 @@ def with_one_word_names(parser: Any, query: Span, names: Collection[str]) -> Rew
 
 @dataclass(slots=True)
 class _Places:
-    """Where a query names what is declared under a dotted name."""
+    """The places in a query of names that are declared as dotted names."""
 
     query: Span
     dotted: Collection[str]
@@ -53,7 +53,7 @@ class _Places:
     columns: dict[int, tuple[Span, str]] = field(default_factory=dict)
 
     def found_in(self, parsed: Any) -> _Places:
-        """Look at every node of a parsed query."""
+        """Collect the places in every node of a parsed query."""
         for node in nodes(parsed):
             if node.kind == "SubqueryAlias":
                 (child,) = node.below
@@ -73,7 +73,7 @@ class _Places:
         return self
 
     def _column(self, expression: Any, qualifier: list[Any]) -> None:
-        """Note a column whose qualifier, or how it begins, is a dotted name."""
+        """Collect a column whose qualifier is a dotted name, or begins with one."""
         for length in range(len(qualifier), 1, -1):
             name = _dotted(qualifier[:length])
             if name not in self.dotted:
@@ -86,7 +86,7 @@ class _Places:
             return
 
     def rewritten(self) -> Rewritten:
-        """Return the query in which all these are one word."""
+        """Return the query with all these names as one word."""
         rewriting = Rewriting(self.query)
         last = {name: name.rpartition(".")[2] for _, name in self.relations.values()}
         alike = [word for word in last.values() if list(last.values()).count(word) > 1]

@@ -1,9 +1,9 @@
-"""Recursive WITH: reading Spark's loop as a plan whose rows know at which level they arose.
+"""Recursive WITH: reads Spark's loop as a plan whose rows have the level that created them.
 
-Spark evaluates the step of a recursion once per level, over the rows of the level before alone. A
-view has the rows of all levels at hand, so they carry their level, and whatever looks at several
-rows at once looks at those of one level: joins of the recursion with itself have it among their
-keys, and so has grouping. Where that is not enough, the recursion is refused.
+Spark evaluates the step of a recursion once per level, over the rows of the previous level alone. A
+view has the rows of all levels at once, so rows carry their level, and operators that process
+several rows process those of one level: joins of the recursion with itself have the level among
+their keys, and so has grouping. Where this is not possible, the recursion is refused.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _HINT = (
 
 @dataclass(slots=True)
 class Recursion:
-    """Reads the loops of one query. ``default_limit``: of levels, where a loop states none."""
+    """Reads the loops of one query. ``default_limit``: of levels, for loops without a limit."""
 
     pieces: Pieces
     default_limit: int
     _numbers: dict[int, int] = field(default_factory=dict)
     loops: int = 0
-    """How many loops have been read."""
+    """The number of loops that have been read."""
 
     def loop(self, node: Any, read: Callable[[Any], Plan]) -> Plan:
-        """Return a loop's rows, without their levels; ``read`` reads what it is made of."""
+        """Return a loop's rows, without their levels; ``read`` reads the input of a node."""
         limit = maybe(node.maxDepth())
         limit = self.default_limit if limit is None else int(limit)
         if limit < 0:
@@ -80,7 +80,7 @@ class Recursion:
         return select_columns(self.pieces, Loop(number, rows, limit), own)
 
     def reference(self, node: Any) -> LoopRef:
-        """Return what stands for a loop's rows within its step."""
+        """Return the reference to a loop's rows within its step."""
         level = fresh(self.pieces, self.pieces.scala.long(0))
         return LoopRef(self._numbers[int(node.loopId())], (*attributes_of(node), level))
 
@@ -94,16 +94,16 @@ class Recursion:
 
 @dataclass(frozen=True, slots=True)
 class _Leveled:
-    """Passes the level of a loop's rows through the step that is made of them."""
+    """Adds the level of a loop's rows to the nodes of the step."""
 
     pieces: Pieces
     number: int
     step: Any
 
     def read(self, plan: Plan) -> tuple[Plan, Attribute | None]:
-        """Return a plan that keeps the level, with its column; None where it has no such rows.
+        """Return a plan with the level, and its column; None for a plan without rows of the loop.
 
-        Columns are only added: those that there were keep their order and their ids.
+        Columns are only added: the others keep their order and their ids.
         """
         if isinstance(plan, LoopRef):
             return plan, plan.attributes[-1] if plan.number == self.number else None
@@ -127,7 +127,7 @@ class _Leveled:
                 raise self.refusal("window functions or LIMIT")
 
     def refusal(self, what: str) -> HeadraceError:
-        """Return the refusal of a loop whose step has what cannot be kept apart by levels."""
+        """Return the refusal of a loop whose step cannot keep the levels separate."""
         primary = f"a recursive WITH whose step has {what} is not supported in a view"
         return self.pieces.unsupported(primary, _HINT, self.step)
 
@@ -154,7 +154,7 @@ class _Leveled:
                 projections = tuple((*values, level.handle) for values in plan.projections)
                 return Expand(child, projections, (*plan.attributes, own)), own
             case Generate():
-                # Which columns it passes on is told by their positions.
+                # The columns that it passes on are given by their positions.
                 child = self._last(child, plan.child.attributes, level)
                 return replace(plan, child=child, attributes=(*plan.attributes, level)), level
             case Aggregate():
@@ -206,7 +206,7 @@ class _Leveled:
         raise self.refusal(f"other rows that the {plan.kind.value} join keeps")
 
     def _found_in(self, plan: Join, right: Plan, level: Attribute) -> tuple[Plan, Attribute]:
-        """Return the rows of the left that a level has a partner for, once for each such level."""
+        """Return the rows of the left with a match at some level, once for each such level."""
         named = [self.pieces.scala.alias(key.handle, "key") for key in plan.right_keys]
         keys = tuple(attribute_of(each.toAttribute()) for each in named)
         values = tuple(self.pieces.expression(each) for each in named)

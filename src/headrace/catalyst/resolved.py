@@ -1,4 +1,4 @@
-"""Catalyst's resolved columns and expressions as values of ours."""
+"""Converts Catalyst's resolved columns and expressions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def type_of(handle: Any) -> DataType:
 
 
 def passed_on(handle: Any) -> int | None:
-    """Return the id of the attribute that is renamed or passed on as it is, if that is all."""
+    """Return the id of the attribute that is renamed or passed on unchanged, else None."""
     kind = kind_of(handle)
     while kind in ("Alias", "KnownNotNull"):
         handle = handle.child()
@@ -51,7 +51,7 @@ def passed_on(handle: Any) -> int | None:
 
 
 def present(conditions: Iterable[Any]) -> frozenset[int] | None:
-    """Return the ids of the attributes that must not be NULL, if the conditions say only that."""
+    """Return the ids of the attributes that must not be NULL, if there are no other conditions."""
     found = set()
     for condition in conditions:
         id_ = passed_on(condition.child()) if kind_of(condition) == "IsNotNull" else None
@@ -62,5 +62,5 @@ def present(conditions: Iterable[Any]) -> frozenset[int] | None:
 
 
 def is_true(condition: Any) -> bool:
-    """Tell whether a condition is the constant TRUE, which is what Spark makes of idle ones."""
+    """Return whether a condition is TRUE, to which Spark reduces redundant conditions."""
     return kind_of(condition) == "Literal" and str(condition.sql()) == "true"

@@ -1,4 +1,4 @@
-"""Rewriting Catalyst nodes into ones that are cheaper to maintain, with the same answer."""
+"""Rewrites Catalyst nodes to equivalent nodes that are cheaper to maintain."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PLANS = "org.apache.spark.sql.catalyst.plans"
 
 
 def not_in(scala: Scala, node: Any) -> Any | None:
-    """Return ``x NOT IN (SELECT y ...)`` without a condition that is no equality, or None.
+    """Return ``x NOT IN (SELECT y ...)`` without a condition that is not an equality, or None.
 
-    Spark's anti join on ``x = y OR isnull(x = y)`` would compare every row with every other. The
-    same holds for ``x`` where the subquery is empty, or where it has no NULL, ``x`` is not NULL,
-    and no ``y`` equals it: a plain anti join, after a filter by two facts about the subquery,
-    which rarely change.
+    Spark's anti join on ``x = y OR isnull(x = y)`` would compare every row with every other. It is
+    equivalent to a filter by two facts about the subquery, which rarely change, and a plain anti
+    join: the row stays if the subquery is empty, or if the subquery has no NULL, ``x`` is not NULL,
+    and no ``y`` equals it.
     """
     single = scala.module(
         "org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin"

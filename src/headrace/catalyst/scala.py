@@ -1,4 +1,4 @@
-"""Speaking to Scala objects through py4j: sequences, options, objects, constructors."""
+"""Access to Scala objects through py4j: sequences, options, objects, constructors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 ASOF_JOINS = ("spark.sql.join.asofJoin.enabled", "true")
-"""The setting of a session whose parser reads ASOF JOIN."""
+"""The session setting that makes the parser read ASOF JOIN."""
 
 ANALYSIS = f"{_CATALYST}.analysis"
 EXPRESSIONS = f"{_CATALYST}.expressions"
@@ -32,14 +32,14 @@ _OF_PYSPARK = (
     "org.apache.spark.sql.execution.python.UserDefinedPythonFunction",
     "org.apache.spark.sql.functions",
 )
-"""The classes that PySpark asks for with every query and every function."""
+"""The classes that PySpark looks up for every query and every function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scala:
-    """The JVM of a Spark session; every value it returns is a handle on a JVM object.
+    """The JVM of a Spark session; every returned value is a handle of a JVM object.
 
-    What never changes is asked for once.
+    Values that never change are looked up once.
     """
 
     jvm: Any
@@ -48,8 +48,8 @@ class Scala:
     def named(self, path: str) -> Any:
         """Return the class at a dotted path, or of a name that PySpark imports.
 
-        The view of the JVM keeps it, for PySpark as well: to find a class by its name, py4j goes
-        through all of Spark's jars.
+        The view of the JVM caches it, for PySpark as well: finding a class by its name searches all
+        of Spark's jars.
         """
         kept = vars(self.jvm)
         if path not in kept:
@@ -85,7 +85,7 @@ class Scala:
         return self._kept[name]
 
     def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
-        """Name a value; with ``like`` (an attribute) give it that one's id and metadata as well."""
+        """Name a value; with ``like`` (an attribute) use that one's id and metadata."""
         if like is None:
             id_, metadata = self.call(f"{EXPRESSIONS}.NamedExpression", "newExprId"), self.none
         else:
@@ -99,11 +99,11 @@ class Scala:
         return self.expression("Cast", value, type_, utc, self.ansi)
 
     def normalised(self, value: Any) -> Any:
-        """Return a value of which those that SQL takes for equal are the same: one NaN, no -0.0."""
+        """Return a value in which values equal in SQL are the same: one NaN, no -0.0."""
         return self.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
 
     def ascending(self, value: Any) -> Any:
-        """Return the order by a value, the least first, NULL before all."""
+        """Return the ascending order by a value, NULLs first."""
         ascending = self.module(f"{EXPRESSIONS}.Ascending")
         first = self.module(f"{EXPRESSIONS}.NullsFirst")
         return self.expression("SortOrder", value, ascending, first, self.seq([]))
@@ -114,7 +114,7 @@ class Scala:
         return self.cast(constant, self.module(f"{TYPES}.LongType"))
 
     def parser(self, session: Any) -> Any:
-        """Return the SQL parser of a session, which goes by the settings of the active one.
+        """Return the SQL parser of a session, which uses the settings of the active session.
 
         So the session becomes the active one of this thread.
         """
@@ -123,9 +123,9 @@ class Scala:
 
     @contextmanager
     def active(self, session: SparkSession) -> Iterator[None]:
-        """Make a session the active one of this thread, for the length of a block.
+        """Make a session the active one of this thread, for the duration of a block.
 
-        Spark's planner goes by the settings of the active session.
+        Spark's planner uses the settings of the active session.
         """
         before = self._sessions.getActiveSession()
         self._sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001
@@ -161,11 +161,11 @@ class Scala:
 
     @property
     def exact(self) -> Any:
-        """Arithmetic that keeps the scale of decimals; too many digits are an error."""
+        """Arithmetic that keeps the scale of decimals; an overflow is an error."""
         return self.expression("NumericEvalContext", self.ansi, False)  # noqa: FBT003
 
     def may_hold(self, pattern: str, tree: Any) -> bool:
-        """Say whether a node of a kind may be in an expression or plan, subqueries included.
+        """Return whether a kind of node may be in an expression or plan, including subqueries.
 
         ``pattern`` is one of Spark's ``TreePattern``.
         """
@@ -178,12 +178,12 @@ class Scala:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers values of the JVM: those that are equal have the same number."""
+    """Numbers JVM values: equal values have the same number."""
 
     _by_hash: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
 
     def of(self, value: Any) -> tuple[int, int]:
-        """Return a value's number: its hash, and its place among those that have it."""
+        """Return the number of a value: its hash, and its index among values with that hash."""
         code = int(value.hashCode())
         alike = self._by_hash[code]
         for position, other in enumerate(alike):
@@ -212,7 +212,7 @@ def kind_of(expression: Any) -> str:
 
 
 def within(expression: Any) -> Iterator[Any]:
-    """Yield an expression and all that it is made of, parents before children."""
+    """Yield an expression and its descendants, parents before children."""
     yield expression
     for child in items(expression.children()):
         yield from within(child)
@@ -229,5 +229,5 @@ def part(product: Any, position: int) -> Any:
 
 
 def maybe(option: Any) -> Any | None:
-    """Return what a Scala ``Option`` holds, or None."""
+    """Return the value of a Scala ``Option``, or None."""
     return option.get() if option.isDefined() else None

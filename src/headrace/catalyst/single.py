@@ -1,12 +1,12 @@
 """``SELECT (SELECT r.v FROM r WHERE r.k = l.k)``: at most one row of a subquery beside each row.
 
-Spark joins by ``LeftSingle``: the left outer join that fails where a row has two partners. The same
-is a left outer join with the partners of each key in one row, and their number::
+Spark joins by ``LeftSingle``: the left outer join that fails if a row has two matches. It equals a
+left outer join with the matches of each key in one row, and their number::
 
     L ⟕¹ R on l.k = r.k  =  L ⟕ R by [k; count, v] on l.k = k, and an error where count > 1
 
-Where the condition is more than equalities, the key is the columns of the left that it is about,
-and their partners are found once for all rows that have the same::
+If the condition is more than equalities, the key is the columns of the left that it uses, and the
+matches are computed once for all rows with equal values of these columns::
 
     L ⟕¹ R on θ(l.x, r)  =  L ⟕ (δ(π[x](L)) ⋈ R on θ(x, r)) by [x; count, v] on l.x <=> x
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
 _ORDERS = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _SIGNLESS = (*_EQUALITIES, *_ORDERS, "Add", "Subtract", "Multiply", "IsNotNull", "IsNull")
-"""What is the same for 0.0 and -0.0, or leads to zeros alone."""
+"""Expressions whose result is the same for 0.0 and -0.0, or is used only in such expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Single:
         return self.pieces.scala
 
     def rewritten(self) -> Any:
-        """Return the same as an outer join with groups, with the columns of the join."""
+        """Return an equivalent outer join with groups, with the columns of the join."""
         scala, left, right = self.scala, self.node.left(), self.node.right()
         shown = items(right.output())
         condition = maybe(self.node.condition())
@@ -81,7 +81,7 @@ class Single:
         return scala.logical("Project", scala.seq([*items(left.output()), *checked]), joined)
 
     def _equality(self, part: Any) -> tuple[str, Any, Any] | None:
-        """Return the kind of an equality and its sides, the left's first; None if it is none."""
+        """Return the kind of an equality and its sides, the left's first; None for others."""
         if kind_of(part) not in _EQUALITIES:
             return None
         sides = items(part.children())
@@ -96,7 +96,7 @@ class Single:
         return bool(self.node.left().outputSet().contains(column))
 
     def _with_partners(self, parts: list[Any]) -> tuple[Any, list[tuple[str, Any, Any]]]:
-        """Return the rows of the right beside the columns that the condition has of the left."""
+        """Return the rows of the right with the left columns that the condition uses."""
         scala, left = self.scala, self.node.left()
         about = {
             int(column.exprId().id()): column
@@ -121,7 +121,7 @@ class Single:
         return right, equalities
 
     def _check_zeros(self, parts: list[Any], about: dict[int, Any]) -> None:
-        """Refuse what tells 0.0 from -0.0, which are one key."""
+        """Refuse expressions that distinguish 0.0 from -0.0, which are one key."""
         for column in about.values():
             if not holds(type_of(column), (FloatType, DoubleType)):
                 continue

@@ -1,9 +1,9 @@
-"""``array_sort`` by its own comparison, as ``sort_array``, wherever the two are the same.
+"""Replaces ``array_sort`` with the default comparison by ``sort_array``, where both are equal.
 
-``array_sort`` is a function of a function: of how two elements compare. What the query leaves out
-Spark fills in, and its optimiser then simplifies beyond recognition. ``sort_array`` says that it
-sorts. The two differ in where they put NULL, and in the order of -0.0 and 0.0, which are equal: an
-array that may hold those is left as it is, unless it is a list of a group, whose order is nobody's.
+``array_sort`` takes a function that compares two elements. If the query has none, Spark adds one
+that its optimiser then changes beyond recognition, whereas ``sort_array`` stays as it is. The two
+differ in the position of NULLs, and in the order of -0.0 and 0.0, which are equal. An array that
+may contain those is left unchanged, unless it is a list of a group, which has no order.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def with_arrays_sorted(scala: Scala, plan: Any) -> Any:
         return scala.expression("SortArray", expression.argument(), ascending)
 
     new = with_replaced(scala, plan, replace)
-    while new is not plan:  # one may stand within another
+    while new is not plan:  # one may be inside another
         plan, new = new, with_replaced(scala, new, replace)
     return plan
 
 
 def _is_plain(scala: Scala, sort: Any) -> bool:
-    """Say whether ``sort_array`` gives the same."""
+    """Return whether ``sort_array`` has the same result."""
     argument = sort.argument()
     type_ = type_of(argument)
     if not isinstance(type_, ArrayType) or type_.containsNull or is_collated(type_.elementType):
@@ -52,7 +52,7 @@ def _is_plain(scala: Scala, sort: Any) -> bool:
 
 
 def _by_default(scala: Scala, argument: Any) -> Any:
-    """Return the call of ``array_sort`` that Spark makes where no comparison is given."""
+    """Return the call of ``array_sort`` that Spark creates if no comparison is given."""
     call = scala.expression("ArraySort", argument)
     row = scala.logical("OneRowRelation")
     plan = scala.logical("Project", scala.seq([scala.alias(call, "sorted")]), row)

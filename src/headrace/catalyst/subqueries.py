@@ -1,4 +1,4 @@
-"""Scalar subqueries as joins: a value that is the same for all rows is a row to pair them with."""
+"""Scalar subqueries as joins: a value for all rows is a row that is joined to each of them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ _TRANSPARENT = ("Project", "SubqueryAlias")
 class Scalars:
     """The scalar subqueries of some expressions, each as a plan with one attribute.
 
-    ``plans`` has Catalyst plans of one row; of those in ``outer`` the row may be absent, which
-    stands for NULL.
+    ``plans`` has Catalyst plans of one row. Plans in ``outer`` may have no row, which means NULL.
     """
 
     scala: Scala
@@ -73,7 +72,7 @@ class Scalars:
         return self._values[id_]
 
     def _one_row(self, plan: Any) -> tuple[Any, bool]:
-        """Return a plan with one row, or at most one; a second row is an error when it is there."""
+        """Return a plan with at most one row, and whether it may have none; two are an error."""
         below = _through(plan)
         kind = str(below.nodeName())
         if _is_one_row(below):
@@ -84,12 +83,12 @@ class Scalars:
                 return plan, True
             rows = below.child().child()
             if _constant_of(rows) is None and not _is_one_row(limited):
-                return plan, True  # read as any LIMIT without ORDER BY is: refused
+                return plan, True  # refused, as any LIMIT without ORDER BY is
             return self._any_of(rows), False
         return self._checked(plan), False
 
     def _any_of(self, plan: Any) -> Any:
-        """Return the value of any row, or NULL where there is none: what ``EXISTS`` asks for."""
+        """Return the value of any row, or NULL if there is none, for ``EXISTS``."""
         scala = self.scala
         value = items(plan.output())[0]
         constant = _constant_of(plan)
@@ -116,7 +115,7 @@ class Scalars:
 
 
 def chosen(scala: Scala, value: Any) -> Any:
-    """Return the aggregate that yields one of some values: of one value, that one."""
+    """Return the aggregate that returns any of some values; of a single value, that one."""
     functions = f"{EXPRESSIONS}.aggregate"
     if holds(type_of(value), (MapType, VariantType)):
         return scala.named(f"{functions}.First")(value, False)  # noqa: FBT003
@@ -124,7 +123,7 @@ def chosen(scala: Scala, value: Any) -> Any:
 
 
 def unless_many(scala: Scala, rows: Any, value: Any) -> Any:
-    """Return the value of a subquery, or the error that it has more than one row."""
+    """Return the value of a subquery, or raise the error that it has more than one row."""
     literal = scala.module(f"{EXPRESSIONS}.Literal")
     many = scala.expression("GreaterThan", rows, scala.long(1))
     error = scala.expression("RaiseError", literal.apply(_TOO_MANY))
@@ -135,7 +134,7 @@ def unless_many(scala: Scala, rows: Any, value: Any) -> Any:
 class Comparison:
     """``bound > (SELECT ...)``: the condition over a column with the value, and its plan.
 
-    ``below`` says whether smaller bounds are wanted; None stands for equal ones.
+    ``below``: whether it is true of bounds smaller than the value; None for equality.
     """
 
     bound: Any
@@ -156,9 +155,9 @@ _EQUALITIES = ("EqualTo", "EqualNullSafe")
 
 
 def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
-    """Read a comparison of what is in a row with what subqueries yield; None where it is not one.
+    """Return a comparison of an expression over a row with subqueries; None for other conditions.
 
-    Spark compares values of one type, of which the order has to be one of numbers, times, or bytes.
+    Spark compares values of one type. Its order must be that of numbers, times or bytes.
     """
     if kind_of(condition) not in _BELOW or not has_scalar(scala, [condition]):
         return None
@@ -172,11 +171,11 @@ def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
     if type_of(side) != type_ or not _is_orderly(type_, equal=below is None):
         return None
     if not _cannot_fail(side):
-        return None  # it is computed where there are rows to compare, and after what guards it
+        return None  # evaluated only if there are rows to compare, after its guards
     scalars = Scalars(scala)
     replaced = scalars.replaced(side)
     if any(scalars.outer) and kind_of(side) != "ScalarSubquery":
-        return None  # of a row that is not there, an expression may still have a value
+        return None  # without a row, an expression may still have a value
     plan = scalars.plans.pop()
     scalars.outer.pop()
     named = scala.alias(replaced, "value")
@@ -189,10 +188,10 @@ def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
 
 
 def with_values(scala: Scala, node: Any) -> Any | None:
-    """Return a join without scalar subqueries in its condition; None where there are none.
+    """Return a join without scalar subqueries in its condition; None if it has none.
 
-    Comparisons with their values come after an inner join; other values become columns of the
-    right, after those that it has. Equalities stay: Spark's own joins by such a key may fail.
+    Comparisons with their values become filters after an inner join; other values become columns of
+    the right, after its own. Equalities stay: Spark's own joins by such a key may fail.
     """
     condition = maybe(node.condition())
     parts = conjuncts(condition) if condition is not None and has_scalar(scala, [condition]) else []
@@ -210,9 +209,9 @@ def with_values(scala: Scala, node: Any) -> Any | None:
 
 
 def ordered_by_columns(scala: Scala, sort: Any) -> Any:
-    """Return a sort whose order has no scalar subqueries; the node itself where it has none.
+    """Return a sort whose order has no scalar subqueries; the node itself if it has none.
 
-    What is ordered by becomes a column, after those of the input.
+    The expressions of the order become columns, after those of the input.
     """
     orders, added = [], []
     for order in items(sort.order()):
@@ -232,7 +231,7 @@ def ordered_by_columns(scala: Scala, sort: Any) -> Any:
 def of_columns(scala: Scala, aggregate: Any) -> Any:
     """Return an aggregate whose keys and functions have no scalar subqueries; itself if none has.
 
-    The values become columns of the input. Subqueries in what is made of the results stay.
+    The values become columns of the input. Subqueries in result expressions stay.
     """
     keys, results = items(aggregate.groupingExpressions()), items(aggregate.aggregateExpressions())
     if not has_scalar(scala, [*keys, *results]):
@@ -258,7 +257,7 @@ def _over(scala: Scala, node: Any, right: Any, condition: Any | None) -> Any:
 
 
 def _cannot_fail(value: Any) -> bool:
-    """Say whether a value is there whatever the subqueries yield, overflow aside."""
+    """Return whether a value exists for any results of the subqueries, apart from overflow."""
     kind, parts = kind_of(value), items(value.children())
     match kind:
         case "ScalarSubquery" | "Literal":
@@ -279,19 +278,19 @@ def _is_orderly(type_: DataType, *, equal: bool) -> bool:
 
 
 def _through(plan: Any, *passed: str) -> Any:
-    """Return what is below projections, and below nodes of the kinds that are ``passed``."""
+    """Return the plan below projections, and below nodes of the kinds that are ``passed``."""
     while str(plan.nodeName()) in (*_TRANSPARENT, *passed):
         plan = plan.child()
     return plan
 
 
 def _is_one_row(plan: Any) -> bool:
-    """Say whether a plan is an aggregate of all rows."""
+    """Return whether a plan is an aggregate without grouping."""
     return str(plan.nodeName()) == "Aggregate" and not items(plan.groupingExpressions())
 
 
 def _constant_of(plan: Any) -> Any | None:
-    """Return the literal that is the only column of a projection, if that is what it is."""
+    """Return the literal that is the only column of a projection, or None."""
     if str(plan.nodeName()) != "Project":
         return None
     (named,) = items(plan.projectList())
@@ -302,7 +301,7 @@ def _constant_of(plan: Any) -> Any | None:
 
 
 def has_scalar(scala: Scala, expressions: Iterable[Any]) -> bool:
-    """Say whether there is a scalar subquery in any of the expressions."""
+    """Return whether any of the expressions has a scalar subquery."""
     return any(
         kind_of(each) == "ScalarSubquery"
         for expression in expressions

@@ -1,9 +1,9 @@
-"""Conditions on the clock, solved for it: from when to when a row is there.
+"""Solves conditions on the clock: when a row enters and when it leaves.
 
 With all times as whole microseconds, every comparison is ``now < bound`` or ``now >= bound``: a row
-leaves, or enters, at the bound. What is done to the clock is undone on the other side: an interval
-that is added to it is taken from the bound; a date, which is the clock rounded down to days, lies
-below a bound as long as the clock lies below the bound rounded up.
+leaves, or enters, at the bound. Operations on the clock are inverted on the other side: an interval
+added to it is subtracted from the bound; a date, which is the clock rounded down to days, is below
+a bound while the clock is below the bound rounded up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPARISONS = {
     "GreaterThan": (False, True),
     "GreaterThanOrEqual": (False, False),
 }
-"""Whether the left side is below the right one, and whether the bound is one microsecond later."""
+"""Whether the left side must be below the right one, and whether the bound is 1 µs later."""
 
 _MIRRORED = {
     "LessThan": "GreaterThan",
@@ -58,7 +58,7 @@ _WHY = (
 
 @dataclass(frozen=True, slots=True)
 class _Inequality:
-    """``clock < bound`` if it is to be ``below``, else ``clock >= bound``, in microseconds."""
+    """``clock < bound`` if ``below``, else ``clock >= bound``, in microseconds."""
 
     clock: Any
     below: bool
@@ -89,12 +89,12 @@ class Temporals:
         )
 
     def refusal(self, what: str, hint: str, place: Any) -> HeadraceError:
-        """Return why a condition cannot be kept as time passes."""
+        """Return the refusal of a condition that cannot be maintained as time passes."""
         span = origin(place, self.query)
         return HeadraceError(Code.UNSUPPORTED, what, _WHY, hint, span)
 
     def _one(self, bounds: list[Any], choice: str) -> Expression | None:
-        """Return the bound that decides; NULL if any is, which Spark's functions pass over."""
+        """Return the deciding bound; NULL if any bound is NULL, which Spark's functions ignore."""
         if len(bounds) < 2:  # noqa: PLR2004
             return self.expression(bounds[0]) if bounds else None
         expression = self.scala.expression
@@ -106,7 +106,7 @@ class Temporals:
         return self.expression(chosen)
 
     def _solved(self, condition: Any) -> tuple[bool, Any]:
-        """Return whether the clock is to be below the bound, and the bound in microseconds."""
+        """Return whether the clock must be below the bound, and the bound in microseconds."""
         kind = kind_of(condition)
         if kind not in _COMPARISONS:
             raise self._refused(condition, _HINTS.get(kind, _ALONE))
@@ -125,7 +125,7 @@ class Temporals:
         return solved.below, solved.bound
 
     def _undone(self, given: _Inequality, condition: Any) -> _Inequality:
-        """Take the outermost thing that is done to the clock over to the bound."""
+        """Move the outermost operation on the clock to the bound."""
         kind, parts = kind_of(given.clock), items(given.clock.children())
         first = parts[0] if parts else None
         second = parts[1] if len(parts) > 1 else None
@@ -143,7 +143,7 @@ class Temporals:
                 bound = self._plus(bound, self._micros(second, condition))
                 return _Inequality(first, below, bound)
             case "SubtractTimestamps" | "SubtractDates" | "DateDiff":
-                # e - now < b says now >= e - b + 1.
+                # The condition e - now < b is now >= e - b + 1.
                 turned = self._minus(self._micros(first, condition), bound)
                 return _Inequality(second, not below, self._plus(turned, self.scala.long(1)))
             case "Cast":

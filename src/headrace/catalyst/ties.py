@@ -1,22 +1,22 @@
-"""Which of several rows that tie comes first: one order for views, reads and ``VERIFY``.
+"""The order of rows that tie in ORDER BY: the same for views, reads and ``VERIFY``.
 
-Spark leaves it open in which order ``row_number()``, a ROWS frame, ``first`` or ``LIMIT`` see rows
-that are equal in ORDER BY. Here the order is total: after ORDER BY, rows go by their other columns,
-ascending, NULLs first. Which columns these are follows from the query as it is resolved, before
-anything is optimised, so that it is the same wherever the query is planned:
+Spark does not define the order in which ``row_number()``, a ROWS frame, ``first`` or ``LIMIT`` see
+rows that are equal in ORDER BY. Here the order is total: after ORDER BY, rows are ordered by their
+other columns, ascending, NULLs first. These columns follow from the query as it is resolved, before
+it is optimised, so that they are the same wherever the query is planned:
 
-- for window functions and ``LIMIT``, the columns of the SELECT that they stand in, from left to
-  right, then those that only its ORDER BY and PARTITION BY use;
+- for window functions and ``LIMIT``, the columns of their SELECT list, from left to right, then
+  those that only its ORDER BY and PARTITION BY use;
 - for aggregate functions, the columns that the SELECT uses, in the order of its input.
 
-Rows that are equal in all of these are interchangeable. Columns that hold maps inside other values,
-or variants, have no order and are left out; a map goes by its sorted entries, and a text with a
-collation by its bytes. ``rank()``, ``dense_rank()`` and RANGE frames do not see this order.
+Rows that are equal in all of these are interchangeable. Columns with maps inside other values, and
+variants, have no order and are omitted; a map is ordered by its sorted entries, and a string with a
+collation by its bytes. ``rank()``, ``dense_rank()`` and RANGE frames ignore this order.
 
-It is done in two steps. :func:`with_ties_marked` adds the columns to the ORDER BY of a ``LIMIT``;
-below windows and aggregates it puts a local ``Sort`` by them, a *mark* that lives through Spark's
-optimiser. Views read the mark (:func:`ties_below`); for Spark's batch, :func:`with_ties_settled`
-turns it into a sort of each whole group, which Spark's own operators then find in place.
+There are two steps. :func:`with_ties_marked` adds the columns to the ORDER BY of a ``LIMIT``; below
+windows and aggregates it adds a local ``Sort`` by them, a *mark* that Spark's optimiser keeps.
+Views read the mark (:func:`ties_below`); for Spark's batch, :func:`with_ties_settled` replaces it
+by a sort of each whole group, which Spark's own operators preserve.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 REORDERING = "LimitPushDownThroughWindow"
-"""The rule of Spark's optimiser that sorts the rows of a window once more, by ORDER BY alone."""
+"""The rule of Spark's optimiser that sorts the rows of a window again, by ORDER BY alone."""
 
 _PATTERNS = ("WINDOW", "AGGREGATE", "LIMIT", "OFFSET")
-"""What nodes that may see ties are known by."""
+"""The tree patterns of nodes whose result may depend on ties."""
 
 _TIES_TOGETHER = frozenset({"Rank", "DenseRank", "PercentRank", "CumeDist"})
-"""The window functions that give rows that tie the same value."""
+"""The window functions that return the same value for rows that tie."""
 
 _OF_SEVERAL = frozenset(
     """
     AnyValue ApproximatePercentile ApproxTopK First HistogramNumeric Last ListAgg MaxBy MinBy Mode
     """.split()  # noqa: SIM905
 )
-"""The aggregate functions whose value may depend on the order in which they see rows.
+"""The aggregate functions whose value may depend on the order of the rows.
 
-Sums of floats are none of them: they may differ in the last digits.
+Sums of floats are not included: they may differ in the last digits.
 """
 
 _LISTS = frozenset({"CollectList", "CollectSet"})
-"""The lists: of a group in an order that nobody states, of a window's frame in that of the rows."""
+"""Functions that return lists: those of a group have no order, those of a frame have its order."""
 
 _LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
 _BETWEEN = ("Project", "SubqueryAlias", "View")
@@ -63,9 +63,9 @@ _BELOW = ("Project", "WindowGroupLimit", *PYTHON_NODES)
 
 
 def with_ties_marked(scala: Scala, plan: Any) -> Any:
-    """Return an analysed plan that says in which order rows that tie come.
+    """Return an analysed plan with marks for the order of rows that tie.
 
-    Itself if that makes no difference.
+    Returns the plan itself if the order has no effect.
     """
     if not any(scala.may_hold(pattern, plan) for pattern in _PATTERNS):
         return plan
@@ -73,7 +73,7 @@ def with_ties_marked(scala: Scala, plan: Any) -> Any:
 
 
 def _with_nodes(scala: Scala, plan: Any, rewritten: Callable[[Any], Any]) -> Any:
-    """Return a plan with the nodes rewritten of itself and of its subqueries."""
+    """Return a plan with the nodes rewritten, in itself and in its subqueries."""
 
     def replace(expression: Any, kind: str, _node: str) -> Any | None:
         if kind not in SUBQUERIES:
@@ -88,7 +88,7 @@ def _with_nodes(scala: Scala, plan: Any, rewritten: Callable[[Any], Any]) -> Any
 
 
 def ties_below(node: Any) -> Any | None:
-    """Return the mark of a window or aggregate, or None where the order of ties does not matter."""
+    """Return the mark of a window or aggregate, or None if the order of ties has no effect."""
     return _mark(node, _BELOW)
 
 
@@ -101,7 +101,7 @@ def _mark(node: Any, between: tuple[str, ...]) -> Any | None:
 
 
 def with_ties_settled(scala: Scala, plan: Any) -> Any:
-    """Return an optimised plan with the rows of each group in order, where marks say so."""
+    """Return an optimised plan in which the rows of marked groups are sorted."""
 
     def nodes(plan: Any) -> Any:
         below = items(plan.children())
@@ -110,7 +110,7 @@ def with_ties_settled(scala: Scala, plan: Any) -> Any:
             plan = plan.withNewChildren(scala.seq(new))
         if plan.nodeName() not in ("Window", "Aggregate"):
             return plan
-        # Several DISTINCT aggregates are an Expand and two levels of grouping by now.
+        # Several DISTINCT aggregates have become an Expand and two levels of grouping.
         mark = _mark(plan, (*_BELOW, "Expand"))
         return plan if mark is None else _settled(scala, plan, mark)
 
@@ -118,19 +118,19 @@ def with_ties_settled(scala: Scala, plan: Any) -> Any:
 
 
 def _settled(scala: Scala, node: Any, mark: Any) -> Any:
-    """Return a node whose groups are each in one place and in order, instead of its mark."""
+    """Return a node with each group in one partition and sorted, in place of its mark."""
     keys, order = _groups(scala, node)
     ties = items(mark.order())
 
     def placed(below: Any) -> Any:
         if below.nodeName() == "Sort":
             return in_order(below.child())
-        if below.nodeName() in PYTHON_NODES:  # for Spark, what comes out of one is in no order
+        if below.nodeName() in PYTHON_NODES:  # for Spark, the output of these nodes has no order
             return in_order(_without_mark(scala, below, ties))
         return below.withNewChildren(scala.seq([placed(below.child())]))
 
     def in_order(rows: Any) -> Any:
-        # A key that Spark computes above, for an aggregate, only makes for more groups.
+        # An aggregate's key that Spark computes above the mark only adds more groups.
         known = [key for key in keys if key.references().subsetOf(rows.outputSet())]
         if known:
             spread = scala.seq(known), rows, scala.none, scala.none
@@ -154,9 +154,9 @@ def _without_mark(scala: Scala, node: Any, ties: list[Any]) -> Any:
 
 
 def _groups(scala: Scala, node: Any) -> tuple[list[Any], list[Any]]:
-    """Return what the groups of a node have in common, and the order of their rows that it states.
+    """Return the grouping keys of a node, and the order that it states for their rows.
 
-    A key that is a session is none: Spark merges sessions within groups of the others.
+    A session key is not included: Spark merges sessions within groups of the other keys.
     """
     if node.nodeName() == "Window":
         return items(node.partitionSpec()), items(node.orderSpec())
@@ -177,7 +177,7 @@ class _Marks:
     scala: Scala
 
     def nodes(self, plan: Any) -> Any:
-        """Return a plan whose own nodes are marked."""
+        """Return a plan with marks in its own nodes."""
         if not any(self.scala.may_hold(pattern, plan) for pattern in _PATTERNS):
             return plan
         plan = self._in_order_of_use(plan)
@@ -202,7 +202,7 @@ class _Marks:
         return plan.withNewChildren(self.scala.seq([_sorted(self.scala, orders, plan.child())]))
 
     def _limited(self, plan: Any) -> Any:
-        """Return a LIMIT whose ORDER BY goes on with all columns of the rows."""
+        """Return a LIMIT whose ORDER BY is extended by all columns of the rows."""
         above = []
         below = plan
         while below.nodeName() in (*_LIMITS, *_BETWEEN):
@@ -221,9 +221,9 @@ class _Marks:
         return rows
 
     def _orders(self, columns: Iterable[Any], alike: list[Any]) -> list[Any]:
-        """Return the order by some columns, but for those that are alike in rows that tie.
+        """Return the order by some columns, without those that are equal in rows that tie.
 
-        A text that is alike by a collation may differ.
+        Strings that are equal by a collation may differ.
         """
         known = {e.exprId().id() for e in alike if kind_of(e) == _COLUMN and not _by_collation(e)}
         orders = []
@@ -235,7 +235,7 @@ class _Marks:
         return orders
 
     def _comparable(self, column: Any) -> Any | None:
-        """Return a column as what tells its values apart in an order, or None if nothing does."""
+        """Return an expression that orders the values of a column, or None if there is none."""
         type_ = type_of(column)
         if isinstance(type_, MapType):
             if holds(type_.keyType, _UNORDERED) or holds(type_.valueType, _UNORDERED):
@@ -250,9 +250,9 @@ class _Marks:
         return column
 
     def _in_order_of_use(self, plan: Any) -> Any:
-        """Return a plan whose windows of one SELECT stand in the order in which it shows them.
+        """Return a plan whose windows of one SELECT are in the order of its SELECT list.
 
-        Spark puts them in any. Each adds columns to the rows that the next one may see as ties.
+        Spark puts them in any order. Each adds columns that break ties in the next one.
         """
         above = []
         below = plan
@@ -293,7 +293,7 @@ def _shown(node: Any) -> list[Any]:
 
 
 def _sees_ties(node: Any) -> bool:
-    """Say whether a window's or aggregate's values may depend on the order of rows that tie."""
+    """Return whether the values of a window or aggregate may depend on the order of ties."""
     if node.nodeName() == "Window":
         calls = _calls(items(node.windowExpressions()), "WindowExpression")
         return any(map(_function_sees_ties, calls))
@@ -323,7 +323,7 @@ def _function_sees_ties(window: Any) -> bool:
 
 
 def _counts_rows(frame: Any) -> bool:
-    """Say whether a frame ends at some row rather than at all rows that tie."""
+    """Return whether a frame ends at a row, and not at the last of the rows that tie."""
     if kind_of(frame) != "SpecifiedWindowFrame" or "Row" not in kind_of(frame.frameType()):
         return False
     ends = kind_of(frame.lower()), kind_of(frame.upper())
@@ -331,5 +331,5 @@ def _counts_rows(frame: Any) -> bool:
 
 
 def _sorted(scala: Scala, orders: list[Any], rows: Any) -> Any:
-    """Return the rows of each partition in an order."""
+    """Return a plan with the rows of each partition sorted."""
     return scala.logical("Sort", scala.seq(orders), False, rows, scala.none)  # noqa: FBT003

@@ -1,8 +1,8 @@
 """Transplanting resolved expressions onto deltas.
 
-Catalyst nodes of an analysed query are built anew over another child: the child's columns are
-given the ids that the expressions refer to, and every node carries a weight column along. The
-text of expressions is never parsed again, since it does not survive a round trip.
+Catalyst nodes of an analysed query are rebuilt over another child: the child's columns get the ids
+that the expressions refer to, and every node passes on a weight column. The text of expressions is
+never parsed again, since it does not survive a round trip.
 
 This is private Spark API, kept here, pinned to one minor version, and tested.
 """
@@ -52,7 +52,7 @@ _HALF = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Transplant:
-    """Builds logical plans of one Spark session from handles. Every plan is fully resolved."""
+    """Builds logical plans of one Spark session from JVM objects. Every plan is fully resolved."""
 
     spark: SparkSession
     scala: Scala
@@ -60,7 +60,7 @@ class Transplant:
     # -- expressions -----------------------------------------------------------------------
 
     def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
-        """Name a value; with ``like`` (an attribute) give it that one's id and metadata as well."""
+        """Name a value; with ``like`` (an attribute) use that one's id and metadata."""
         return self.scala.alias(value, name, like)
 
     def literal(self, value: Any, type_: DataType) -> Any:
@@ -80,13 +80,13 @@ class Transplant:
         return self.scala.cast(value, self.type(type_))
 
     def hash(self, values: Sequence[Any]) -> Any:
-        """Return the 64-bit hash of the values: 0 of none, so that all rows meet."""
+        """Return the 64-bit hash of the values; without values 0, so that all rows meet."""
         if not values:
             return self.literal(0, LongType())
         return self.scala.expression("XxHash64", self.scala.seq(values), _SEED)
 
     def hash_of_row(self, attributes: Iterable[plan.Attribute]) -> Any:
-        """Return the hash of a row's columns, but for those of types that have none."""
+        """Return the hash of a row's columns, without those of types that have no hash."""
         hashed = (a.handle for a in attributes if not holds(a.type, (MapType, VariantType)))
         return self.hash(list(hashed))
 
@@ -98,10 +98,10 @@ class Transplant:
         weight: Any,
         value: Any | None,
     ) -> Any:
-        """Return what one row adds to an accumulator, or 0 where the row does not count.
+        """Return the increment of an accumulator for one row, or 0 if the row does not count.
 
-        That is a value times the weight, or the weight if there is none. Where the condition is not
-        true, no argument is computed: it may fail.
+        It is a value times the weight, or the weight without a value. If the condition is not true,
+        no argument is computed, since that may fail.
         """
         added = weight if value is None else self._times(value, type_, weight)
         tests = [
@@ -123,9 +123,9 @@ class Transplant:
     def buffers(
         self, function: plan.AggregateFunction, total: Any | None, count: Any, upper: Any | None
     ) -> tuple[list[Any], Any]:
-        """Feed an aggregate function from its accumulators; of an extremum, ``total`` is the value.
+        """Set an aggregate function's buffers from accumulators; ``total`` may be an extremum.
 
-        ``upper`` is given of a sum in two halves, of which ``total`` is the lower one then.
+        ``upper`` is given for a sum in two halves, of which ``total`` is the lower one.
 
         Returns the named buffers, to be projected first, and the named result over them.
         """
@@ -168,11 +168,11 @@ class Transplant:
         return self.scala.logical("Filter", condition, child)
 
     def call(self, function: plan.AggregateFunction, condition: Any | None) -> Any:
-        """Return an aggregate call under the id of its result, for rows that meet a condition."""
+        """Return an aggregate call with the id of its result, for rows that meet a condition."""
         call = function.handle
         aggregate, given = call.aggregateFunction(), maybe(call.filter())
         if condition is not None and function.distinct and function.skips_nulls:
-            # With a condition on it, Spark would rewrite all calls, which listagg does not survive.
+            # With a FILTER, Spark would rewrite all calls, which fails for listagg.
             aggregate, condition = self._called_where(condition, aggregate), None
         if condition is not None and given is not None:
             condition = self.scala.expression("And", condition, given)
@@ -188,7 +188,7 @@ class Transplant:
         return self.alias(called, str(result.name()), result)
 
     def _called_where(self, condition: Any, aggregate: Any) -> Any:
-        """Return an aggregate function of values that are NULL where a condition is not true."""
+        """Return an aggregate function over values that are NULL where a condition is not true."""
         children = [self.where(condition, child) for child in items(aggregate.children())]
         if kind_of(aggregate) == "ListAgg":
             children[1] = aggregate.delimiter()
@@ -204,8 +204,8 @@ class Transplant:
     def aggregate(self, grouping: Sequence[Any], calls: Sequence[Any], child: Any) -> Any:
         """Return one row per group: the grouping attributes, then the calls.
 
-        Several DISTINCT ones are two levels of grouping for Spark, with attributes that are new
-        each time. Made here, they are the same wherever the plan is used, and it is run once.
+        Spark computes several DISTINCT calls with two levels of grouping, with new attributes each
+        time. Built here, they are the same wherever the plan is used, and it runs once.
         """
         seq = self.scala.seq
         shown = seq([*grouping, *calls])
@@ -213,7 +213,7 @@ class Transplant:
         return self.scala.module(f"{OPTIMIZER}.RewriteDistinctAggregates").rewrite(whole)
 
     def window(self, node: Any, partition: Sequence[Any], child: Any) -> Any:
-        """Return a Window node over another child, with other partitions."""
+        """Return a Window node over another child, with other partition keys."""
         return self.scala.logical(
             "Window",
             node.windowExpressions(),
@@ -224,7 +224,7 @@ class Transplant:
         )
 
     def sorted(self, logical: Any, keys: Sequence[Any], order: Sequence[Any]) -> Any:
-        """Sort each partition by keys, then by an order, then by all that is left of a row."""
+        """Sort each partition by keys, then by an order, then by all other columns."""
         rest = [a if self._sorts(a) else self.hash([a]) for a in items(logical.output())]
         orders = [self.scala.ascending(key) for key in keys]
         orders += [*order, *(self.scala.ascending(value) for value in rest)]
@@ -241,21 +241,21 @@ class Transplant:
         return not holds(type_of(attribute), (MapType, VariantType))
 
     def hashed(self, logical: Any, keys: Sequence[Any], partitions: int) -> Any:
-        """Put rows with equal keys into one partition, by Spark's own hash."""
+        """Move rows with equal keys to one partition, by Spark's own hash."""
         number = self.scala.option(partitions)
         return self.scala.logical(
             "RepartitionByExpression", self.scala.seq(keys), logical, number, self.scala.none
         )
 
     def expand(self, node: plan.Expand, weight: Any, child: Any) -> tuple[Any, Any]:
-        """Return an Expand that passes the weight on, and the weight's attribute above it."""
+        """Return an Expand that passes on the weight, and the attribute of the weight above it."""
         given = [(a.name, a.handle) for a in node.attributes]
         return self._expanded(node.projections, given, weight, child)
 
     def repeated(
         self, values: Iterable[int], column: Any, weight: Any, child: Any
     ) -> tuple[Any, Any, Any]:
-        """Return a column once for each of some numbers; the weight's attribute, the number's."""
+        """Return a plan with a column per number; the weight's and the number's attributes."""
         number = self.alias(self.scala.long(0), "number").toAttribute()
         projections = ((self.scala.long(value), column) for value in values)
         given = [("number", number), (str(column.name()), column)]
@@ -268,10 +268,10 @@ class Transplant:
         weight: Any,
         child: Any,
     ) -> tuple[Any, Any]:
-        """Return an Expand with the names and attributes above it, and the weight's attribute.
+        """Return an Expand with new names and attributes, and the attribute of the weight.
 
-        It yields ids of its own: two uses of a plan, of which Spark renames one, would differ in
-        what they pass through under the id that it has below, and would each be run.
+        Its ids are new: otherwise, two uses of a plan, one of which Spark renames, would differ in
+        the attributes that they pass on with the ids from below, and each would run.
         """
         seq = self.scala.seq
         rows = seq(seq([*projection, weight]) for projection in projections)
@@ -295,7 +295,7 @@ class Transplant:
     def added_up(
         self, logical: Any, keys: Sequence[str], sums: Sequence[tuple[str, DataType]]
     ) -> Any:
-        """Return one row per distinct value of the key columns, with the other columns added."""
+        """Return one row per distinct key, with the sums of the other columns."""
         columns = self.output(logical)
         kept = [columns[name] for name in keys]
         added = [
@@ -345,8 +345,8 @@ class Transplant:
     ) -> Any:
         """Run a Python task over the Arrow batches of each partition.
 
-        ``DataFrame.mapInArrow`` would have Spark analyse all that is below once more, and takes a
-        dot or a backtick in a column's name for syntax.
+        ``DataFrame.mapInArrow`` would make Spark analyse the whole plan again, and reads a dot or a
+        backtick in the name of a column as syntax.
         """
         made = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
         function = made._unwrapped._judf.builder(logical.output())  # noqa: SLF001
@@ -359,7 +359,7 @@ class Transplant:
         return self.scala.module(f"{LOGICAL}.Range").apply(0, rows, 1, rows)
 
     def frame(self, logical: Any) -> DataFrame:
-        """Return a fresh DataFrame, with its own physical plan, of a logical plan."""
+        """Return a new DataFrame, with its own physical plan, for a logical plan."""
         return DataFrame(self._dataset(logical), self.spark)
 
     def _dataset(self, logical: Any) -> Any:
@@ -371,15 +371,15 @@ class Transplant:
         return frame._jdf.queryExecution().analyzed()  # noqa: SLF001
 
     def optimised(self, frame: DataFrame) -> Any:
-        """Return the logical plan of a DataFrame as Spark has optimised it."""
+        """Return the optimised logical plan of a DataFrame."""
         return frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
 
     def finished(self, logical: Any) -> Any:
-        """Return a resolved plan that Spark takes as it is, and does not analyse.
+        """Return a resolved plan that Spark accepts without analysing it.
 
-        Analysed, a part that stands in it twice would have other attributes there, and what Spark
-        derives from those may differ: it would be run twice. Of what analysis does there is one
-        thing to do: to say of attributes that they may be NULL where an outer join is below them.
+        Analysis would give a part that occurs twice other attributes in one place, and Spark may
+        then derive different plans and run it twice. Only one step of analysis is needed: marking
+        attributes nullable that have an outer join below them.
         """
         rule = self.scala.module(f"{ANALYSIS}.UpdateAttributeNullability")
         whole = rule.apply(logical)
@@ -389,5 +389,5 @@ class Transplant:
         return whole
 
     def run(self, logical: Any) -> None:
-        """Execute a plan for its tasks' effects, with a fresh physical plan."""
+        """Run a plan for the effects of its tasks, with a new physical plan."""
         self._dataset(logical).queryExecution().toRdd().count()

@@ -1,4 +1,4 @@
-"""Rewriting the expressions of an analysed plan, before Spark optimises it."""
+"""Rewrites the expressions of an analysed plan, before Spark optimises it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from headrace.catalyst.scala import Scala, items, kind_of, maybe
 
 Replace = Callable[[Any, str, str], Any | None]
-"""Given an expression, its class and the kind of node that it is in: what to put in its place.
+"""Returns a replacement for an expression, given its class and the kind of its node.
 
-None leaves it, and looks at what it is made of.
+None keeps the expression and continues with its children.
 """
 
 SUBQUERIES = frozenset(
@@ -26,9 +26,9 @@ SUBQUERIES = frozenset(
 
 
 def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
-    """Return a plan with expressions replaced, subqueries included; itself if nothing is.
+    """Return a plan with expressions replaced, including subqueries; itself if nothing changes.
 
-    Looks at the expressions of projections, conditions and aggregates, and at what is LATERAL.
+    The expressions of projections, conditions, aggregates and LATERAL joins are visited.
     """
     below = items(plan.children())
     new = [with_replaced(scala, child, replace) for child in below]
@@ -77,7 +77,7 @@ def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
 
 
 def replaced(scala: Scala, expression: Any, node: str, replace: Replace) -> Any:
-    """Return an expression of a kind of node with what it is made of replaced, subqueries too."""
+    """Return an expression with its children replaced, including subqueries."""
     kind = kind_of(expression)
     other = replace(expression, kind, node)
     if other is not None:

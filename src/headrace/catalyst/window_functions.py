@@ -1,6 +1,6 @@
-"""Window nodes as Spark plans them, including those it makes of ``LIMIT`` in a correlated subquery.
+"""Spark's window nodes, including those that it makes of ``LIMIT`` in correlated subqueries.
 
-Spark computes such a subquery for all outer rows at once, and picks its first rows by
+Spark computes such a subquery for all outer rows at once, and selects its first rows by
 ``row_number()``.
 """
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def functions_alone(pieces: Pieces, node: Any) -> Any:
-    """Return a ``Window`` without the columns that Spark lists among its functions.
+    """Return a ``Window`` without the input columns that Spark lists among its functions.
 
-    Those of its input that a correlated subquery is joined by are there twice.
+    Columns by which a correlated subquery is joined occur twice.
 
     Raises:
-        HeadraceError: ``unsupported`` where rows are numbered in no order.
+        HeadraceError: ``unsupported`` if rows are numbered without an order.
     """
     given = items(node.windowExpressions())
     functions = [each for each in given if kind_of(each) == "Alias"]
@@ -34,9 +34,9 @@ def functions_alone(pieces: Pieces, node: Any) -> Any:
 
 
 def numbers_all_rows(node: Any) -> bool:
-    """Whether a node does nothing but number all rows, in an order, by ``row_number()``.
+    """Return whether a node only numbers all rows, in an order, by ``row_number()``.
 
-    Spark limits such a node where a filter above it keeps the first numbers.
+    Spark limits such a node if a filter above it keeps the first numbers.
     """
     return (
         kind_of(node) == "Window"
@@ -47,7 +47,7 @@ def numbers_all_rows(node: Any) -> bool:
 
 
 def without_order(pieces: Pieces, node: Any) -> HeadraceError:
-    """Return the refusal of a ``LIMIT`` that does not say of which rows."""
+    """Return the refusal of a ``LIMIT`` without an order."""
     return pieces.unsupported(
         "LIMIT without ORDER BY is not supported in a view",
         "Which rows there are must not be left to chance: ORDER BY columns that compare.",
@@ -56,7 +56,7 @@ def without_order(pieces: Pieces, node: Any) -> HeadraceError:
 
 
 def _leaves_to_chance(node: Any, functions: list[Any]) -> bool:
-    """Say whether rows are numbered in no order, and those of a partition may differ."""
+    """Return whether rows are numbered without an order, and those of a partition may differ."""
     if not any(map(_is_number, functions)) or node.orderSpec().length():
         return False
     partition = {e.exprId().id() for e in items(node.partitionSpec()) if _is_column(e)}
@@ -68,7 +68,7 @@ def _leaves_to_chance(node: Any, functions: list[Any]) -> bool:
 
 
 def _is_number(function: Any) -> bool:
-    """Say whether a column is ``row_number()``; of decimals, a function may stand in others."""
+    """Return whether a column is ``row_number()``; decimals may add functions around it."""
     window = function.child()
     return kind_of(window) == "WindowExpression" and kind_of(window.windowFunction()) == "RowNumber"
 
