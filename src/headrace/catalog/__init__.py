@@ -1,4 +1,4 @@
-"""The relations of a database: what they are, what they are called, what depends on what."""
+"""The relations of a database: their definitions, names and dependencies."""
 
 from headrace.catalog.catalog import Catalog
 from headrace.catalog.objects import (

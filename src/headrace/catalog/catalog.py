@@ -1,4 +1,4 @@
-"""All relations at one moment, by name and by id, with what depends on what."""
+"""All relations at one moment, by name and by id, with their dependencies."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Catalog:
 
     @classmethod
     def of(cls, relations: Iterable[Relation]) -> Catalog:
-        """Return the catalog of these relations, in whatever order they come.
+        """Return the catalog of these relations, given in any order.
 
         Raises:
-            HeadraceError: ``corrupt`` where two share a name or id, or a dependency is missing or
-                leads back to where it began.
+            HeadraceError: ``corrupt`` if two share a name or id, or a dependency is missing or
+                circular.
         """
         catalog = cls(tuple(sorted(relations, key=lambda relation: relation.id)))
         count = len(catalog.relations)
@@ -75,7 +75,8 @@ class Catalog:
         """Return the relation of this dotted name.
 
         Raises:
-            HeadraceError: ``invalid``, at the span, where there is none; hints at the nearest name.
+            HeadraceError: ``invalid``, at the span, if there is none; the hint has the most similar
+                name.
         """
         relation = self.find(name)
         if relation is not None:
@@ -89,11 +90,11 @@ class Catalog:
         )
 
     def with_(self, relation: Relation, span: Span | None = None) -> Catalog:
-        """Return the catalog with this relation added, or put in place of the one of its id.
+        """Return the catalog with this relation added, or replaced if its id exists.
 
         Raises:
-            HeadraceError: ``conflict`` where another relation has its name; ``invalid`` where it
-                would depend on itself, directly or through others.
+            HeadraceError: ``conflict`` if another relation has its name; ``invalid`` if it would
+                depend on itself, directly or through others.
         """
         other = self.find(relation.name)
         if other is not None and other.id != relation.id:
@@ -116,7 +117,7 @@ class Catalog:
         """Return the catalog without these relations.
 
         Raises:
-            HeadraceError: ``conflict`` where a view that stays depends on one that goes.
+            HeadraceError: ``conflict`` if a remaining view depends on a removed relation.
         """
         gone = frozenset(ids)
         left = [relation for relation in self.relations if relation.id not in gone]
@@ -134,9 +135,9 @@ class Catalog:
         return Catalog.of(left)
 
     def dependants(self, id_: RelationId) -> tuple[Defined, ...]:
-        """Return the views and sinks that depend on a relation, however indirectly.
+        """Return the views and sinks that depend on a relation, directly or indirectly.
 
-        Each stands after all those that it depends on.
+        Each comes after all those that it depends on.
         """
         touched = {id_}
         found: list[Defined] = []
@@ -147,7 +148,7 @@ class Catalog:
         return tuple(found)
 
     def views_in_order(self) -> tuple[View, ...]:
-        """Return all views that are kept, each after those that it depends on; else by id."""
+        """Return all materialized views, each after those that it depends on; else by id."""
         return self._views_in_order
 
     @cached_property
@@ -155,7 +156,7 @@ class Catalog:
         return tuple(view for view in self.defined_in_order() if isinstance(view, View))
 
     def defined_in_order(self) -> tuple[View | PlainView, ...]:
-        """Return all views, plain ones too, each after those that it depends on; else by id."""
+        """Return all views, also plain ones, each after those that it depends on; else by id."""
         return self._defined_in_order
 
     @cached_property
@@ -185,10 +186,10 @@ class Catalog:
         return tuple(ordered)
 
     def connected_sets(self) -> tuple[frozenset[RelationId], ...]:
-        """Return the relations grouped by what joins them through views, by smallest id.
+        """Return the sets of relations that are connected by views, by smallest id.
 
-        One epoch covers one set whole, which is why views of one set agree. A relation that no
-        view reads is a set of its own.
+        An epoch covers a whole set, which is why the views of a set agree. A relation that no view
+        reads is a set of its own.
         """
         set_of: dict[RelationId, set[RelationId]] = {r.id: {r.id} for r in self.relations}
         for relation in self.relations:

@@ -1,4 +1,4 @@
-"""Streams, tables and views as the catalog keeps them, and their JSON."""
+"""Streams, tables, views and sinks as stored in the catalog, and their JSON."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from headrace.types import RelationId, Schema
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a statement said of a stream or table, beyond its columns and key."""
+    """The parts of a stream's or table's definition besides its columns and key."""
 
     created_sql: str = ""
     """The whole statement, for people."""
     options: tuple[tuple[str, str], ...] = ()
     """Options by key, in lower case; without secrets."""
     watermark: tuple[str, str] | None = None
-    """A column, and the expression that bounds the event time after it."""
+    """A column, and the expression of the bound on its event time."""
     computed: tuple[tuple[str, str], ...] = ()
-    """Columns that are computed as a row is written, each with its expression."""
+    """Computed columns, each with its expression."""
     metadata: tuple[tuple[str, str], ...] = ()
-    """Columns that tell where a row came from, each with what it tells."""
+    """METADATA columns, each with its key."""
     message_key: tuple[str, ...] = ()
     """The columns of a stream that are in the key of a record of its topic."""
     defaults: tuple[tuple[str, str], ...] = ()
@@ -30,7 +30,7 @@ class Declaration:
 
     @property
     def generated(self) -> frozenset[str]:
-        """The columns that do not arrive with a row."""
+        """The computed and METADATA columns."""
         return frozenset(name for name, _ in (*self.computed, *self.metadata))
 
     def option(self, *keys: str) -> str | None:
@@ -40,7 +40,7 @@ class Declaration:
 
     @property
     def connector(self) -> str | None:
-        """What the relation would be connected to, if a broker were configured."""
+        """The connector of the relation, which is used once a broker is configured."""
         named = self.option("connector", "type")
         return named or ("kafka" if self.option("topic", "kafka_topic") else None)
 
@@ -58,7 +58,7 @@ class Declaration:
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Declaration:
-        """Return the declaration that :meth:`to_json` wrote; of an older one, what it has."""
+        """Return the declaration that :meth:`to_json` wrote; missing parts are empty."""
         watermark = value.get("watermark")
         return cls(
             value.get("created_sql", ""),
@@ -73,7 +73,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A relation to which rows are only added, each with a place in its log."""
+    """An append-only relation; each row has an offset in its log."""
 
     kind: ClassVar[str] = "stream"
 
@@ -85,7 +85,7 @@ class Stream:
 
     @property
     def event_time(self) -> str | None:
-        """The column with the time of a row's event: of the watermark, or as an option says."""
+        """The column with the event time of a row: that of the watermark, or of an option."""
         mark = self.declaration.watermark
         named = mark[0] if mark is not None else self.declaration.option("timestamp")
         folded = (named or "").lower()
@@ -103,7 +103,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A relation whose rows are added, replaced and deleted, by primary key if it has one."""
+    """A relation whose rows are inserted, replaced and deleted, by primary key if it has one."""
 
     kind: ClassVar[str] = "table"
 
@@ -117,12 +117,12 @@ class Table:
     In a versioned table, whose rows are versions, the effective column is the last of them.
     """
     effective_from: str | None = None
-    """The column with the time from which a row holds; None unless the table is versioned."""
+    """The column with the time from which a row is valid; None unless the table is versioned."""
     declaration: Declaration = Declaration()
 
     @property
     def versioned_key(self) -> tuple[str, ...]:
-        """The primary key as declared: what the rows of a versioned table are versions of."""
+        """The primary key as declared; the rows of a versioned table are versions of it."""
         return tuple(name for name in self.primary_key if name != self.effective_from)
 
     def to_json(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class _NamedQuery:
-    """What a view is, whether its contents are kept or not."""
+    """The definition of a view, materialized or plain."""
 
     id: RelationId
     name: str
@@ -167,20 +167,20 @@ class _NamedQuery:
 
     @property
     def inputs(self) -> tuple[RelationId, ...]:
-        """Everything that cannot be dropped before the view."""
+        """All relations that the view depends on."""
         return (*self.depends_on, *self.through)
 
 
 @dataclass(frozen=True, slots=True)
 class View(_NamedQuery):
-    """A relation that a query defines over others, and whose contents are kept."""
+    """A materialized view: a query whose contents are stored."""
 
     kind: ClassVar[str] = "view"
 
     key: tuple[str, ...] = ()
     """Columns that are unique together, as the schema spells them; empty if none are known."""
     circuit: str = ""
-    """A digest of the circuit that keeps its state; empty where none was taken."""
+    """The digest of the circuit that maintains its state; empty if it was stored without one."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
@@ -196,7 +196,7 @@ class View(_NamedQuery):
 
 @dataclass(frozen=True, slots=True)
 class PlainView(_NamedQuery):
-    """A named query of which nothing is kept: it is part of every query that names it."""
+    """A named query whose rows are not stored; it is expanded in every query that names it."""
 
     kind: ClassVar[str] = "plain view"
 
@@ -212,7 +212,7 @@ class PlainView(_NamedQuery):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """What consumes a view's changelog, epoch by epoch, and is no relation to read from."""
+    """A consumer of a view's changelog, epoch by epoch; it cannot be read."""
 
     kind: ClassVar[str] = "sink"
 
@@ -220,13 +220,13 @@ class Sink:
     name: str
     """Parts joined by dots, in lower case."""
     schema: Schema
-    """The columns that it is given."""
+    """The columns of the changes that it gets."""
     source: RelationId
     """The view or table whose changes it consumes."""
     target: RelationId | None = None
-    """The stream or table that it writes to; None where it writes elsewhere."""
+    """The stream or table that it writes to; None if it writes elsewhere."""
     columns: tuple[str, ...] = ()
-    """The columns of the target that it fills, in the order of the schema."""
+    """The columns of the target that it writes, in the order of the schema."""
     options: tuple[tuple[str, str], ...] = ()
     """Options by key, in lower case; without secrets."""
     created_sql: str = ""
@@ -234,7 +234,7 @@ class Sink:
 
     @property
     def inputs(self) -> tuple[RelationId, ...]:
-        """Everything that cannot be dropped before the sink."""
+        """All relations that the sink depends on."""
         return (self.source,) if self.target is None else (self.source, self.target)
 
     def to_json(self) -> dict[str, Any]:
@@ -263,13 +263,13 @@ class Sink:
 
 
 Defined: TypeAlias = View | PlainView | Sink
-"""What exists over other relations."""
+"""Objects that depend on relations."""
 
 Relation: TypeAlias = Stream | Table | Defined
 
 
 def key_of(relation: Relation) -> tuple[str, ...]:
-    """Return the columns by which a relation's rows are unique; empty where none are known."""
+    """Return the unique columns of a relation's rows; empty if none are known."""
     match relation:
         case Stream() | PlainView() | Sink():
             return ()
@@ -283,7 +283,7 @@ def relation_of_json(value: dict[str, Any]) -> Relation:
     """Return the relation that ``to_json`` of its class wrote.
 
     Raises:
-        HeadraceError: ``corrupt`` where the value has another form.
+        HeadraceError: ``corrupt`` if the value has another form.
     """
     try:
         match value["kind"]:

@@ -1,11 +1,11 @@
-"""The queries of ``VERIFY``: how what is stored of a view differs from its query, in Spark SQL.
+"""The queries of ``VERIFY``: they compare a view's stored rows with its query, in Spark SQL.
 
-Rows are compared as bags, exactly. Where a view adds floats up, its sums and Spark's may differ in
-the last digits, since they add in another order. Of such a view, the rows that differ are looked at
-once more: of those whose other columns are equal, the ones stored and the ones computed are put in
-the order of their floats, and compared one by one. Two floats agree if they are equal, if both are
-NaN or NULL, or if they are no further apart than the tolerance of their type times the greater of
-them, or than the tolerance itself where both are below 1.
+Rows are compared as bags, exactly. If a view sums floats, its sums and Spark's may differ in the
+last digits, since they are added in another order. For such a view, the rows that differ are
+compared again: of rows that are equal in all other columns, the stored and the computed ones are
+sorted by their floats and compared pairwise. Two floats agree if they are equal, if both are NaN or
+NULL, or if they differ by at most the tolerance of their type times the greater magnitude, or by at
+most the tolerance itself if both magnitudes are below 1.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 TOLERANCE = {DoubleType: "1e-9", FloatType: "1e-6"}
-"""How far two values may be apart, by their type: relative, and absolute below 1."""
+"""The tolerance of each type: relative, and absolute for magnitudes below 1."""
 
 _STORED, _COMPUTED = "__mine", "__theirs"
 
 
 def counted(comparisons: Iterable[Comparison]) -> str:
-    """Return a query of the position of each comparison, the stored rows, and how many rows differ.
+    """Return a query of each comparison's position, stored rows, and number of rows that differ.
 
-    Nothing is there of one over no rows at all.
+    A comparison without any rows is missing in the result.
     """
     rows = " UNION ALL ".join(
         f"SELECT {number} AS number, stored, {WEIGHT} FROM ({comparison.grouped()})"
@@ -53,7 +53,7 @@ class Comparison:
     schema: Schema
 
     def grouped(self) -> str:
-        """Return the query of all rows, each once: how often it is stored, and how much too often.
+        """Return the query of all distinct rows with their stored copies and their surplus.
 
         The first is ``stored``, the second ``__weight``.
         """
@@ -67,14 +67,14 @@ class Comparison:
     def different(self, most: int) -> str:
         """Return the query of up to ``most`` rows that differ, with ``__weight``.
 
-        The weight says how many more of a row are stored than there should be, or fewer.
+        The weight is the number of stored copies minus the number of correct copies.
         """
         return f"SELECT {self._columns}, {WEIGHT} FROM ({self._residual}) LIMIT {most}"
 
     def further_apart(self, most: int) -> str:
         """Return the query of up to ``most`` rows that differ by more than the tolerance.
 
-        They are all rows of a group of rows that only differ in their floats.
+        Each result includes all rows that differ only in their floats.
         """
         floats = {
             column.name: f"f{i}"
@@ -125,7 +125,7 @@ class Comparison:
 
 
 def _close(a: str, b: str, type_: DataType) -> str:
-    """Return the condition that two values agree; for Spark, NaN equals NaN and is above all."""
+    """Return the condition that two values agree; in Spark, NaN equals NaN and is the greatest."""
     name = type_.simpleString().upper()
     apart, infinite = f"abs({a} - {b})", f"{name}('Infinity')"
     most = f"{TOLERANCE[type(type_)]} * greatest(1, abs({a}), abs({b}))"

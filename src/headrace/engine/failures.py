@@ -1,8 +1,8 @@
-"""What a failed job says, as an error of ours.
+"""Converts the failure of a Spark job to a :class:`HeadraceError`.
 
-A task's own :class:`HeadraceError` comes back through Spark as text with the pickled error in it;
-Spark's evaluation errors (a division by zero, a cast that does not fit) come with a condition, and
-with an SQLSTATE whose class tells that the data are to blame.
+A task's own :class:`HeadraceError` returns through Spark as text with the pickled error in it.
+Spark's evaluation errors (a division by zero, a cast that does not fit) have a condition, and an
+SQLSTATE whose class says that the data are the cause.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DEFECTS = (
     TypeError,
     ValueError,
 )
-"""What an operator raises again and again, unlike what befalls the machine."""
+"""Errors that an operator raises each time, unlike failures of the machine."""
 _CANCELLED = ("cancelled", "was cancelled", "Job aborted because SparkContext was shut down")
 _EVALUATION = (
     "ARITHMETIC_OVERFLOW",
@@ -53,7 +53,7 @@ _EVALUATION = (
     "NUMERIC_VALUE_OUT_OF_RANGE",
     "MAP_KEY_DOES_NOT_EXIST",
 )
-"""Conditions that a try_ form of the function avoids."""
+"""Conditions that the try_ form of a function avoids."""
 
 _STATES = re.compile(r"0A|2[123]|42(?!K0[34])|54|P0")
 """Begins the SQLSTATE of what the same query over the same data leads to each time.
@@ -67,13 +67,13 @@ _RAISED_ON_VALUE = re.compile(
     r"(?:java\.(?:lang|math|text|time|util)|scala)\.(?:\w+\.)*"
     r"\w*(?:Argument|Arithmetic|Bounds|DateTime|Format|NegativeArraySize|Syntax)\w*Exception\b"
 )
-"""What an expression of Spark raises on a value that it cannot take, and so again and again."""
+"""Errors of Spark's expressions for invalid values, raised each time."""
 
 _RAISED_BY_DEFECT = re.compile(
     r"(?:java\.(?:lang|math|text|time|util)|scala)\.(?:\w+\.)*"
     r"(?:MatchError|\w*(?:Cast|NoSuchElement|NullPointer|UnsupportedOperation)\w*Exception)\b[^\n]*"
 )
-"""What Spark raises by a defect of its own, again and again, unlike what befalls the machine."""
+"""Errors of defects in Spark, raised each time, unlike failures of the machine."""
 
 _IN_EXPRESSION = "org.apache.spark.sql.catalyst.expressions."
 _CLASS = re.compile(r"(?:[a-z]\w*\.)+(?:\w+\$)?\w*(?:Exception|Error)\b(?:: )?")
@@ -86,7 +86,7 @@ _FUNCTIONS = (
     (re.compile("key array and value array of MapData"), "map_from_arrays"),
     (re.compile("Invalid XPath|expressions[.]xml[.]|Error loading expression"), "xpath"),
 )
-"""By what Spark says: the function that cannot take a value."""
+"""The function that cannot take a value, by Spark's message."""
 
 _BY_SPARK = ("INTERNAL_ERROR", "FAILED_EXECUTE_UDF")
 _CAUGHT = (
@@ -97,21 +97,21 @@ _CAUGHT = (
     errors.NumberFormatException,
     errors.SparkRuntimeException,
 )
-"""The same as PySpark has them, which does not repeat the name of the class."""
+"""The same errors in PySpark, which does not repeat the name of the class."""
 
 _CALL = re.compile(
     r"^An error occurred while calling \S+\n: "
     r"(?:org\.apache\.spark\.SparkException: Exception thrown in awaitResult: .*?\nCaused by: )?",
     re.DOTALL,
 )
-"""What stands before the cause: the call from Python, and a thread that was waited for."""
+"""The text before the cause: the call from Python, and a thread that was waited for."""
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 _SETTING = re.compile(r"\s*If necessary set .*", re.DOTALL)
 
 
 def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
-    """Return the cause of a job's failure: ``invalid`` where the data are to blame."""
+    """Return the cause of a job's failure: ``invalid`` if the data are the cause."""
     text = str(error)
     ours = _OURS.search(text)
     if ours is not None:
@@ -130,7 +130,7 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
             message[:1].lower() + message[1:],
             hint="Use the try_ form of the function to get NULL instead." if has_form else None,
         )
-    # Only now: the message of a condition may quote a value, such as the state of an order.
+    # Checked last: the message of a condition may quote a value, such as the state of an order.
     if any(word in text for word in _CANCELLED):
         return HeadraceError(Code.UNAVAILABLE, "the step was cancelled")
     if any(words in text for words in _NO_SPACE):
@@ -162,7 +162,7 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
 
 
 def _failed_on_value(said: str, whole: str) -> HeadraceError:
-    """Return the error of a function that cannot take a value, without names of classes."""
+    """Return the error of a function that cannot take a value, without class names."""
     function = next((name for sign, name in _FUNCTIONS if sign.search(whole)), "an expression")
     lines = [line.strip() for line in _CLASS.sub(": ", said).strip(": \n").split("\n")]
     told = _JAVA_TYPE.sub(_sql_type, ": ".join(line for line in lines if line)).rstrip(".")
@@ -178,7 +178,7 @@ def _sql_type(java: re.Match[str]) -> str:
 
 
 def _is_of_data(condition: str, text: str) -> bool:
-    """Say whether the query and its data led to a condition, by its text from there on."""
+    """Return whether the query and its data caused a condition, by its text from there on."""
     state = _STATE.search(text)
     return condition.startswith(_EVALUATION) or (
         state is not None and _STATES.match(state["state"]) is not None
@@ -186,14 +186,14 @@ def _is_of_data(condition: str, text: str) -> bool:
 
 
 def _raised_in_python(text: str) -> str | None:
-    """Return in one line what a Python worker has raised; None where it was not one."""
+    """Return the error of a Python worker in one line; None for other errors."""
     found = _PYTHON.search(text)
     raised = list(_RAISED.finditer(found["trace"])) if found is not None else []
     return raised[-1][0] if raised else None
 
 
 def _is_defect(raised: str) -> bool:
-    """Say whether an operator has raised it, again and again, and not the machine."""
+    """Return whether an operator raised the error, which it would do again, and not the machine."""
     module, _, name = raised.partition(":")[0].rpartition(".")
     kind = getattr(pa if module.startswith("pyarrow") else builtins, name, None)
     return isinstance(kind, type) and issubclass(kind, _DEFECTS)

@@ -1,8 +1,8 @@
 """Evaluating queries by plain Spark batch: over snapshots, and over canonical history.
 
-A *snapshot* query reads what epochs have stored. A *canonical* query knows nothing of what was
-maintained: tables are rebuilt from their logs by Spark SQL, and views are their own text over
-that. Comparing the two is how Headrace checks itself.
+A *snapshot* query reads the stored contents of an epoch. A *canonical* query does not use
+maintained state: tables are rebuilt from their logs by Spark SQL, and views are their query text
+over these tables. ``VERIFY`` compares the two.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ContentsTask:
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take the partition's number as the one row of the input."""
+        """Take the partition's number as the only row of the input."""
         for batch in self.leaf(batches):
             weights = batch.column(len(self.names)).to_numpy()
             rows = pa.RecordBatch.from_arrays(
@@ -92,7 +92,7 @@ class Queries:
     _relations: dict[str, Relation] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Open sessions of their own: one name may mean two things in them."""
+        """Open separate sessions, since one name has different meanings in them."""
         self._snapshots = self.spark.newSession()
         self._canonical = self.spark.newSession()
         self._registrations = {
@@ -102,14 +102,14 @@ class Queries:
         for session in self._registrations:
             session.conf.set(*ASOF_JOINS)
             session.conf.set("spark.sql.optimizer.excludedRules", f"{OPTIMIZER}.{REORDERING}")
-        # How many rows a recursion may have is a guard of Spark's, and no part of what it means.
+        # The limit of rows of a recursion is a safety limit of Spark's, not part of its semantics.
         self._canonical.conf.set("spark.sql.cteRecursionRowLimit", -1)
 
     def declare(self, relation: Relation, *, canonical: bool = True) -> None:
-        """Make a relation known, under its name, to both kinds of query.
+        """Declare a relation, under its name, to both kinds of queries.
 
-        Without ``canonical``, only a view's contents: its query cannot be evaluated now. Spark
-        learns of the relation before the next query of the kind.
+        Without ``canonical``, only a view's contents are declared: its query cannot run now. Spark
+        gets the declaration before the next query of the kind.
         """
         self._relations[relation.name] = relation
         if isinstance(relation, Sink):
@@ -149,10 +149,10 @@ class Queries:
     def computed(self, rows: pa.Table, expressions: list[str], source: str = "__rows") -> pa.Table:
         """Return the values of expressions, each with its alias, for rows in their order.
 
-        They read ``source``, which is made of ``__rows`` and keeps its column ``__place``.
+        They read ``source``, a query over ``__rows`` that keeps its column ``__place``.
 
         Raises:
-            HeadraceError: ``invalid`` where one fails on a row.
+            HeadraceError: ``invalid`` if an expression fails on a row.
         """
         place, name = "__place", f"__rows_{uuid4().hex}"
         placed = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
@@ -167,13 +167,13 @@ class Queries:
             raise step_failure(error) from error
 
     def provide(self, relation: Stream, rows: pa.Table) -> None:
-        """Make a relation that nothing is stored of known to queries, with these rows."""
+        """Declare a relation without stored contents to queries, with these rows."""
         self._relations[relation.name] = relation
         frame = self._snapshots.createDataFrame(rows, relation.schema.spark)
         frame.createOrReplaceTempView(quote(relation.name))
 
     def forget(self, relation: Relation) -> None:
-        """Make a relation unknown."""
+        """Remove the declaration of a relation."""
         self._relations.pop(relation.name, None)
         names = (relation.name, _stored(relation), _raw(relation), log_of(relation.id))
         for session, registrations in self._registrations.items():
@@ -182,17 +182,17 @@ class Queries:
                     session.catalog.dropTempView(name)
 
     def declare_function(self, function: Registered) -> None:
-        """Make a Python function known to both kinds of query, replacing one of its name."""
+        """Declare a Python function to both kinds of queries, replacing one of its name."""
         for session in self._registrations:
             function.declare(session)
 
     def forget_function(self, function: Registered) -> None:
-        """Make a Python function unknown."""
+        """Remove the declaration of a Python function."""
         for session in self._registrations:
             function.forget(session)
 
     def select(self, query: str, shares: Mapping[RelationId, Share]) -> pa.Table:
-        """Return the answer of a query over the shares, whose types are Spark's."""
+        """Return the result of a query over the shares, with Spark's types."""
         with self._reading(shares):
             return self._answer(self._snapshots, self._plain(query))
 
@@ -201,10 +201,9 @@ class Queries:
     ) -> list[tuple[int, int]]:
         """Compare views with their queries over canonical history, in one job.
 
-        Returns for each how many rows are stored, and how many different rows are there more, or
-        less, often than they should be. ``shares`` has the stored rows of each view under its own
-        id, and the logs of all streams and tables below it. ``now`` is the clock of the epoch at
-        which they are stored.
+        Returns the number of stored rows, and the number of distinct rows that differ, for each
+        view. ``shares`` has the stored rows of each view under its own id, and the logs of all
+        streams and tables that it reads. ``now`` is the clock of the epoch of the stored rows.
         """
         text = counted(map(_comparison, views))
         with self._reading(shares):
@@ -223,8 +222,8 @@ class Queries:
     ) -> pa.Table:
         """Return up to ``most`` rows that differ, as :meth:`counted` counts them.
 
-        ``__weight`` says how many more (or fewer, if negative) of them are stored than there should
-        be. ``beyond_tolerance``: only rows whose floats differ by more than the tolerance, or that
+        ``__weight`` is the number of stored copies minus the number of correct copies.
+        ``beyond_tolerance``: only rows whose floats differ by more than the tolerance, or that
         differ in other columns.
         """
         comparison = _comparison(view)
@@ -235,7 +234,7 @@ class Queries:
     # -- canonical history -----------------------------------------------------------------
 
     def _declare_text(self, session: SparkSession, view: View | PlainView) -> None:
-        """Have a view's name stand for its query."""
+        """Declare a view as its query."""
         columns = ", ".join(quote(name) for name in view.schema.names)
         session.sql(
             f"CREATE OR REPLACE TEMPORARY VIEW {quote(view.name)} ({columns}) "
@@ -253,9 +252,9 @@ class Queries:
         self._canonical.sql(text).createOrReplaceTempView(quote(relation.name))
 
     def _choose_among_ties(self, view: View) -> None:
-        """Have a view choose among rows that tie by what it reads, not by what is read of it.
+        """Make a view break ties by the columns that it reads, not by those that are read of it.
 
-        Not one over the clock, whose plan is another at every time.
+        Views over the clock are not included, since their plan changes with time.
         """
         transplant = self._transplant(self._canonical)
         frame = self._canonical.table(quote(view.name))
@@ -282,7 +281,7 @@ class Queries:
         return self._frame(session, leaf, renamed)
 
     def _declare_log(self, session: SparkSession, stream: Stream) -> None:
-        """Make a stream known with the place of each row, which only its log tells."""
+        """Declare a stream with the offset of each row, which only its log has."""
         names = stream.schema.names
         renamed = [f"c{i} AS {quote(name)}" for i, name in enumerate(names)]
         raw = self._raw_frame(session, stream)
@@ -291,7 +290,7 @@ class Queries:
     # -- running ---------------------------------------------------------------------------
 
     def _plain(self, query: str) -> str:
-        """Return the query as Spark reads it."""
+        """Return the query in Spark SQL."""
         read = spark_text(Span(query, 0, len(query)), self._relations)
         parser = scala_of(self.spark).parser(self._canonical._jsparkSession)  # noqa: SLF001
         return with_one_word_names(parser, read.span, self._relations).text
@@ -313,7 +312,7 @@ class Queries:
 
     @contextmanager
     def _reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:
-        """Make shares what the jobs of this thread read, for the length of a block."""
+        """Set the shares that the jobs of this thread read, for the duration of a block."""
         step = Step(f"read-{uuid4().hex}", self.directory, self.partitions, shares, {})
         step.write()
         try:
@@ -324,10 +323,10 @@ class Queries:
 
 
 def _with_one_order(transplant: Transplant, frame: DataFrame, logical: Any) -> DataFrame:
-    """Return a query, analysed as ``logical``, with rows that tie in the order that views have.
+    """Return a query, analysed as ``logical``, that breaks ties as views do.
 
-    As-of joins and the groups of ordered functions are settled where Spark has optimised the query:
-    the first go by the columns that are read, the second by marks that stand in it by then.
+    As-of joins and the groups of ordered functions are changed after Spark has optimised the query:
+    the first use the columns that are read, the second the marks in the plan.
     """
     marked = with_ties_marked(transplant.scala, logical)
     if marked is not transplant.logical(frame):
@@ -337,15 +336,15 @@ def _with_one_order(transplant: Transplant, frame: DataFrame, logical: Any) -> D
     optimised = transplant.optimised(frame)
     chosen = without_ties(transplant.scala, optimised) if has_asof(logical) else optimised
     settled = with_ties_settled(transplant.scala, chosen)
-    # Spark's own optimiser makes plans that its analyser would refuse.
+    # Spark's own optimiser creates plans that its analyser would refuse.
     return frame if settled is optimised else transplant.frame(transplant.finished(settled))
 
 
 def _identity(column: str, type_: DataType) -> str:
-    """Return what to group by so that different values stay apart.
+    """Return the expression to group by so that different values are different groups.
 
-    Grouping itself takes -0.0 for 0.0 and sorts the entries of maps, and would hand out values
-    that nobody wrote.
+    Grouping itself treats -0.0 as 0.0 and sorts the entries of maps, so it would return values that
+    nobody wrote.
     """
     if holds(type_, (MapType,)):
         return f"to_json(struct({column}))"
@@ -367,7 +366,7 @@ def _raw(relation: Relation) -> str:
 
 
 def _canonical_sql(relation: Stream | Table) -> str:
-    """Return how a stream or table follows from its log, in Spark SQL alone."""
+    """Return the contents of a stream or table as a query over its log, in Spark SQL."""
     names = relation.schema.names
     renamed = ", ".join(f"c{i} AS {quote(name)}" for i, name in enumerate(names))
     raw = quote(_raw(relation))
