@@ -1,4 +1,4 @@
-"""Linear aggregates: exact totals by group, while rows come, move and go."""
+"""Linear aggregates: exact totals by group, while rows are inserted, updated and deleted."""
 
 from __future__ import annotations
 

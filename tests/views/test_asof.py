@@ -1,4 +1,4 @@
-"""As-of joins between streams and tables, with rows that are late on either side.
+"""As-of joins between streams and tables, with late rows on either side.
 
 What is expected is Spark's own as-of join, as a batch; where rows tie in time, which Spark leaves
 open, it is written another way.

@@ -1,4 +1,4 @@
-"""What happens to rows: every way to write, and what its views make of it."""
+"""Every statement that writes, and the views over the written rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes only propose: with two bits of hash left, everything is still right."""
+"""Hash collisions: with two bits of hash left, all results are still correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons with a value of another query, which changes: only the rows in between move."""
+"""Comparisons with the changing value of a subquery: only rows between the values are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work follows the change, not what is stored."""
+"""The work of an epoch is proportional to its changes, not to the stored rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clauses of other dialects: how many rows, zones of time, and joins of two streams within a time."""
+"""Clauses of other dialects: row limits, time zones, and joins of streams within a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a stream in the order in which they came."""
+"""Functions over the rows of a stream in the order of arrival."""
 
 from __future__ import annotations
 

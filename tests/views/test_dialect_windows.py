@@ -1,4 +1,4 @@
-"""Windows over time as four dialects write them."""
+"""Time windows of four dialects."""
 
 from __future__ import annotations
 

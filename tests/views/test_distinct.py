@@ -1,4 +1,4 @@
-"""DISTINCT and UNION: present rows once, served as aggregates without functions."""
+"""DISTINCT and UNION: aggregates without functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views created over rows that are there: filled in parts, then live."""
+"""Views over existing rows: backfilled in parts, then maintained."""
 
 from __future__ import annotations
 

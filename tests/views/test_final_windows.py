@@ -1,4 +1,4 @@
-"""``EMIT FINAL``: windows are there once the time of their source has passed their end."""
+"""``EMIT FINAL``: windows appear once the event time of their source has passed their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first rows of streams: what will never be among them is not kept."""
+"""The first rows of streams: rows that can never be among them are not stored."""
 
 from __future__ import annotations
 

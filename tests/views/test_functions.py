@@ -1,4 +1,4 @@
-"""Python functions in views: kept as Spark evaluates them, with the function at hand or without.
+"""Python functions in views, while they are registered and while they are missing.
 
 What is expected is Spark batch with the plain Python function, registered by PySpark alone.
 """

@@ -1,4 +1,4 @@
-"""Random lives of a whole warehouse: 1, 10 and 1,000 changes, everything deleted, and again."""
+"""Random histories of a whole warehouse: 1, 10 and 1,000 changes, everything deleted, again."""
 
 from __future__ import annotations
 

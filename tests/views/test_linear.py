@@ -1,4 +1,4 @@
-"""Projections, filters, unions and generators: what maps rows without remembering any."""
+"""Projections, filters, unions and generators: stateless nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of other systems' users, as pasted, with their stated results."""
+"""Queries of users of other systems, as pasted, with their stated results."""
 
 from __future__ import annotations
 

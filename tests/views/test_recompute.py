@@ -1,4 +1,4 @@
-"""Aggregates of all kinds, window functions and sessions: groups that Spark computes anew."""
+"""Aggregates of all kinds, window functions and sessions: groups that Spark recomputes."""
 
 from __future__ import annotations
 

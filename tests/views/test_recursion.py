@@ -1,4 +1,4 @@
-"""``WITH RECURSIVE``: rows made of rows, as far as they go."""
+"""``WITH RECURSIVE``: rows computed from rows, level by level."""
 
 from __future__ import annotations
 

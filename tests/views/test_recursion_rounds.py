@@ -1,4 +1,4 @@
-"""Rounds of several recursions at once, in all partitions, and when one of them fails."""
+"""Rounds of several recursions at once, in all partitions, and with a failure in one of them."""
 
 from __future__ import annotations
 

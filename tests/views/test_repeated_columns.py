@@ -1,4 +1,4 @@
-"""Inputs that have a column twice, as ``SELECT k, k`` has it: it is kept once, and shown twice."""
+"""Inputs with a repeated column, as in ``SELECT k, k``: stored once, returned twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins that read the rows of a table or a view in place of a copy of their own."""
+"""Joins that read the stored rows of a table or a view instead of a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views over the clock: after every epoch, what Spark computes with the clock's value in the text.
+"""Views over the clock: after every epoch, compared with Spark and the clock's value.
 
 The clock is set by the test. The expected side is the view's own text, with a literal in place of
 ``now()`` and ``current_date``, evaluated by Spark batch over what the test wrote.

@@ -1,4 +1,4 @@
-"""Rows that tie: one order for views, for reads and for VERIFY, whatever history and columns."""
+"""Rows that tie: the same order in views, reads and VERIFY, for all histories and columns."""
 
 from __future__ import annotations
 

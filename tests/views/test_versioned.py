@@ -1,4 +1,4 @@
-"""Versioned tables: joins as of an event's time, kept as events and versions come and go.
+"""Versioned tables: joins as of an event's time, while events and versions change.
 
 What is expected is written another way, over plain rows: the version of a key that holds at a time
 is the one with the greatest date up to it.

@@ -1,4 +1,4 @@
-"""Windows of event time, tumbling and hopping; rows that are late or have no time."""
+"""Windows of event time, tumbling and hopping, with rows that are late or have no time."""
 
 from __future__ import annotations
 
