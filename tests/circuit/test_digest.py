@@ -128,9 +128,10 @@ def test_how_a_circuit_is_explained_does_not_change_its_digest(planned):
 def test_the_structure_of_a_circuit_is_as_its_format_says(planned):
     assert structure(planned.circuit("SELECT k FROM u")) == [
         ["source", [], [2, [0]]],
+        ["project", [0], [[0], []]],
         [
             "output",
-            [0],
+            [1],
             [[0]],
             [
                 "Integrate",

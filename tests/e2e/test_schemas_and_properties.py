@@ -131,7 +131,7 @@ def test_options_of_views_and_tables_are_known_by_name(db):
         "CREATE MATERIALIZED VIEW n OPTIONS (refresh_interval_minutes = 60)"
         " AS SELECT count(*) AS n FROM s"
     ).message
-    assert "kept incrementally as its inputs change, not only every 60 minutes" in message
+    assert "maintained as its inputs change, not only every 60 minutes" in message
     assert rows(db, "SHOW SOURCES") == [("s", "stream", "", "running")]
     wrong = "CREATE TABLE t (v INT) WITH (conector = 'kafka')"
     assert refused(db, wrong).hint == 'Did you mean "connector"?'

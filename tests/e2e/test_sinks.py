@@ -88,8 +88,8 @@ def test_rows_that_one_key_would_hide_are_refused(shop):
 
 def test_what_would_be_read_again_for_ever_is_refused(shop):
     shop.sql("CREATE VIEW again AS SELECT user, spent + 1 AS spent FROM out WHERE spent > 100")
-    assert "read from it" in refused(shop, "INSERT INTO out SELECT * FROM again").primary
-    assert "read from it" in refused(shop, "CREATE SINK s INTO out FROM out").primary
+    assert "read by the query" in refused(shop, "INSERT INTO out SELECT * FROM again").primary
+    assert "read by the query" in refused(shop, "CREATE SINK s INTO out FROM out").primary
     shop.sql("CREATE TABLE next (user STRING, spent DECIMAL(20,2)) WITH (connector = 'kafka')")
     shop.sql("CREATE SINK s INTO next FROM out")
     error = refused(shop, "INSERT INTO out SELECT user, spent FROM next")

@@ -143,7 +143,8 @@ class _Structure:
     ) -> tuple[str, list[Any]]:
         match query:
             case plan.Project():
-                return "project", [self.expressions(query.expressions, query.child), query.calls]
+                calls = [self.text(call) for call in query.calls]
+                return "project", [self.expressions(query.expressions, query.child), calls]
             case plan.Filter():
                 return "filter", [self.expression(query.condition, query.child)]
             case plan.Expand():

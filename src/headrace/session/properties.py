@@ -82,7 +82,7 @@ class Properties:
             _refuse_timeout(key, statement.span)
             self._require_foreign(statement.key, statement.span)
             self.given[key] = value
-            return f"{key} is stored without effect"
+            return f"{key} is stored, and has no effect"
         chosen = next((v for v in known.values if v.lower() == value.lower()), None)
         if chosen is None:
             raise HeadraceError(
