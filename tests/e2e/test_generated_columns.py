@@ -101,7 +101,10 @@ def test_generated_columns_have_the_type_that_is_declared(tmp_path, spark):
         for statement, said in [
             ("INSERT INTO lines VALUES (4, NULL, 1)", 'column "total" of table "lines" is NULL'),
             ("INSERT INTO lines VALUES (4, 999999.99, 2000000000)", "cannot be represented"),
-            ("INSERT INTO lines (id, big) VALUES (4, true)", "is generated, so it cannot be written"),
+            (
+                "INSERT INTO lines (id, big) VALUES (4, true)",
+                "is generated, so it cannot be written",
+            ),
         ]:
             assert said in refused(db, statement).primary
         assert len(db.sql("SELECT * FROM lines")) == 3

@@ -354,9 +354,7 @@ def test_what_cannot_be_called_is_refused_with_the_reason(db):
     assert db.sql("SELECT ADDED(k, 2), rolled(k) FROM t").fetchall() == [(3, 1)]
     db.sql("CREATE MATERIALIZED VIEW v AS SELECT added(k, 1) AS n FROM t")
     explained = [line for (line,) in db.sql("EXPLAIN VIEW v").fetchall()]
-    assert any(
-        "Python added(t.k, 1): called for each changed row" in line for line in explained
-    )
+    assert any("Python added(t.k, 1): called for each changed row" in line for line in explained)
     for statement, said in {
         "CREATE MATERIALIZED VIEW w AS SELECT rolled(k) AS n FROM t": "not declared deterministic",
         "SELECT added(k) FROM t": 'function "added" takes 2 arguments, not 1',
