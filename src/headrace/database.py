@@ -64,7 +64,7 @@ def connect(
 class Database:
     """An open database. A context manager; safe to use from several threads.
 
-    All statements through one Database are one session: reads see what was written before.
+    All statements through one Database are one session: reads see all earlier writes.
     """
 
     def __init__(

@@ -102,12 +102,12 @@ class Accumulators:
 
     @property
     def increments(self) -> tuple[Accumulator, ...]:
-        """The accumulators of which each row has an increment."""
+        """The accumulators that have an increment in each row."""
         return self.summed + self.weights
 
     @property
     def extrema(self) -> tuple[tuple[str, Expression], ...]:
-        """The result column of each extremum, with the argument of which it is a value."""
+        """The result column of each extremum, with its argument."""
         given = {argument.column: argument.value for argument in self.arguments}
         return tuple(
             (part.result, given[part.argument.name])
@@ -117,7 +117,7 @@ class Accumulators:
 
 
 ROWS = "__rows"
-"""The number of rows in a group: always kept, since a group without rows is removed."""
+"""The number of rows in a group: always stored, since a group without rows is removed."""
 
 
 def accumulators_of(

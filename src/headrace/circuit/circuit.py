@@ -295,7 +295,7 @@ def kept(node: Stateful) -> dict[ArrangementId, Layout]:
 
 
 def inputs(node: Node | Output) -> tuple[Node, ...]:
-    """Return the nodes whose deltas are the inputs of ``node``."""
+    """Return the input nodes of ``node``."""
     match node:
         case Source() | Constant() | Feedback():
             return ()

@@ -140,7 +140,7 @@ class _Scanned:
 def _scanned(
     side: plan.Plan, keys: tuple[plan.Expression, ...], stored_as: StoredAs
 ) -> _Scanned | None:
-    """Return the relation of which a side is a choice of columns, or None if it is more."""
+    """Return the relation if a side only selects columns of it, else None."""
     present: set[int] = set()
     below = {a.id: a.id for a in side.attributes}
     while not isinstance(side, plan.Scan):

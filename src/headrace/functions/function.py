@@ -106,7 +106,7 @@ class Function:
     Calling the value calls the Python function.
 
     Raises:
-        HeadraceError: ``invalid`` where it cannot be a function of SQL.
+        HeadraceError: ``invalid`` if it cannot be a function of SQL.
     """
 
     name: str

@@ -80,7 +80,7 @@ def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.
     """Return rows with all columns, in order; omitted columns have their default, or NULL.
 
     Raises:
-        HeadraceError: ``invalid`` where a default fails, or its column cannot hold it.
+        HeadraceError: ``invalid`` if a default fails, or its column cannot hold it.
     """
     defaults = dict(relation.declaration.defaults)
     missing: list[tuple[Column, str]] = []

@@ -26,7 +26,7 @@ def with_types_of(query: Query, given: Schema, wanted: Schema) -> Query:
     """Return the query with casts to the wanted types, where they differ.
 
     Raises:
-        HeadraceError: ``invalid`` where a cast could change a value without an error.
+        HeadraceError: ``invalid`` if a cast could change a value without an error.
     """
     casts: list[str] = []
     for i, (column, to) in enumerate(zip(given.columns, wanted.columns, strict=True)):

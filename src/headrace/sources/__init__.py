@@ -1,1 +1,1 @@
-"""Where rows come from: the embedded log, files, and external systems."""
+"""Sources of rows: the embedded log, files, and external systems."""

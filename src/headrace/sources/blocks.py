@@ -135,7 +135,7 @@ def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Ite
 
     Raises:
         HeadraceError: INVALID for a record longer than 64 MiB, or a damaged gzip file; CONFLICT if
-            the text before ``start`` is not what was read there before.
+            the text before ``start`` has changed since it was read.
     """
     with opened(path) as (text, stored):
         read_before = xxhash.xxh3_64()
@@ -253,7 +253,7 @@ def size_of(path: Path) -> int:
     """Return the size in bytes of a file that can be read from its beginning, more than once.
 
     Raises:
-        HeadraceError: INVALID where there is no such file, it cannot be read, or it is a
+        HeadraceError: INVALID if there is no such file, it cannot be read, or it is a
             directory, pipe, socket or device: opening one of these may wait forever.
     """
     try:

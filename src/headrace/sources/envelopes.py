@@ -60,7 +60,7 @@ def read_envelopes(
     """Yield the envelopes of a file whose rows have the columns of ``image``.
 
     Raises:
-        HeadraceError: ``invalid`` where there is no such file or it is damaged.
+        HeadraceError: ``invalid`` if there is no such file or it is damaged.
     """
     total = size_of(path)
     with path.open("rb") as file:

@@ -10,8 +10,8 @@ exactly or not at all; :mod:`headrace.sources.values` has the same rule for text
 - DATE takes a time at midnight, times take a date as its midnight, in UTC. Digits below a
   microsecond are cut, as Spark cuts them.
 - BOOLEAN, STRING, BINARY and intervals take only their own kind.
-- Arrays, maps and structs follow the rule in all their parts. Fields go by name where all given
-  names are known, and else by position.
+- Arrays, maps and structs follow the rule in all their parts. Fields are matched by name if
+  all given names are known, and otherwise by position.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Statements: reading them, and refusing what is not served.
+"""Parses statements, and refuses those that are not supported.
 
 The query inside a statement stays Spark SQL text, as written. Functions that only split or quote
 text are exported too, for the shell.

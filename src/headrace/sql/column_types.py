@@ -249,7 +249,7 @@ def take_type(cursor: Cursor) -> Fragment:
     """Take a column's type: the text in Spark's notation, the span as written.
 
     Raises:
-        HeadraceError: ``invalid`` where the type is malformed or unknown, ``unsupported`` where
+        HeadraceError: ``invalid`` if the type is malformed or unknown, ``unsupported`` if
             Spark has none that keeps its values.
     """
     first = cursor.token

@@ -51,7 +51,7 @@ class Columns:
         """Take ``(column, ..., [PRIMARY KEY (...)], [WATERMARK FOR ...])``.
 
         Raises:
-            HeadraceError: ``invalid`` where it is malformed, a column is declared twice, or a key
+            HeadraceError: ``invalid`` if it is malformed, a column is declared twice, or a key
                 names none of them; ``unsupported`` for other dialects' constraints.
         """
         first = self.cursor.token

@@ -127,7 +127,7 @@ class Cursor:
         """Take one identifier, as written, with its token.
 
         Raises:
-            HeadraceError: ``invalid`` where it is missing, empty or reserved.
+            HeadraceError: ``invalid`` if it is missing, empty or reserved.
         """
         token = self.token
         if token.kind not in _IDENTIFIERS:

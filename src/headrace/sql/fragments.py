@@ -49,8 +49,8 @@ def take_query(cursor: Cursor, end: int | None = None) -> Query:
     """Take the rest of the statement as a query, or the tokens before the one at ``end``.
 
     Raises:
-        HeadraceError: ``invalid`` where no query begins here, where a bracket has no partner, or
-            where ``EMIT CHANGES`` is not at the end; ``unsupported`` for what only Hive would run.
+        HeadraceError: ``invalid`` if no query begins here, a bracket is unbalanced, or
+            ``EMIT CHANGES`` is not at the end; ``unsupported`` for what only Hive would run.
     """
     if not at_query(cursor):
         raise cursor.expected("a query")
@@ -96,10 +96,10 @@ def take_as_of(cursor: Cursor) -> AsOf | None:
 def take_expression(cursor: Cursor, *stops: str) -> Fragment:
     """Take an expression up to one of ``stops``, each a word or a symbol, or to the end.
 
-    Only what stands outside all brackets and outside ``CASE ... END`` counts.
+    Words and symbols inside brackets or ``CASE ... END`` do not end it.
 
     Raises:
-        HeadraceError: ``invalid`` where there is no expression, a bracket or CASE has no partner,
+        HeadraceError: ``invalid`` if there is no expression, a bracket or CASE has no partner,
             or a clause follows that cannot be part of an expression.
     """
     first, start = cursor.token, cursor.index

@@ -123,7 +123,7 @@ def tokens(
     """Yield the tokens of ``text[start:end]`` without comments and without an ``END`` token.
 
     Raises:
-        HeadraceError: ``invalid`` where a string, quoted identifier or comment is not closed.
+        HeadraceError: ``invalid`` if a string, quoted identifier or comment is not closed.
     """
     stop = len(text) if end is None else end
     at = start
@@ -155,7 +155,7 @@ def split(text: str, file: str | None = None) -> list[Source]:
     reported in the statement that lacks it.
 
     Raises:
-        HeadraceError: ``invalid`` where a string, quoted identifier or comment is not closed.
+        HeadraceError: ``invalid`` if a string, quoted identifier or comment is not closed.
     """
     pieces: list[Source] = []
     first: Token | None = None

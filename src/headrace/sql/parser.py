@@ -39,7 +39,7 @@ def parse(text: str, file: str | None = None) -> list[Statement]:
 
     Args:
         text: one statement, or several separated by semicolons.
-        file: where the text comes from, as errors show it.
+        file: the name of the file with the text, for errors.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, with its place, at the first statement that

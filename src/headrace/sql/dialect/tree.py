@@ -71,7 +71,7 @@ def tree_of(tokens: Sequence[Token], query: Span) -> tuple[Node, ...] | None:
     """Return the nodes of a query; None if a bracket is unbalanced.
 
     Raises:
-        HeadraceError: ``unsupported`` where brackets are nested very deeply.
+        HeadraceError: ``unsupported`` if brackets are nested very deeply.
     """
     opened: list[tuple[Token, list[Node]]] = []
     nodes: list[Node] = []
