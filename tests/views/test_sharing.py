@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headrace.circuit import Join, kept, shared
+from headrace.circuit import Join, own_arrangements, shared
 from histories import History
 
 pytestmark = pytest.mark.spark
@@ -252,7 +252,7 @@ def test_what_is_read_and_what_is_kept_is_told(oracle):
     users = run.db.sql("EXPLAIN SELECT n FROM clicks JOIN users ON clicks.user = users.id")
     assert "reads the rows of users by (id)" in [line.strip() for (line,) in users.fetchall()]
     circuit = run.db.instance.engine.circuit(run.db.instance.catalog.resolve("v"))
-    own = [id_ for node in circuit.stateful() for id_ in kept(node)]
+    own = [id_ for node in circuit.stateful() for id_ in own_arrangements(node)]
     assert len(own) == len(set(own)) == 2
     assert set(own) == set(_stored(run, "v"))
 

@@ -21,7 +21,7 @@ from headrace.circuit.circuit import (
     Sum,
     Temporal,
     inputs,
-    kept,
+    own_arrangements,
     rows_of,
     shared,
 )
@@ -53,7 +53,7 @@ __all__ = [
     "Temporal",
     "differentiate",
     "inputs",
-    "kept",
+    "own_arrangements",
     "rows_of",
     "shared",
 ]

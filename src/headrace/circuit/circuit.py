@@ -287,7 +287,7 @@ def shared(node: Stateful) -> Mapping[int, Shared]:
     return node.shared if isinstance(node, Join) else {}
 
 
-def kept(node: Stateful) -> dict[ArrangementId, Layout]:
+def own_arrangements(node: Stateful) -> dict[ArrangementId, Layout]:
     """Return the arrangements that a node owns."""
     operator: StatefulOperator = node.operator
     pairs = enumerate(zip(node.arrangements, operator.layouts, strict=True))

@@ -25,7 +25,7 @@ from headrace.circuit.circuit import (
     Sum,
     Temporal,
     inputs,
-    kept,
+    own_arrangements,
     shared,
 )
 from headrace.types import ArrangementId, RelationId
@@ -63,7 +63,7 @@ def _recomputation(circuit: Circuit) -> str:
 
 def state(circuit: Circuit, sizes: Sizes) -> str:
     """Return a few sentences: the total of stored rows and bytes, and the shared parts."""
-    own = [id_ for node in circuit.stateful() for id_ in kept(node)]
+    own = [id_ for node in circuit.stateful() for id_ in own_arrangements(node)]
     known = [sizes[id_] for id_ in own if id_ in sizes]
     rows, size = sum(r for r, _ in known), sum(b for _, b in known)
     total = f": {rows:,} rows, {size:,} bytes" if known else ""
@@ -106,7 +106,7 @@ def _lines(
             by = ", ".join(read.layout.key)
             size = _size(read.id, sizes)
             yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by}){size}"
-        for id_, layout in kept(node).items():
+        for id_, layout in own_arrangements(node).items():
             size = _size(id_, sizes)
             key = _by(node, layout)
             columns = len(layout.columns.names)

@@ -85,10 +85,10 @@ def _shared(
     scanned = _scanned(side, keys, stored_as)
     if scanned is None or (unique and not scanned.stored.unique):
         return None
-    kept, own = scanned.stored.layout, scanned.by_keys(keys)
-    if own != kept.key:
+    stored, columns_of_keys = scanned.stored.layout, scanned.by_keys(keys)
+    if columns_of_keys != stored.key:
         return None
-    names, present = dict(zip(wanted.key, kept.key, strict=True)), []
+    names, present = dict(zip(wanted.key, stored.key, strict=True)), []
     if unique and scanned.present:
         return None  # the check for NULL would have to read columns other than the keys
     if not unique:
@@ -96,9 +96,9 @@ def _shared(
         names = {name: scanned.columns[a.id] for name, a in named}
         present = [name for name, a in named if a.id in scanned.present]
     columns = tuple(names[name] for name in wanted.columns.names)
-    if [kept.columns.field(name).type for name in columns] != wanted.columns.types:
+    if [stored.columns.field(name).type for name in columns] != wanted.columns.types:
         return None
-    return Shared(scanned.relation, kept, columns, tuple(present))
+    return Shared(scanned.relation, stored, columns, tuple(present))
 
 
 def _aligned(join: plan.Join, stored_as: StoredAs) -> plan.Join:

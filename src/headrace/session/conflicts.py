@@ -115,9 +115,9 @@ class Conflicts:
             found = self._evaluated(old, excluded, expressions)
             values = [found[f"__new{i}"] for i in range(len(computed))]
             if clause.where is not None:
-                kept = found["__where"]
-                old = old.filter(kept)
-                values = [column.filter(kept) for column in values]
+                chosen_rows = found["__where"]
+                old = old.filter(chosen_rows)
+                values = [column.filter(chosen_rows) for column in values]
         return updated(table.schema, old, constants, computed, values)
 
     def _evaluated(self, old: pa.Table, excluded: pa.Table, expressions: list[str]) -> pa.Table:

@@ -17,7 +17,7 @@ from headrace.catalog import (
     View,
     relation_of_json,
 )
-from headrace.circuit import kept, rows_of, shared
+from headrace.circuit import own_arrangements, rows_of, shared
 from headrace.circuit.digest import digest, is_comparable
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
@@ -140,7 +140,7 @@ class Instance:
         circuit = self.engine.circuit(view)
         planned: dict[ArrangementId, object] = {}
         for node in circuit.stateful():
-            planned |= {id_: layout.to_json() for id_, layout in kept(node).items()}
+            planned |= {id_: layout.to_json() for id_, layout in own_arrangements(node).items()}
             planned |= {each.id: each.layout.to_json() for each in shared(node).values()}
         differs = [id_ for id_, layout in planned.items() if stored.get(id_) != layout]
         if not differs and view.circuit in ("", digest(circuit)):
@@ -179,13 +179,13 @@ class Instance:
         with self.loop.lock:
             catalog = self.catalog.without(dropped).with_(relation)
             gone = [self.catalog.by_id[id_] for id_ in dropped]
-            kept: tuple[NewArrangement, ...] = ()
+            arrangements: tuple[NewArrangement, ...] = ()
             if isinstance(relation, Table):
                 layout = table_layout(relation)
-                kept = (NewArrangement(rows_of(relation.id), layout.to_json()),)
+                arrangements = (NewArrangement(rows_of(relation.id), layout.to_json()),)
             inputs = relation.inputs if isinstance(relation, PlainView | Sink) else ()
             created = NewObject(
-                relation.id, relation.name, relation.kind, relation.to_json(), inputs, kept
+                relation.id, relation.name, relation.kind, relation.to_json(), inputs, arrangements
             )
             commit = EpochCommit(
                 self.ledger.last_epoch(), f"create-{relation.id}", (), (), (created,), dropped

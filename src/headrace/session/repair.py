@@ -88,10 +88,10 @@ class Repairs:
         """Return tables, then views, each after its inputs."""
         instance = self.instance
         catalog = instance.catalog
-        kept = [r for r in catalog if isinstance(r, Table)]
-        kept_in_order: list[Table | View] = [*kept, *catalog.views_in_order()]
+        tables = [r for r in catalog if isinstance(r, Table)]
+        in_order: list[Table | View] = [*tables, *catalog.views_in_order()]
         if name is None:
-            return kept_in_order
+            return in_order
         relation = catalog.resolve(name.dotted, name.span)
         if isinstance(relation, Sink):
             relation = catalog.by_id[relation.source]
@@ -103,7 +103,7 @@ class Repairs:
                 below = catalog.by_id[id_]
                 pending += below.inputs if isinstance(below, View | PlainView) else ()
                 pending += below.depends_on if isinstance(below, View | PlainView) else ()
-        return [r for r in kept_in_order if r.id in wanted]
+        return [r for r in in_order if r.id in wanted]
 
     # -- damaged files ---------------------------------------------------------------------
 

@@ -297,8 +297,8 @@ class Session:
             relation = self.instance.catalog.find(statement.target.dotted)
             if isinstance(relation, Stream | Table):
                 self._wrote(relation.id, self.instance.ledger.log_end(relation.id))
-        kept = f", {rejected:,} rejected: see SHOW REJECTS" if rejected else ""
-        return self._done(f"{done:,} {'row' if done == 1 else 'rows'} copied{kept}{note}")
+        rejects = f", {rejected:,} rejected: see SHOW REJECTS" if rejected else ""
+        return self._done(f"{done:,} {'row' if done == 1 else 'rows'} copied{rejects}{note}")
 
     def _properties(self, statement: SetOption | ResetOption | ShowOption) -> Result:
         match statement:

@@ -73,9 +73,9 @@ def note_filled(instance: Instance, view: View, after: Epoch, epoch: Epoch) -> N
     """Record that a view's contents were old between two epochs."""
     ledger, live = instance.ledger, instance.catalog.by_id
     stored = ledger.get(_OLD_BETWEEN) or {}
-    kept = {id_: pairs for id_, pairs in stored.items() if RelationId(int(id_)) in live}
-    kept.setdefault(str(view.id), []).append([after, epoch])
-    ledger.set(_OLD_BETWEEN, kept)
+    of_live_views = {id_: pairs for id_, pairs in stored.items() if RelationId(int(id_)) in live}
+    of_live_views.setdefault(str(view.id), []).append([after, epoch])
+    ledger.set(_OLD_BETWEEN, of_live_views)
 
 
 def old_between(instance: Instance, view: View, epoch: Epoch) -> tuple[Epoch, Epoch] | None:

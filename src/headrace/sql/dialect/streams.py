@@ -157,8 +157,8 @@ def in_order_of_arrival(site: Site) -> Found | None:
     if not 0 < len(site.arguments) <= most:
         return None
     where = "FILTER (WHERE ({0}) IS NOT NULL{filter})"
-    kept = "{filter}" if site.writer.ksqldb and site.name in _WITH_NULLS else f" {where}"
-    rows = f"collect_list(struct({order} AS o, {{0}} AS v)){kept}"
+    condition = "{filter}" if site.writer.ksqldb and site.name in _WITH_NULLS else f" {where}"
+    rows = f"collect_list(struct({order} AS o, {{0}} AS v)){condition}"
     gathered = f"transform(sort_array({rows}, true), __e -> __e.v)"
     if site.name == "COLLECT_SET":
         return site.written(f"array_distinct({gathered})")
@@ -241,8 +241,8 @@ def _by_order(site: Site) -> Found | None:
         return site.written(f"({'max' if latest else 'min'}({row}){where}).v", arguments)
     rows = f"sort_array(collect_list({row}){where}, {'false' if latest else 'true'})"
     some = f"slice({rows}, 1, {{1}})"
-    kept = f"reverse({some})" if latest else some
-    return site.written(f"transform({kept}, __e -> __e.v)", arguments)
+    ordered = f"reverse({some})" if latest else some
+    return site.written(f"transform({ordered}, __e -> __e.v)", arguments)
 
 
 _TRUTH = frozenset({"TRUE", "FALSE"})
