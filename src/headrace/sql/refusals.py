@@ -36,14 +36,18 @@ class Refusal:
 
 
 _FUNCTIONS = "Register a Python function instead: db.register, or headrace.connect(functions=...)."
-_SOURCES = "Use CREATE STREAM or CREATE TABLE, WITH (connector = ...)."
+_SOURCES = "Use CREATE STREAM or CREATE TABLE; COPY loads files into it."
 _SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
 _INDEXES = "A view is kept by its keys: create a view grouped or joined by the columns you look up."
-_REPLACE = "Use CREATE OR REPLACE, which rebuilds beside the old version and then swaps."
+_DEFINITION = "Use CREATE OR REPLACE VIEW or MATERIALIZED VIEW, with the whole new query."
+_COLUMNS = (
+    "Create another one with the new columns, and INSERT INTO it SELECT ... FROM this one:"
+    " CREATE OR REPLACE of a stream or table starts without rows."
+)
 _REFRESH = "Views are kept fresh as their inputs change: FLUSH waits for all that has arrived."
 _ATOMIC = "Every statement is atomic: one INSERT of many rows is one transaction."
-_ACCOUNTS = "Access is configured where Headrace is started, not by statements."
-_FILES = "Declare a connector or COPY from a configured root: statements load no code and no file."
+_ACCOUNTS = "There are no accounts: whoever can open the data directory may do everything."
+_FILES = "Use COPY to load rows, and db.register for Python functions: statements load no code."
 UPSERT = "INSERT into a table with a PRIMARY KEY replaces the row of the same key."
 _CACHE = "A materialized view is kept ready to read: create one of this query."
 _STATISTICS = "DESCRIBE EXTENDED shows the sizes that Headrace keeps by itself."
@@ -66,13 +70,13 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("ADD FILES", _FILES),
     _refused("ADD JAR", _FILES),
     _refused("ADD JARS", _FILES),
-    _refused("ALTER", _REPLACE),
-    _refused("ALTER MATERIALIZED VIEW", _REPLACE),
+    _refused("ALTER", _COLUMNS),
+    _refused("ALTER MATERIALIZED VIEW", _DEFINITION),
     _refused("ALTER SESSION", "Use SET for settings of the session."),
-    _refused("ALTER STREAM", _REPLACE),
+    _refused("ALTER STREAM", _COLUMNS),
     _refused("ALTER SYSTEM", "Use SET for settings of the session."),
-    _refused("ALTER TABLE", _REPLACE),
-    _refused("ALTER VIEW", _REPLACE),
+    _refused("ALTER TABLE", _COLUMNS),
+    _refused("ALTER VIEW", _DEFINITION),
     _refused("ANALYZE", _STATISTICS),
     _refused("ANALYZE TABLE", _STATISTICS),
     _refused("ASSERT", "Use VERIFY to compare views with an independent recompute."),
@@ -96,7 +100,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("CREATE INDEX", _INDEXES),
     _refused("CREATE PROCEDURE", _SCRIPTS),
     _refused("CREATE ROLE", _ACCOUNTS),
-    _refused("CREATE SECRET", "Secrets are configured where Headrace is started."),
+    _refused("CREATE SECRET", "Write it as an option in WITH: listings mask passwords and keys."),
     _refused("CREATE STREAMING", "Use CREATE STREAM or CREATE TABLE.", "CREATE STREAMING TABLE"),
     _refused("CREATE TASK", "Views are kept fresh as their inputs change: no task is needed."),
     _refused("CREATE TRANSIENT", "Use CREATE TABLE.", "CREATE TRANSIENT TABLE"),
@@ -139,7 +143,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("PREPARE", _SCRIPTS),
     _refused("REDUCE", "Use SELECT: queries start no other program.", "REDUCE ... USING"),
     _refused("REINDEX", "Arrangements are kept in order by themselves."),
-    _refused("RENAME", _REPLACE),
+    _refused("RENAME", _COLUMNS),
     _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
     _refused("RESUME", "Start the process: it resumes from the last committed epoch."),
     _refused("REVOKE", _ACCOUNTS),
@@ -179,7 +183,7 @@ _PROGRAM = Refusal(
 _SPARK_SETTING = Refusal(
     ("SET", "SPARK"),
     "SET of a Spark setting",
-    "Spark's settings are given where Headrace is started.",
+    "Give them to the session that headrace.connect(spark=...) is called with.",
 )
 FIRST_WORDS = tuple(sorted({refusal.words[0] for refusal in REFUSALS}))
 """The words that begin a refused statement."""
