@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
 
-from headrace.catalog import Catalog
+from headrace.catalog import Catalog, View
 from headrace.engine.cancelling import StatementJobs
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
@@ -287,8 +287,9 @@ class Database:
     # -- state -----------------------------------------------------------------------------
 
     def relations(self) -> list[tuple[str, str]]:
-        """Return the kind and name of every stream, table and view."""
-        return [(r.kind, r.name) for r in self.instance.catalog if not r.name.startswith("__")]
+        """Return the kind and name of every stream, table, view, materialized view and sink."""
+        shown = [r for r in self.instance.catalog if not r.name.startswith("__")]
+        return [("materialized view" if isinstance(r, View) else r.kind, r.name) for r in shown]
 
     def columns(self, name: str) -> list[tuple[str, str]]:
         """Return the name and type of a relation's columns."""

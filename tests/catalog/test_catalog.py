@@ -155,7 +155,10 @@ def test_a_relation_that_views_need_is_not_removed_without_them() -> None:
         CATALOG.without([RelationId(1)])
     assert caught.value.code is Code.CONFLICT
     assert caught.value.primary == 'stream "orders" is used by view "spend"'
-    assert caught.value.hint == "Use DROP STREAM orders CASCADE to drop both."
+    assert caught.value.hint == (
+        "Use DROP STREAM orders CASCADE, then CREATE it and what is over it again: SHOW CREATE shows"
+        " how."
+    )
     everything = {RelationId(1), *(v.id for v in CATALOG.dependants(RelationId(1)))}
     left = CATALOG.without(everything)
     assert sorted(left.by_name) == ["clicks", "idle", "users", "visits"]

@@ -69,7 +69,13 @@ def a_statement_is_typed_over_lines_with_completion_and_found_again(
 
 def relations_are_listed_and_described(shell: Terminal, _: Path) -> None:
     shell.enter(r"\d")
-    shell.see("orders", "table", "id int, name string, amount decimal(10,2)", "totals", "view")
+    shell.see(
+        "orders",
+        "table",
+        "id int, name string, amount decimal(10,2)",
+        "totals",
+        "materialized view",
+    )
     shell.enter(r"\d orders")
     shell.see("column", "type", "amount", "decimal(10,2)")
     shell.enter(r"\d+ totals")

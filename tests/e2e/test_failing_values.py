@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.engine.queries import Queries
 from headrace.errors import Code, HeadraceError
 
 
@@ -25,3 +26,24 @@ def test_what_a_function_cannot_take_is_invalid_in_views_and_in_select(db):
             assert failed.value.code is Code.INVALID, str(failed.value)
             if said != "'('" or statement:
                 assert said in failed.value.primary
+
+
+def test_verify_says_of_each_view_whether_it_could_be_checked(db, monkeypatch):
+    db.sql("""CREATE TABLE t (i INT); INSERT INTO t VALUES (1);
+        CREATE MATERIALIZED VIEW good AS SELECT i FROM t;
+        CREATE MATERIALIZED VIEW bad AS SELECT i + 1 AS j FROM t""")
+    counted, asked = Queries.counted, []
+
+    def failing(self, views, *rest):
+        asked.append([view.name for view in views])
+        if "bad" in asked[-1]:
+            raise HeadraceError(Code.INVALID, "division by zero")
+        return counted(self, views, *rest)
+
+    monkeypatch.setattr(Queries, "counted", failing)
+    assert db.sql("VERIFY").fetchall() == [
+        ("good", 1, 0, "equal to batch"),
+        ("bad", 0, 0, "could not be checked: division by zero"),
+    ]
+    assert asked == [["good", "bad"], ["good"], ["bad"]]
+    assert ("materialized view", "bad") in db.relations()

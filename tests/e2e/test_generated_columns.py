@@ -85,7 +85,7 @@ def test_generated_columns_have_the_type_that_is_declared(tmp_path, spark):
             CREATE TABLE lines (id INT PRIMARY KEY, price DECIMAL(8,2), qty INT,
               total DECIMAL(12,3) GENERATED ALWAYS AS (price * qty) STORED NOT NULL,
               big BOOLEAN AS (qty > 2) VIRTUAL COMMENT 'more than two',
-              label STRING GENERATED ALWAYS AS (SAFE_CAST(id AS INT64)));
+              label STRING GENERATED ALWAYS AS (SAFE_CAST(id AS STRING)));
             CREATE MATERIALIZED VIEW sums AS SELECT big, sum(total) AS total FROM lines GROUP BY big;
             INSERT INTO lines VALUES (1, 1.50, 2), (2, 2.00, 3)
         """)
@@ -100,7 +100,7 @@ def test_generated_columns_have_the_type_that_is_declared(tmp_path, spark):
         assert dict(db.columns("lines"))["total"] == "decimal(12,3)"
         for statement, said in [
             ("INSERT INTO lines VALUES (4, NULL, 1)", 'column "total" of table "lines" is NULL'),
-            ("INSERT INTO lines VALUES (4, 999999.99, 2000000000)", "cannot be represented"),
+            ("INSERT INTO lines VALUES (4, 999999.99, 2000000000)", "does not fit DECIMAL(12,3)"),
             (
                 "INSERT INTO lines (id, big) VALUES (4, true)",
                 "is generated, so it cannot be written",
@@ -112,7 +112,18 @@ def test_generated_columns_have_the_type_that_is_declared(tmp_path, spark):
             db,
             "SELECT column_name, generation_expression FROM information_schema.columns"
             " WHERE table_name = 'lines' AND generation_expression IS NOT NULL",
-        ) == [("big", "qty > 2"), ("label", "SAFE_CAST(id AS INT64)"), ("total", "price * qty")]
+        ) == [("big", "qty > 2"), ("label", "SAFE_CAST(id AS STRING)"), ("total", "price * qty")]
+
+
+def test_a_computed_value_fits_its_column_exactly_or_the_row_is_refused(db):
+    db.sql("CREATE TABLE halves (x INT, y INT GENERATED ALWAYS AS (x / 2.0))")
+    db.sql("INSERT INTO halves VALUES (4)")
+    assert refused(db, "INSERT INTO halves VALUES (8), (3)").primary.startswith(
+        'column "y" in row 2: 1.5'
+    )
+    assert rows(db, "SELECT * FROM halves") == [(4, 2)]
+    other = refused(db, "CREATE TABLE t (x INT, y STRING GENERATED ALWAYS AS (x + 1))")
+    assert other.primary == 'column "y" is STRING, its expression INT'
 
 
 def test_the_key_of_messages_is_recorded_and_told(tmp_path, spark):

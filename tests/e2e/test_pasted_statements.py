@@ -208,7 +208,7 @@ def test_structs_and_maps_of_ksqldb(db):
 def test_arrays_of_ksqldb_begin_at_1_wherever_they_stand(db):
     db.sql("""
         CREATE STREAM n (id INT KEY, p STRUCT<first VARCHAR, tags ARRAY<VARCHAR>, m MAP<VARCHAR, INT>, s ARRAY<STRUCT<x INT>>>)
-          WITH (kafka_topic='n', value_format='json');
+          WITH (kafka_topic='n', value_format='json', wrap_single_value=true, value_delimiter='|');
         INSERT INTO n VALUES (1, STRUCT(first := 'a', tags := ARRAY['x', 'y'], m := MAP('k' := 5), s := ARRAY[STRUCT(x := 7)]));
         CREATE STREAM t AS SELECT id, p->tags[1] AS a, p->tags[-1] AS b, p->tags[5] AS c, p->m['k'] AS d, p->s[1]->x AS e,
           p.tags[1] AS f, TRANSFORM(p->tags, x => x || '!') AS g, transform(array(p.tags), z -> z[1]) AS h FROM n PARTITION BY id

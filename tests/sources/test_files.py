@@ -711,3 +711,34 @@ def test_a_cut_of_csv_never_parts_a_record(pieces: list[str]) -> None:
     for end in range(len(data) + 1):
         cut = reader.cut(data[:end], False)  # noqa: FBT003
         assert cut == 0 or cut in starts
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet", "envelope"])
+def test_all_columns_that_are_wrong_in_a_row_are_named(tmp_path: Path, form: str) -> None:
+    of = schema(a="tinyint", b="bool", c="int!")
+    path = tmp_path / f"rows.{form}"
+    wrong = 'a: "x" is not a TINYINT; b: "y" is not a BOOLEAN; c: NULL in a NOT NULL column'
+    match form:
+        case "json":
+            path.write_text('{"a":"x","b":"y"}\n{"a":"x","b":true,"c":1}\n')
+        case "csv":
+            path.write_text("a,b,c\nx,y,\nx,true,1\n")
+        case "parquet":
+            pq.write_table(pa.table({"a": [300, 300], "b": [None, True], "c": [None, 1]}), path)
+            wrong = "a: 300 does not fit TINYINT; c: NULL in a NOT NULL column"
+        case _:
+            path.write_text('{"op":"c","after":{"a":"x","b":"y","c":1}}\n')
+            wrong = 'a: "x" is not a TINYINT; b: "y" is not a BOOLEAN'
+            (reject,) = next(read_envelopes(path, of)).rejects
+            assert (reject.column, reject.reason) == ("a, b", wrong)
+            return
+    rows, (several, one) = load(path, of)
+    assert rows == []
+    assert (several.column, several.reason) == (
+        "a, c" if form == "parquet" else "a, b, c",
+        wrong,
+    )
+    assert (one.column, one.reason) == (
+        "a",
+        "300 does not fit TINYINT" if form == "parquet" else '"x" is not a TINYINT',
+    )

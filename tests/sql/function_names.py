@@ -21,7 +21,7 @@ NAMES = {
     parse_timestamp stringtodate stringtotimestamp timeadd timesub timestampadd* timestampsub timestamptostring unix_date unix_timestamp*
     url_decode_param url_encode_param url_extract_fragment url_extract_host url_extract_parameter url_extract_path url_extract_port
     url_extract_protocol url_extract_query
-    attr avg* collect_list* collect_set* correlation count count_distinct earliest_by_offset histogram latest_by_offset max min stddev_samp*
+    attr avg* collect_list* collect_set* correlation count* count_distinct earliest_by_offset histogram latest_by_offset max min stddev_samp*
     stddev_sample sum sum_list topk topkdistinct explode cube_explode cast*
     """,
     "Flink": """

@@ -69,6 +69,10 @@ FUNCTIONS = {
         REGEXP_SPLIT_TO_ARRAY('a12b', '[0-9]+') AS z, AS_MAP(array('a', 'b'), array(k, 2)) AS aa, MAP_UNION(map('a', 1, 'b', 2), map('b', k)) AS bb,
         ENTRIES(map('b', k, 'a', 2), true) AS cc, MASK_LEFT('aB-1', 2) AS dd, MASK_RIGHT('aB-1', 2) AS ee, MASK_KEEP_LEFT('aB-1', 2) AS ff,
         MASK_KEEP_RIGHT('aB-1', 2) AS gg, DATESUB(DAY, k, day) AS hh, TIMESTAMPSUB(HOURS, 2, ts) AS ii, FIELD(s, 'a', 'b') AS jj FROM e""",
+    "ksqldb_maps": """SELECT FILTER(map('a', k, 'b', 2), (x, v) => v > 1 AND x <> 'c') AS a, TRANSFORM(map('a', k), (x, v) => UCASE(x), (x, v) => v + 1) AS b,
+        REDUCE(map('a', k, 'b', 2), 10, (t, x, v) => t + v * LEN(x)) AS c, FILTER(arr, x => x > 1) AS d, SPLIT_TO_MAP('a=1;b=' || s || ';;c;a=3=4', ';', '=') AS f,
+        INT_FROM_BYTES(unhex('FFFFFFFE')) AS g, INT_FROM_BYTES(CAST('abcd' AS BINARY)) AS h, INT_FROM_BYTES(unhex('00')) AS i,
+        BIGINT_FROM_BYTES(unhex('FFFFFFFFFFFFFFFF')) AS j FROM e""",
     "flink_split": """SELECT SPLIT_INDEX('x.' || s || '..', '.', 1) AS a, SPLIT_INDEX(s, '.', k) AS b, SPLIT_INDEX('x..', '.', 2) AS c,
         SPLIT_INDEX(s, 'a', -1) AS d FROM e""",
     "snowflake": """SELECT IFF(k > 1, 'x', s) AS a, DIV0(m, k) AS b, TO_VARCHAR(m) AS c, TO_CHAR(k) AS d,
@@ -88,6 +92,7 @@ AGGREGATES = {
         LATEST_BY_EVENT_TIME(m, ts) FILTER (WHERE k > 3) AS g FROM e GROUP BY s""",
     "ksqldb_correlation": "SELECT CORRELATION(k, 2 * k + 1) AS a FROM e WHERE k IS NOT NULL",
     "ksqldb_attributes": "SELECT s, ATTR(k) AS a, STDDEV_SAMPLE(k) AS b, ATTR(s) FILTER (WHERE k > 1) AS c FROM e GROUP BY s",
+    "ksqldb_histogram": "SELECT s, HISTOGRAM(k) AS a, HISTOGRAM(k) FILTER (WHERE k > 1) AS b, COUNT() AS c, COUNT() FILTER (WHERE k > 1) AS d FROM e GROUP BY s",
     "flink": "SELECT s, SUM0(m) AS a, SUM0(m) FILTER (WHERE k > 9) AS b FROM e GROUP BY s",
     "postgresql": """SELECT k, STRING_AGG(s, '-' ORDER BY s DESC) AS a, ARRAY_AGG(s ORDER BY day DESC, s DESC) AS b FROM e GROUP BY k""",
     "postgresql_orders": """SELECT k, ARRAY_AGG(s ORDER BY day, m DESC) AS a, ARRAY_AGG(s ORDER BY m NULLS LAST, day DESC NULLS FIRST) AS b,
@@ -169,6 +174,8 @@ def plain():
             'd=' || s AS d, s AS f, CAST(NULL AS STRING) AS g,
             ROUND(6371 * acos(sin(k * pi() / 180) * sin(37.4133 * pi() / 180)
                 + cos(k * pi() / 180) * cos(37.4133 * pi() / 180) * cos((-122.1162 + k) * pi() / 180)), 6) AS h FROM e""",
+        "ksqldb_maps": r"""SELECT if(k > 1, map('a', k, 'b', 2), map('b', 2)) AS a, map('A', k + 1) AS b, 12 + k AS c, filter(arr, x -> x > 1) AS d,
+            if(s IS NULL, NULL, map('b', s, 'a', '3')) AS f, -2 AS g, 1633837924 AS h, CAST(NULL AS INT) AS i, -1L AS j FROM e""",
         "ksqldb_meanings": r"""SELECT st.x AS a, coalesce(size(filter(arr, x -> x <=> k)) > 0 AND arr IS NOT NULL, false) AS b, true AS c,
             concat_ws(',', coalesce(s, 'null'), 'null', 'x') AS d,
             if(arr IS NULL, NULL, concat_ws('-', transform(arr, x -> coalesce(CAST(x AS STRING), 'null')))) AS e,
@@ -214,6 +221,9 @@ def plain():
         "ksqldb_correlation": "SELECT if(count(DISTINCT k) > 1, 1.0D, NULL) AS a FROM e WHERE k IS NOT NULL",
         "ksqldb_attributes": """SELECT s, CASE WHEN size(collect_set(coalesce(CAST(k AS STRING), ''))) = 1 THEN max(k) END AS a, stddev(k) AS b,
             max(CASE WHEN k > 1 THEN s END) AS c FROM e GROUP BY s""",
+        "ksqldb_histogram": """SELECT s, map_from_entries(collect_list(struct(t, n)) FILTER (WHERE t IS NOT NULL)) AS a,
+            map_from_entries(collect_list(struct(t, n)) FILTER (WHERE k > 1)) AS b, sum(n) AS c, sum(if(k > 1, n, 0)) AS d
+            FROM (SELECT s, k, CAST(k AS STRING) AS t, count(*) AS n FROM e GROUP BY s, k ORDER BY t) GROUP BY s""",
         "flink": "SELECT s, coalesce(sum(m), 0) AS a, coalesce(sum(CASE WHEN k > 9 THEN m END), 0) AS b FROM e GROUP BY s",
         "postgresql": """SELECT k, if(count(s) = 0, NULL, array_join(sort_array(collect_list(s), false), '-')) AS a,
             transform(reverse(array_sort(collect_list(named_struct('d', nvl2(day, day, DATE '0001-01-01'), 's', s)))), p -> p.s) AS b

@@ -129,7 +129,8 @@ class Catalog:
                     raise HeadraceError(
                         Code.CONFLICT,
                         f'{used.kind} "{used.name}" is used by {relation.kind} "{relation.name}"',
-                        hint=f"Use DROP {kind} {used.name} CASCADE to drop both.",
+                        hint=f"Use DROP {kind} {used.name} CASCADE, then CREATE it and what is over"
+                        " it again: SHOW CREATE shows how.",
                         span=span,
                     )
         return Catalog.of(left)

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.sql.dialect.streams import OFFSET
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -41,7 +42,13 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
     if condition == "UNBOUND_SQL_PARAMETER":
         hint = "Give values from Python: db.sql(text, [value]) for ?, {name: value} for :name."
         return HeadraceError(code, "a parameter has no value", hint=hint, span=span)
-    primary, *rest = re.split(r"\.\s+", message, maxsplit=1)
+    if condition.endswith("INVALID_ORDERING_TYPE") and f"struct({OFFSET}, " in message:
+        hint = (
+            "Use max_by(x, ROWOFFSET) for the latest value, min_by(x, ROWOFFSET) for the earliest."
+        )
+        primary = "LATEST_BY_OFFSET and EARLIEST_BY_OFFSET of a MAP are not supported"
+        return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)
+    primary, *rest = re.split(r"\.\s+", without_settings(message), maxsplit=1)
     detail = rest[0] if rest else ""
     primary = _OUTER.sub(r"\1", _OWN.sub("effective_", primary.rstrip("."))).replace("`", '"')
     primary = primary[:1].lower() + primary[1:] if primary[1:2].islower() else primary
@@ -49,6 +56,15 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
     if condition == "PARSE_SYNTAX_ERROR":
         hint = _misspelt(query.text[query.start : span.end])
     return HeadraceError(code, primary, detail=(detail.strip() or None), hint=hint, span=span)
+
+
+def without_settings(message: str) -> str:
+    """Return a message without the sentences that propose a setting of Spark: none can be set."""
+    sentences = re.split(r"(?<=[.?!])\s+", message)
+    return " ".join(each for each in sentences if not _SETTING.search(each))
+
+
+_SETTING = re.compile(r"\bspark\.(?!apache\.)[a-z]+\.\w|^If necessary set ")
 
 
 def _misspelt(read: str) -> str | None:

@@ -61,7 +61,7 @@ class Recursion:
         limit = maybe(node.maxDepth())
         limit = self.default_limit if limit is None else int(limit)
         if limit < 0:
-            hint = "Write MAX RECURSION LEVEL n, or set spark.sql.cteRecursionLevelLimit."
+            hint = "Write WITH RECURSIVE name MAX RECURSION LEVEL n AS (...)."
             raise self.pieces.unsupported("a recursive WITH needs a limit of levels", hint, node)
         number, id_ = self.loops, int(node.id())
         self.loops += 1

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_UNREAD = ("stopped", "damaged")
+_UNREAD = ("stopped", "damaged", "could not be checked")
 """The verdict on a view that no epoch maintains any more: it is not known to be right."""
 _DONE, _FAILED, _USAGE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
 

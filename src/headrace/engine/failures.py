@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import errors
 
+from headrace.catalyst.failures import without_settings
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -107,7 +108,12 @@ _CALL = re.compile(
 """The text before the cause: the call from Python, and a thread that was waited for."""
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
-_SETTING = re.compile(r"\s*If necessary set .*", re.DOTALL)
+_HINTS = {
+    "INVALID_ARRAY_INDEX": "Use get(array, i), which counts from 0, or try_element_at(array, n),"
+    " which counts from 1, to get NULL instead.",
+}
+"""By the beginning of a condition."""
+_TRY = "Use the try_ form of the function to get NULL instead."
 
 
 def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
@@ -123,12 +129,13 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     found = _CONDITION.search(text)
     said = found["message"].replace("\n", " ") if found is not None else ""
     if found is not None and _is_of_data(found["condition"], text[found.start() :]):
-        message = _SETTING.sub("", said.split(" SQLSTATE")[0]).rstrip(".")
+        message = without_settings(said.split(" SQLSTATE")[0]).rstrip(".")
         has_form = found["condition"].startswith(_EVALUATION) or "try_" in message
+        own = (hint for name, hint in _HINTS.items() if found["condition"].startswith(name))
         return HeadraceError(
             Code.INVALID,
             message[:1].lower() + message[1:],
-            hint="Use the try_ form of the function to get NULL instead." if has_form else None,
+            hint=next(own, _TRY if has_form else None),
         )
     # Checked last: the message of a condition may quote a value, such as the state of an order.
     if any(word in text for word in _CANCELLED):

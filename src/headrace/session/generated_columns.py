@@ -1,6 +1,7 @@
 """Generated columns: computed columns, and METADATA columns with the origin of a row.
 
-Both are evaluated when the row is written and stored with it, so they never change afterwards.
+Both are evaluated when the row is written and stored with it, so they never change afterwards. A
+computed value has to fit its column exactly, as a written one does.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
+from headrace.sources.fitted import require_fitting
+from headrace.sources.fitting import fitted, is_of_kind
+from headrace.sources.values import type_name
 from headrace.sql.keywords import quote
 from headrace.sql.rewritten import Rewriting
-from headrace.types import Column, Schema
+from headrace.types import Column, Schema, to_arrow
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
 
     Raises:
         HeadraceError: at the place in the expression, if it is not an expression over the columns
-            that arrive, or is not deterministic.
+            that arrive, is not deterministic, or has a type of another kind than the declared one.
     """
     expression = definition.computed
     if expression is None:
@@ -42,14 +46,9 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
         f"CAST(NULL AS {column.type.simpleString()}) AS {quote(column.name)}"
         for column in arriving.columns
     )
-    begin, end = "SELECT (", ")"
-    if definition.type.text:
-        with engine.planning:
-            type_ = engine.planner.parse_type(definition.type.span, definition.type.text)
-        begin, end = "SELECT CAST((", f") AS {type_.simpleString()})"
     rewriting = Rewriting(span)
     rewriting.replace(
-        span, [begin, (span.start, span.end), f"{end} AS value FROM (SELECT {nulls})"]
+        span, ["SELECT (", (span.start, span.end), f") AS value FROM (SELECT {nulls})"]
     )
     rewritten = rewriting.done()
     with rewritten.mapping_errors(), engine.planning:
@@ -62,6 +61,18 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
                 span=span,
             )
     found = analysed.schema.columns[0].type
+    if definition.type.text:
+        with engine.planning:
+            declared = engine.planner.parse_type(definition.type.span, definition.type.text)
+        if not is_of_kind(to_arrow(found), declared):
+            name = type_name(declared)
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{definition.name}" is {name}, its expression {type_name(found)}',
+                hint=f"Write CAST(... AS {name}) around the expression, if that is meant.",
+                span=span,
+            )
+        found = declared
     return Column(definition.name, found, nullable=not definition.not_null)
 
 
@@ -93,12 +104,13 @@ def with_generated_columns(
     required = {column.name for column in relation.schema.columns if not column.nullable}
     if declaration.computed:
         arriving = rows.select([n for n in relation.schema.names if n not in declaration.generated])
-        expressions = [
-            f"CAST(({text}) AS {_type(relation, name)}) AS {quote(name)}"
-            for name, text in declaration.computed
-        ]
+        expressions = [f"({text}) AS {quote(name)}" for name, text in declaration.computed]
         found = queries.computed(arriving, expressions)
-        values |= {name: found[name] for name, _ in declaration.computed}
+        columns = {column.name: column for column in relation.schema.columns}
+        computed = [columns[name] for name, _ in declaration.computed]
+        made = [fitted(found[column.name], column.type, first=True) for column in computed]
+        require_fitting(computed, made, None)
+        values |= {c.name: each.values for c, each in zip(computed, made, strict=True)}
     comes = pc.greater(rows[WEIGHT], 0) if WEIGHT in rows.schema.names else None
     for name, value in values.items():
         place, field = rows.schema.get_field_index(name), rows.schema.field(name)
@@ -131,8 +143,3 @@ def _metadata_values(
         (name, values[key]() if key in values else pa.nulls(count, types[name]))
         for name, key in relation.declaration.metadata
     ]
-
-
-def _type(relation: Stream | Table, name: str) -> str:
-    column = next(c for c in relation.schema.columns if c.name == name)
-    return str(column.type.simpleString())

@@ -20,6 +20,7 @@ _EXTERNAL = (
     "hostname",
     "hosts",
     "kafka_topic",
+    "key_delimiter",
     "key_format",
     "keyspace",
     "partitions",
@@ -37,7 +38,9 @@ _EXTERNAL = (
     "type",
     "url",
     "username",
+    "value_delimiter",
     "value_format",
+    "wrap_single_value",
 )
 """Options of external systems; without a configured broker they are stored without effect."""
 

@@ -30,6 +30,7 @@ _TOGETHER = 16
 
 EQUAL = "equal to batch"
 STOPPED = "stopped"
+UNCHECKED = "could not be checked"
 
 Verdict = tuple[int, int, str]
 """The number of stored rows, the number of rows that differ, and the verdict in words."""
@@ -122,16 +123,21 @@ class Verifying:
         return found
 
     def _together(self, views: list[View], done: int, total: int) -> dict[RelationId, Verdict]:
-        """Compare some views in one job; if that fails, compare each in its own job."""
+        """Compare some views in one job; if that fails, compare each in its own job.
+
+        The verdict of a view whose query fails on the data is that failure.
+        """
         try:
             return self._compared(views)
-        except HeadraceError:
+        except HeadraceError as error:
             if len(views) == 1:
-                raise
+                if error.code is Code.UNAVAILABLE:
+                    raise
+                return {views[0].id: (0, 0, f"{UNCHECKED}: {error.primary}")}
         found: dict[RelationId, Verdict] = {}
         for number, view in enumerate(views, done):
             self.progress(Progress(f"verifying {view.name}", number, total, "views"))
-            found |= self._compared([view])
+            found |= self._together([view], number, total)
         return found
 
     def _compared(self, views: list[View]) -> dict[RelationId, Verdict]:

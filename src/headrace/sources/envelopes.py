@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.ledger import Reject
 from headrace.sources.blocks import Progress, blocks, lines_of, size_of
 from headrace.sources.files_json import cut, object_of, require_lines
-from headrace.sources.rows import Rows
+from headrace.sources.rows import Rows, together
 from headrace.sources.values import Refused, from_json
 
 if TYPE_CHECKING:
@@ -121,12 +121,16 @@ class _Decoder:
         if not isinstance(given, dict):
             return None
         values: list[Any] = []
+        wrong: list[tuple[str, str]] = []
         for name, convert in self.converters:
             value = given.get(name)
             try:
                 values.append(None if value is None else convert(value))
             except Refused as refused:
-                raise _Wrong(str(refused), name) from refused
+                wrong.append((name, str(refused)))
+        if wrong:
+            columns, reason = together(wrong)
+            raise _Wrong(reason, columns)
         return values
 
 

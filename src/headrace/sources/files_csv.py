@@ -18,7 +18,13 @@ from pyspark.sql import types as t
 
 from headrace.ledger import Reject
 from headrace.sources.blocks import Block, Decoded, Span, salvage
-from headrace.sources.rows import Rows, holds_infinity, misses_required, require_precision
+from headrace.sources.rows import (
+    Rows,
+    holds_infinity,
+    misses_required,
+    require_precision,
+    together,
+)
 from headrace.sources.values import Refused, from_text
 
 if TYPE_CHECKING:
@@ -251,6 +257,7 @@ class CsvDecoder:
         if len(record.fields) != self._width:
             raise _RefusedField(None, f"{len(record.fields)} fields instead of {self._width}")
         values: list[Any] = []
+        wrong: list[tuple[str, str]] = []
         for index, (column, convert) in enumerate(
             zip(self._schema.columns, self._converters, strict=True)
         ):
@@ -258,16 +265,18 @@ class CsvDecoder:
             text, quoted = (b"", False) if place is None else record.fields[place]
             if place is None or (not quoted and text == self._null):
                 if not column.nullable:
-                    raise _RefusedField(column.name, "NULL in a NOT NULL column")
+                    wrong.append((column.name, "NULL in a NOT NULL column"))
                 values.append(None)
                 continue
             try:
                 is_binary = isinstance(column.type, t.BinaryType)
                 values.append(text if is_binary else convert(text.decode()))
-            except UnicodeDecodeError as error:
-                raise _RefusedField(column.name, "not UTF-8") from error
+            except UnicodeDecodeError:
+                wrong.append((column.name, "not UTF-8"))
             except Refused as refused:
-                raise _RefusedField(column.name, str(refused)) from refused
+                wrong.append((column.name, str(refused)))
+        if wrong:
+            raise _RefusedField(*together(wrong))
         return values
 
 

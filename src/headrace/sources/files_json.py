@@ -26,7 +26,13 @@ from headrace.sources.blocks import (
     salvage,
 )
 from headrace.sources.files_json_alike import read_alike
-from headrace.sources.rows import Rows, holds_infinity, misses_required, require_precision
+from headrace.sources.rows import (
+    Rows,
+    holds_infinity,
+    misses_required,
+    require_precision,
+    together,
+)
 from headrace.sources.values import Refused, Twice, from_json, parse_json
 
 if TYPE_CHECKING:
@@ -116,24 +122,37 @@ class JsonDecoder:
         rows = Rows(self._target)
         for span in spans:
             raw = data[span.start : span.end]
-            name: str | None = None
+            column: str | None
             try:
-                parsed = object_of(raw)
-                values: list[Any] = []
-                for column, convert in self._converters:
-                    name = column.name
-                    if isinstance(parsed, Twice) and name in parsed.twice:
-                        raise Refused("it is given twice")  # noqa: TRY301
-                    value = parsed.get(name)
-                    if value is None and not column.nullable:
-                        raise Refused("NULL in a NOT NULL column")  # noqa: TRY301
-                    values.append(None if value is None else convert(value))
+                values, wrong = self._values(object_of(raw))
             except Refused as refused:
-                text = raw.decode("utf-8", "replace").rstrip("\r\n")
-                found.rejects.append(Reject(self._path, span.line, name, str(refused), text))
+                column, reason = None, str(refused)
             else:
-                rows.add(values)
+                if not wrong:
+                    rows.add(values)
+                    continue
+                column, reason = together(wrong)
+            text = raw.decode("utf-8", "replace").rstrip("\r\n")
+            found.rejects.append(Reject(self._path, span.line, column, reason, text))
         rows.into(found.tables)
+
+    def _values(self, parsed: dict[str, Any]) -> tuple[list[Any], list[tuple[str, str]]]:
+        """Return the values of a row, and the columns whose values were refused, with reasons."""
+        values: list[Any] = []
+        wrong: list[tuple[str, str]] = []
+        twice = parsed.twice if isinstance(parsed, Twice) else frozenset()
+        for column, convert in self._converters:
+            value = parsed.get(column.name)
+            if column.name in twice:
+                wrong.append((column.name, "it is given twice"))
+            elif value is None and not column.nullable:
+                wrong.append((column.name, "NULL in a NOT NULL column"))
+            else:
+                try:
+                    values.append(None if value is None else convert(value))
+                except Refused as refused:
+                    wrong.append((column.name, str(refused)))
+        return values, wrong
 
 
 def require_lines(path: str, beginning: bytes) -> None:

@@ -18,6 +18,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.sources.blocks import Block, Decoded, Progress
 from headrace.sources.fitting import fitted, is_of_kind
+from headrace.sources.rows import together
 from headrace.sources.values import type_name
 
 if TYPE_CHECKING:
@@ -104,20 +105,22 @@ def _decoded(
     path: str, table: pa.Table, schema: Schema, names: list[str | None], first_row: int
 ) -> Decoded:
     target = schema.arrow
-    bad: dict[int, tuple[str, str]] = {}
+    bad: dict[int, list[tuple[str, str]]] = {}
     cast: list[Any] = []
     for column, name, field in zip(schema.columns, names, target, strict=True):
         if name is None:
             values = pa.nulls(table.num_rows, field.type)
         else:
             values, refused = fitted(table.column(name), column.type)
-            bad = {**{row: (column.name, str(why)) for row, why in refused.items()}, **bad}
+            for row, why in refused.items():
+                bad.setdefault(row, []).append((column.name, str(why)))
         if not column.nullable and values.null_count:
-            nulls = pc.indices_nonzero(pc.is_null(values)).to_pylist()
-            bad = {**dict.fromkeys(nulls, (column.name, "NULL in a NOT NULL column")), **bad}
+            for row in pc.indices_nonzero(pc.is_null(values)).to_pylist():
+                if name is None or row not in refused:
+                    bad.setdefault(row, []).append((column.name, "NULL in a NOT NULL column"))
         cast.append(values)
     rejects = [
-        Reject(path, first_row + row, *bad[row], str(table.slice(row, 1).to_pylist()[0]))
+        Reject(path, first_row + row, *together(bad[row]), str(table.slice(row, 1).to_pylist()[0]))
         for row in sorted(bad)
     ]
     rows = pa.table(cast, schema=target)

@@ -37,6 +37,14 @@ class Rows:
             tables.append(pa.table(arrays, schema=self._schema))
 
 
+def together(wrong: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Return the columns that are wrong in a row, each with its reason, as one of each."""
+    if len(wrong) == 1:
+        return wrong[0]
+    columns = ", ".join(column for column, _ in wrong)
+    return columns, "; ".join(f"{column}: {reason}" for column, reason in wrong)
+
+
 def misses_required(table: pa.Table, schema: Schema) -> bool:
     """Return whether a NOT NULL column has a NULL."""
     return any(

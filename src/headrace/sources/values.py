@@ -94,14 +94,12 @@ def from_text(column: Column) -> Converter:
 def from_number(data_type: t.DataType) -> Converter:
     """Return the converter of numbers: integers, decimals, and binary ones by their digits."""
     match data_type:
-        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
-            return lambda value: _integer_json(value, data_type)
-        case t.FloatType() | t.DoubleType():
-            return lambda value: _floating(value, data_type)
         case t.DecimalType():
             return lambda value: _decimal(
                 Decimal(repr(value)) if isinstance(value, float) else value, data_type
             )
+        case t.NumericType():
+            return _json(data_type)
 
     def refused(value: Any) -> Any:
         raise refuse(value, data_type)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_assignment, take_key
@@ -67,6 +68,13 @@ def take_terminate(cursor: Cursor) -> Drop:
     if cursor.peek(1).kind is not Kind.END:
         cursor.accept("JOB") or cursor.accept("QUERY")
     place = cursor.token
+    if place.word == "ALL" and place.kind is Kind.WORD:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "TERMINATE ALL is not supported",
+            hint="Use TERMINATE name for each job: SHOW JOBS lists them.",
+            span=cursor.span(place, place),
+        )
     if place.kind is Kind.STRING:
         text = cursor.string("a job's name").lower()
         name = Name((text,), cursor.span(place))

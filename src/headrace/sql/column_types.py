@@ -44,10 +44,11 @@ ALIASES: dict[str, str] = {
 }  # fmt: skip
 """Spark's name of each known type name."""
 
+_JSON = "Keep it as STRING, and use parse_json(x) in queries; or declare STRUCT<...>."
 _REFUSED: dict[str, str] = {
-    "JSON": "Use VARIANT for values of any shape, STRING for the text, or STRUCT<...>.",
-    "JSONB": "Use VARIANT for values of any shape, STRING for the text, or STRUCT<...>.",
-    "OBJECT": "Use VARIANT for values of any shape, or STRUCT<...>.",
+    "JSON": _JSON,
+    "JSONB": _JSON,
+    "OBJECT": _JSON,
     "SERIAL": "Use BIGINT, and give each row its own value.",
     "BIGSERIAL": "Use BIGINT, and give each row its own value.",
     "MULTISET": "Use ARRAY<...>, or MAP<..., BIGINT> from a value to its count.",

@@ -36,14 +36,18 @@ class Refusal:
 
 
 _FUNCTIONS = "Register a Python function instead: db.register, or headrace.connect(functions=...)."
-_SOURCES = "Use CREATE STREAM or CREATE TABLE, WITH (connector = ...)."
+_SOURCES = "Use CREATE STREAM or CREATE TABLE; COPY loads files into it."
 _SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
 _INDEXES = "Create a view grouped or joined by the columns of the lookups."
-_REPLACE = "Use CREATE OR REPLACE: it builds the new version, then replaces the old one."
+_DEFINITION = "Use CREATE OR REPLACE VIEW or MATERIALIZED VIEW, with the whole new query."
+_COLUMNS = (
+    "Create another one with the new columns, and INSERT INTO it SELECT ... FROM this one:"
+    " CREATE OR REPLACE of a stream or table starts without rows."
+)
 _REFRESH = "Views are maintained as their inputs change: FLUSH waits for all changes so far."
 _ATOMIC = "Every statement is atomic: one INSERT of many rows is one transaction."
-_ACCOUNTS = "Access is configured where Headrace is started, not by statements."
-_FILES = "Declare a connector, or use COPY: statements cannot load code."
+_ACCOUNTS = "There are no accounts: whoever can open the data directory may do everything."
+_FILES = "Use COPY to load rows, and db.register for Python functions: statements cannot load code."
 UPSERT = "INSERT into a table with a PRIMARY KEY replaces the row of the same key."
 _CACHE = "Create a materialized view of this query: its rows are stored."
 _STATISTICS = "DESCRIBE EXTENDED shows the sizes, which Headrace records automatically."
@@ -66,13 +70,13 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("ADD FILES", _FILES),
     _refused("ADD JAR", _FILES),
     _refused("ADD JARS", _FILES),
-    _refused("ALTER", _REPLACE),
-    _refused("ALTER MATERIALIZED VIEW", _REPLACE),
+    _refused("ALTER", _COLUMNS),
+    _refused("ALTER MATERIALIZED VIEW", _DEFINITION),
     _refused("ALTER SESSION", "Use SET for settings of the session."),
-    _refused("ALTER STREAM", _REPLACE),
+    _refused("ALTER STREAM", _COLUMNS),
     _refused("ALTER SYSTEM", "Use SET for settings of the session."),
-    _refused("ALTER TABLE", _REPLACE),
-    _refused("ALTER VIEW", _REPLACE),
+    _refused("ALTER TABLE", _COLUMNS),
+    _refused("ALTER VIEW", _DEFINITION),
     _refused("ANALYZE", _STATISTICS),
     _refused("ANALYZE TABLE", _STATISTICS),
     _refused("ASSERT", "Use VERIFY to compare views with an independent recompute."),
@@ -96,7 +100,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("CREATE INDEX", _INDEXES),
     _refused("CREATE PROCEDURE", _SCRIPTS),
     _refused("CREATE ROLE", _ACCOUNTS),
-    _refused("CREATE SECRET", "Secrets are configured where Headrace is started."),
+    _refused("CREATE SECRET", "Write it as an option in WITH: listings mask passwords and keys."),
     _refused("CREATE STREAMING", "Use CREATE STREAM or CREATE TABLE.", "CREATE STREAMING TABLE"),
     _refused("CREATE TASK", "Views are maintained as their inputs change: no task is needed."),
     _refused("CREATE TRANSIENT", "Use CREATE TABLE.", "CREATE TRANSIENT TABLE"),
@@ -139,7 +143,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("PREPARE", _SCRIPTS),
     _refused("REDUCE", "Use SELECT: queries cannot start other programs.", "REDUCE ... USING"),
     _refused("REINDEX", "Arrangements are sorted automatically."),
-    _refused("RENAME", _REPLACE),
+    _refused("RENAME", _COLUMNS),
     _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
     _refused("RESUME", "Start the process: it resumes from the last committed epoch."),
     _refused("REVOKE", _ACCOUNTS),
@@ -179,7 +183,7 @@ _PROGRAM = Refusal(
 _SPARK_SETTING = Refusal(
     ("SET", "SPARK"),
     "SET of a Spark setting",
-    "Spark's settings are given where Headrace is started.",
+    "Give them to the session that headrace.connect(spark=...) is called with.",
 )
 FIRST_WORDS = tuple(sorted({refusal.words[0] for refusal in REFUSALS}))
 """The first words of refused statements."""

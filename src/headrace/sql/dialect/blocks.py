@@ -122,6 +122,13 @@ def _clauses(nodes: Sequence[Node], start: int, end: int) -> dict[str, tuple[int
     return found
 
 
+def _opens_join(nodes: Sequence[Node], at: int, end: int) -> bool:
+    """Say whether words such as ``LEFT OUTER JOIN`` begin here."""
+    while at < end and nodes[at].word in KINDS_OF_JOIN:
+        at += 1
+    return at < end and nodes[at].word == "JOIN"
+
+
 def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
     """Return the number of words of the clause that begins here; 0 if none does."""
     word, before = nodes[at].word, nodes[at - 1]
@@ -133,8 +140,8 @@ def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
     if word in _BY:
         return 2 if following.word == "BY" else 0
     if word in _ALONE:
-        begun = following.text not in {".", ","} and following.word not in _AFTER_RELATION
-        return int(begun)
+        joins = following.word in _AFTER_RELATION or _opens_join(nodes, at + 1, end)
+        return int(following.text not in {".", ","} and not joins)
     if word == "WINDOW":
         named = at + 2 < end and nodes[at + 2].word == "AS"
         tumbling = following.word in KSQL_WINDOWS and at + 2 < end and is_group(nodes[at + 2])

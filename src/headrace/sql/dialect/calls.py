@@ -70,7 +70,21 @@ _TEXT = (
     " WHEN 'utf8' THEN decode({0}, 'UTF-8') WHEN 'ascii' THEN decode({0}, 'US-ASCII') END"
 )
 _ZONED = "CAST(convert_timezone({1}, {2}, CAST({0} AS TIMESTAMP_NTZ)) AS TIMESTAMP)"
-_PAIRS = r"str_to_map({0}, concat('\\Q', {1}, '\\E'), concat('\\Q', {2}, '\\E'))"
+_PAIR = r"split(__p, concat('\\Q', {2}, '\\E'), -1)"
+_PAIRS = (
+    r"aggregate(filter(split({0}, concat('\\Q', {1}, '\\E'), -1), __p -> contains(__p, {2})),"
+    " CAST(map() AS MAP<STRING, STRING>), (__m, __p) -> map_concat("
+    f"map_filter(__m, (__k, __v) -> __k <> {_PAIR}[0]), map({_PAIR}[0], {_PAIR}[1])))"
+)
+_HISTOGRAM = (
+    "map_from_entries(transform(array_sort(collect_set(CAST({0} AS STRING)){filter}), __v ->"
+    " struct(__v, CAST(size(filter(sort_array(collect_list(CAST({0} AS STRING)){filter}),"
+    " __w -> __w = __v)) AS BIGINT))))"
+)
+_SIGNED = (
+    "CASE WHEN length({{0}}) = {} THEN CAST(conv(concat(if(hex({{0}}) >= '8', '{}', ''),"
+    " hex({{0}})), 16, -10) AS {}) END"
+)
 _UNION = (
     "CASE WHEN ({0}) IS NULL THEN {1} WHEN ({1}) IS NULL THEN {0} ELSE map_concat("
     "map_filter({0}, (__k, __v) -> NOT map_contains_key({1}, __k)), {1}) END"
@@ -121,7 +135,11 @@ CALLS: tuple[Call, ...] = (
     call_of("FROM_BYTES", KSQL, _TEXT),
     call_of("FROM_DAYS", KSQL, "date_from_unix_date({0})"),
     call_of("CONVERT_TZ", f"{KSQL} {MYSQL}", _ZONED),
-    call_of("SPLIT_TO_MAP", f"{KSQL} {TRINO}", _PAIRS),
+    call_of("SPLIT_TO_MAP", f"{KSQL} {TRINO}", _PAIRS, "the last value of a repeated key"),
+    call_of("INT_FROM_BYTES", KSQL, _SIGNED.format(4, "FFFFFFFF", "INT"), "NULL unless 4 bytes"),
+    call_of("BIGINT_FROM_BYTES", KSQL, _SIGNED.format(8, "", "BIGINT"), "NULL unless 8 bytes"),
+    call_of("HISTOGRAM", KSQL, _HISTOGRAM, "rows by value, as text"),
+    call_of("COUNT", f"{KSQL} DuckDB", "count(*)", arity=0),
     call_of("REGEXP_SPLIT_TO_ARRAY", f"{KSQL} {POSTGRES}", "split({0}, {1})"),
     call_of("AS_MAP", KSQL, "map_from_arrays({0}, {1})"),
     call_of("MAP_UNION", f"{KSQL} {FLINK}", _UNION, "the second one's values stay"),

@@ -1,14 +1,20 @@
-"""Lambda functions as arguments: ksqlDB's ``x => x + 1``, Spark's ``x -> x + 1``."""
+"""Lambda functions as arguments: ksqlDB's ``x => x + 1``, Spark's ``x -> x + 1``.
+
+In ksqlDB, ``FILTER``, ``REDUCE`` and ``TRANSFORM`` also take maps, with lambdas of a key and a
+value. The number of parameters decides which: unlike Spark, ksqlDB never passes the index of an
+element.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.sql.dialect.tree import Found, Group, Node, is_group
+from headrace.sql.dialect.tree import Found, Group, Node, is_group, split_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.sql.dialect.sites import Form, Site
     from headrace.sql.dialect.writer import Scope, Writer
 
 LAMBDAS = frozenset(
@@ -38,3 +44,40 @@ def parameter(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> F
     if not name.word or not makes_function(nodes, at + 1, scope.function):
         return None
     return Found(at + 1, [writer.put(name.text, name, name)])
+
+
+_FILTERED = "map_filter({0}, {1})"
+_TRANSFORMED = (
+    "map_from_arrays(map_values(transform_values({0}, {1})),"
+    " map_values(transform_values({0}, {2})))"
+)
+_REDUCED = (
+    "aggregate(map_entries({0}), {1}, ({2}, __e) -> map_values(transform_values("
+    "map(__e.key, __e.value), ({3}, {4}) -> {5}))[0])"
+)
+
+
+def _over_map(site: Site) -> Found | None:
+    """``FILTER(m, (k, v) => ...)``, ``TRANSFORM(m, (k, v) => ..., (k, v) => ...)``, ``REDUCE``."""
+    counts = tuple(len(_parameters(argument)) for argument in site.arguments)
+    match site.name, counts:
+        case "FILTER", (0, 2):
+            return site.written(_FILTERED)
+        case "TRANSFORM", (0, 2, 2):
+            return site.written(_TRANSFORMED)
+        case "REDUCE", (0, 0, 3):
+            given, start, function = site.arguments
+            return site.written(_REDUCED, [given, start, *_parameters(function), function[2:]])
+        case _:
+            return None
+
+
+def _parameters(argument: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """Return the parameters of ``(k, v) => ...``; none where an argument is anything else."""
+    if len(argument) < 3 or argument[1].text != "=>" or not isinstance(argument[0], Group):  # noqa: PLR2004
+        return []
+    return split_at(argument[0].inside)
+
+
+OVER_MAPS: dict[str, Form] = dict.fromkeys(("FILTER", "REDUCE", "TRANSFORM"), _over_map)
+"""The functions over maps, by name."""

@@ -127,6 +127,13 @@ def arrow(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
     if not isinstance(key, Token) or key.kind is Kind.SYMBOL:
         return None
     if key.kind in {Kind.WORD, Kind.BACKQUOTED} and not double:
+        if at > 1 and nodes[at - 2].word == "EXPLODE" and is_group(nodes[at - 1]):
+            raise writer.refused(
+                "a field of EXPLODE(...) is not supported",
+                "Use FROM s LATERAL VIEW explode(structs) x AS element, and element.field.",
+                nodes[at - 2],
+                key,
+            )
         return Found(at + 1, [writer.put(".", node, node)])
     path = _path(writer, key)
     first, type_ = operand_before(nodes, at), "string" if double else "variant"

@@ -18,7 +18,7 @@ from headrace.sql.dialect.final import final_windows
 from headrace.sql.dialect.formats import FORMATS
 from headrace.sql.dialect.joins import within
 from headrace.sql.dialect.ksqldb import MEANINGS, MEANT, backslashes, meant, speaks_ksqldb
-from headrace.sql.dialect.lambdas import parameter
+from headrace.sql.dialect.lambdas import OVER_MAPS, parameter
 from headrace.sql.dialect.limits import limited, top
 from headrace.sql.dialect.lists import LISTS, ignoring_nulls
 from headrace.sql.dialect.operators import (
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.dialect.tree import Node
 
-FORMS: dict[str, Form] = {**TIMES, **FORMATS, **LISTS, **BY_ORDER}
+FORMS: dict[str, Form] = {**TIMES, **FORMATS, **LISTS, **BY_ORDER, **OVER_MAPS}
 """The functions that need more than a template."""
 
 _TEMPLATES: dict[tuple[str, int | None], Call] = {}
