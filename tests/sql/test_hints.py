@@ -137,7 +137,7 @@ def test_each_hint_of_a_refusal_that_names_a_statement_is_tried() -> None:
     untried = {each.hint for each in REFUSALS if statements_in(each.hint)} - tried
     assert untried <= {
         "Use a view, or SUBSCRIBE to one.",
-        "What is dropped is gone: CREATE it again, its sources permitting.",
+        "A dropped object cannot be restored: CREATE it again from its sources.",
         "Use CREATE SINK name FROM view WITH (connector = 'file', ...).",
     }
 
