@@ -20,6 +20,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
 from headrace.catalyst.collect import collect_arrow
-from length import thorough
+from length import choose, thorough
 from sessions import PARTITIONS, batch_session
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ ROWS_PER_CHANGE = 8
 _LOOKUPS = 3
 _PAST_EPOCHS = 2
 _READ_BY_SPARK = 3
+_RESTARTED = 3
 
 
 class Oracle:
@@ -183,13 +185,16 @@ class Oracle:
         self.models[name].write([(-1, row) for row in found], ordered=False)
         return len(found)
 
-    def truncate(self, name: str) -> int:
-        """Delete all rows."""
+    def truncate(self, *names: str) -> int:
+        """Delete all rows of some tables, without an epoch in between; return how many."""
         self.epoch()
-        found = self._matching(name, self.models[name].names, "true")
-        self.db.sql(f"TRUNCATE TABLE {name}")
-        self.models[name].write([(-1, row) for row in found], ordered=False)
-        return len(found)
+        deleted = 0
+        for name in names:
+            found = self._matching(name, self.models[name].names, "true")
+            self.db.sql(f"TRUNCATE TABLE {name}")
+            self.models[name].write([(-1, row) for row in found], ordered=False)
+            deleted += len(found)
+        return deleted
 
     def _matching(self, name: str, columns: Sequence[str], where: str) -> list[Row]:
         aliased = ", ".join(f"{column} AS c{i}" for i, column in enumerate(columns))
@@ -223,7 +228,10 @@ class Oracle:
         return sorted(found, key=repr)
 
     def finish(self) -> None:
-        """Check every way to read, the past, compaction and a restart."""
+        """Check every way to read, the past, compaction and a restart.
+
+        In a short run only some tests, by the names of their views, verify and restart.
+        """
         self.epoch()
         for name in self._read_by_spark():
             self._check_reading_by_spark(name)
@@ -234,10 +242,11 @@ class Oracle:
                 continue  # dropped, and its past with it
             table = self.db.sql(f"SELECT * FROM {name} AS OF EPOCH {epoch}").to_arrow()
             self._agree(name, f"AS OF EPOCH {epoch}", bag_of(table), expected)
-        self.verify(*list(self.views)[-1:])
         self.db.compact()
         self._check_contents("after compaction")
-        self.reopen()
+        if choose(crc32(" ".join(self.views).encode()) % _RESTARTED == 0, long=True):
+            self.verify(*list(self.views)[-1:])
+            self.reopen()
 
     def verify(self, *names: str) -> None:
         """Have the database check some of its views."""

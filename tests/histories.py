@@ -63,9 +63,9 @@ class History:
         among = list(names)
         for size in (1, 10, most, 1) if whole else choose((1, most), (1, 10, most, 1)):
             self.epochs(among, (size,))
-        for name in among:
-            if self.run.models[name].deletes:
-                self.run.truncate(name)
+        deleted = [name for name in among if self.run.models[name].deletes]
+        for names_ in choose([deleted], [[name] for name in deleted]):
+            self.run.truncate(*names_)
         self.run.epoch()
         self.epochs(among, (10,))
 

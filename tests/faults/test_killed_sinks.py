@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.killing import SECONDS_ALLOWED, start
-from length import choose
+from length import choose, thorough
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,9 @@ def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path, spark: SparkSes
     stages = STAGES[: choose(3, len(STAGES))]
     for i, (stage, nth) in enumerate(stages):
         batches += BATCHES_PER_START
-        feeder = start(FEEDER, data, batches, stage, str(nth), spark=spark if i else None)
+        feeder = start(
+            FEEDER, data, batches, stage, str(nth), spark=spark if i or not thorough() else None
+        )
         output, _ = feeder.communicate(timeout=SECONDS_ALLOWED)
         assert feeder.returncode in (0, -signal.SIGKILL), output[-3000:]
         died += feeder.returncode == -signal.SIGKILL
@@ -68,7 +70,7 @@ def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path, spark: SparkSes
         feeder.send_signal(signal.SIGKILL)
         output, _ = feeder.communicate()
         printed += printed_changes("".join(before) + output)
-    feeder = start(FEEDER, data, batches)
+    feeder = start(FEEDER, data, batches, spark=None if thorough() else spark)
     output, _ = feeder.communicate(timeout=SECONDS_ALLOWED)
     assert feeder.returncode == 0, output[-3000:]
     printed += printed_changes(output)
