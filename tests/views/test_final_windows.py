@@ -55,7 +55,7 @@ def expected() -> dict[str, str]:
         "ksql_session": closed(
             "SELECT area, count(*) AS n FROM s GROUP BY area, session_window(ts, '20 minutes')",
             "s",
-            # Spark applies a condition on the bare end to each row's own window, before merging.
+            # Spark applies a condition on the bare end to each row's own window, before it merges.
             "IF(count(*) > 0, session_window.end, NULL)",
             "15 SECONDS",
         ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.engine import lowering
 from histories import History
+from length import choose
 
 pytestmark = pytest.mark.spark
 
@@ -41,6 +43,31 @@ def test_views_on_views_agree_at_every_epoch(oracle):
     run.drop_view("copied")
     run.drop_view("diamond")
     history.epochs(["t"], (2,))
+    run.finish()
+
+
+def test_plans_do_not_double_with_each_view_that_reads_the_one_below_twice(oracle, monkeypatch):
+    monkeypatch.setattr(lowering, "MOST_REPEATED", 40)
+    depth = choose(7, 20)
+    run = oracle(rows_per_change=400, split=True)
+    run.table("t", "id INT, g INT, x INT", key="id")
+    run.view("d0", "SELECT g, count(*) AS n FROM t GROUP BY g")
+    for i in range(depth):
+        run.view(
+            f"d{i + 1}",
+            f"SELECT a.g, (a.n + b.n) % 7 AS n FROM d{i} AS a JOIN d{i} AS b ON a.g = b.g",
+        )
+    run.view("beside", "SELECT d1.g, t.x FROM d1 JOIN t ON d1.g = t.g")
+    run.view("above", f"SELECT g, n FROM d2 UNION ALL SELECT g, n FROM d{depth} UNION ALL TABLE d2")
+    history = History(run, 9, domain=9)
+    history.epochs(["t"], (30, 4))
+    run.truncate("t")
+    history.epochs(["t"], (5,))
+    jobs = [program.jobs for program in run.db.instance.engine._programs.values()]
+    longest = max(jobs, key=len)
+    assert len(longest) > 1
+    lines = [str(job).count("\n") for job in longest]
+    assert max(lines) < 1000
     run.finish()
 
 

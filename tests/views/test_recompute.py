@@ -130,7 +130,7 @@ FIRST = {
     "not_shown": "SELECT s FROM a ORDER BY v, id LIMIT 5",
     "whole_rows": "SELECT k, v, s FROM b ORDER BY k, v, s LIMIT 6",
     "of_groups": "SELECT k, count(*) AS n FROM b GROUP BY k ORDER BY count(*) DESC, k LIMIT 3",
-    "within": "SELECT a.id FROM a JOIN (SELECT k FROM b ORDER BY k, v, s LIMIT 5) x ON a.k = x.k",
+    "nested": "SELECT a.id FROM a JOIN (SELECT k FROM b ORDER BY k, v, s LIMIT 5) x ON a.k = x.k",
     "first_of_each": """SELECT k, id, v FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC, id) AS r
         FROM a) WHERE r = 1""",
     "best": "SELECT (SELECT s FROM a ORDER BY v DESC, id LIMIT 1) AS s, k FROM b",
@@ -210,6 +210,38 @@ def test_sessions_merge_and_split(oracle):
         run.view(name, query)
     History(run, 5, domain=12).life(["e"], most=80)
     run.finish()
+
+
+CONDITIONS = {
+    "of_groups": "SELECT k, count(*) AS n FROM e {0} HAVING session_window.end <= {1}",
+    "around": "SELECT k, n FROM (SELECT k, session_window AS w, count(*) AS n FROM e {0}) WHERE w.end <= {1}",
+    "computed": """SELECT k, n FROM (SELECT k, session_window.end AS b, count(*) AS n FROM e {0})
+        WHERE b <= {1} AND n > 0""",
+    "joined": """SELECT s.k, n FROM (SELECT k, session_window, count(*) AS n FROM e {0}) AS s
+        JOIN (SELECT 1 AS one) ON s.session_window.end <= {1}""",
+    "nested": "SELECT k FROM f WHERE EXISTS (SELECT 1 FROM e WHERE e.k = f.k {0} HAVING session_window.end <= {1})",
+}
+
+
+def test_conditions_on_sessions_see_whole_sessions(db):
+    db.sql("CREATE TABLE e (k INT, t TIMESTAMP); CREATE TABLE f (k INT)")
+    grouped = "GROUP BY k, session_window(t, '20 minutes')"
+    texts = {
+        name: query.format(grouped, "TIMESTAMP '2024-01-01 10:45:00'")
+        for name, query in CONDITIONS.items()
+    }
+    for name, query in texts.items():
+        db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    times = [f"(1, TIMESTAMP '2024-01-01 10:{minute}:00')" for minute in ("00", "10", "20")]
+    db.sql("INSERT INTO f VALUES (1), (2)")
+    for last, expected in ((), [(1, 3)]), ((f"(1, TIMESTAMP '2024-01-01 10:{30}:00')",), []):
+        db.sql(f"INSERT INTO e VALUES {', '.join(last or times)}")
+        for name, query in texts.items():
+            rows = [row[:1] for row in expected] if name == "nested" else expected
+            assert db.sql(query).fetchall() == rows, name
+            assert db.sql(f"SELECT * FROM {name}").fetchall() == rows, name
+    verdicts = {view: verdict for view, _, _, verdict in db.sql("VERIFY")}
+    assert verdicts == dict.fromkeys(texts, "equal to batch")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from headrace.catalog import PlainView
 from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
 from headrace.catalyst.analysed import Analysed
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
+from headrace.catalyst.corrections import corrected
 from headrace.catalyst.distinct import marked
 from headrace.catalyst.failures import translate
 from headrace.catalyst.fence import (
@@ -43,7 +44,6 @@ from headrace.catalyst.fence import (
     view_file,
     words,
 )
-from headrace.catalyst.limits import with_limits_below
 from headrace.catalyst.python import (
     PYTHON_CALL,
     Registered,
@@ -241,7 +241,7 @@ class Planner:
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
             clocked, calls = self._check_resolved(analysed, query, once=once)
-            kept = with_limits_below(self.scala, analysed)
+            kept = corrected(self.scala, analysed)
             kept = marked(self.scala, with_arrays_sorted(self.scala, kept))
             kept = with_ties_marked(self.scala, kept)
             if clocked:

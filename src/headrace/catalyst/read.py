@@ -43,6 +43,7 @@ from headrace.catalyst.resolved import (
 )
 from headrace.catalyst.rewrite import not_in
 from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
+from headrace.catalyst.session_windows import is_session
 from headrace.catalyst.single import Single
 from headrace.catalyst.subqueries import (
     Comparison,
@@ -82,9 +83,6 @@ _PROJECTING = ("Project", *PYTHON_NODES)
 _LIMITING = ("GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", *_PROJECTING)
 _ALL = 2**62
 """More rows than there are: OFFSET without LIMIT."""
-
-_SESSION = "spark.sessionWindow"
-"""The metadata by which Spark tells a session window from other columns."""
 
 
 @dataclass(slots=True)
@@ -414,7 +412,7 @@ class Reader:
             value = named.child() if kind_of(named) == "Alias" else named
             key = self.pieces.expression(self.scala.normalised(value))
             self.pieces.check_key(key, "a GROUP BY key", node)
-            if named.metadata().contains(_SESSION):
+            if is_session(named):
                 session = len(keys)
             keys.append(key)
         own = tuple(attribute_of(named.toAttribute()) for named in grouping)

@@ -29,6 +29,7 @@ from pyspark.sql.types import MapType, StringType, VariantType
 from headrace.catalyst.python import PYTHON_NODES
 from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
+from headrace.catalyst.session_windows import is_session
 from headrace.catalyst.walk import SUBQUERIES, with_replaced
 from headrace.types import holds, is_collated
 
@@ -161,15 +162,9 @@ def _groups(scala: Scala, node: Any) -> tuple[list[Any], list[Any]]:
     if node.nodeName() == "Window":
         return items(node.partitionSpec()), items(node.orderSpec())
     keys = items(node.groupingExpressions())
-    sessions = [key for key in keys if _is_session(key)]
-    others = [scala.normalised(key) for key in keys if not _is_session(key)]
+    sessions = [key for key in keys if is_session(key)]
+    others = [scala.normalised(key) for key in keys if not is_session(key)]
     return others, [scala.ascending(key) for key in sessions]
-
-
-def _is_session(key: Any) -> bool:
-    return kind_of(key) in ("AttributeReference", "Alias") and key.metadata().contains(
-        "spark.sessionWindow"
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from headrace.engine.worker import (
     SIDE,
     Chain,
     ConstantTask,
+    DeltaTask,
     Excerpt,
     HandedTask,
     LeafTask,
@@ -68,10 +69,30 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """One Spark job, ready to run: its plan, the operators in it, and how many exchanges it has."""
+class Published:
+    """The consolidated delta of a relation, which ``task`` yields, with the columns ``fields``.
+
+    ``plan`` is its plan in the job that computes it; later jobs read it from its run. ``size`` is
+    the number of nodes of circuits in the plan, each counted once per use. A delta that is
+    ``stored`` is not to be repeated in its own job.
+    """
 
     plan: Any
+    task: OperatorTask
+    fields: list[tuple[str, DataType]]
+    job: int
+    size: int
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Spark jobs, ready to run one after the other: their plans, and what is in them.
+
+    It is one job, unless plans would repeat a part so often that they grow out of bounds.
+    """
+
+    jobs: tuple[Any, ...]
     operators: tuple[str, ...]
     constants: tuple[str, ...]
     arrangements: Mapping[ArrangementId, Layout]
@@ -87,10 +108,12 @@ class Assembly:
     partitions: int
     relations: Mapping[RelationId, Relation]
     log: LogReader
-    frames: dict[RelationId, tuple[Any, tuple[str, ...]]] = field(default_factory=dict)
-    """The consolidated delta of relations that others take theirs from, with its columns."""
-    terminals: list[Any] = field(default_factory=list)
-    """The plans that nothing else takes rows from."""
+    frames: dict[RelationId, Published] = field(default_factory=dict)
+    """The consolidated delta of relations that others take theirs from."""
+    job: int = 0
+    """The number of the job that is being put together."""
+    _used: set[RelationId] = field(default_factory=set)
+    """The relations whose delta is used in the job that computes it."""
     operators: list[str] = field(default_factory=list)
     initial: list[str] = field(default_factory=list)
     """The constants of views that are being made."""
@@ -100,21 +123,43 @@ class Assembly:
     """The contents of relations that operators read in place of a copy."""
 
     def program(self) -> Program:
-        """Return the program: one plan that runs every terminal."""
-        transplant = self.transplant
-        empty = [
-            transplant.project([transplant.alias(transplant.literal(0, LongType()), "x")], terminal)
-            for terminal in self.terminals
-        ]
-        if not empty:  # what has changed is named by a view, but makes no difference to it
-            empty = [transplant.range(1)]
+        """Return the program: one plan per job, which runs every terminal."""
+        terminals: dict[int, list[Any]] = {}
+        for relation, published in self.frames.items():
+            if relation not in self._used:
+                terminals.setdefault(published.job, []).append(published.plan)
+        # Without any terminal, what has changed is named by a view, but makes no difference to it.
+        jobs = [terminals[job] for job in sorted(terminals)] or [[]]
         return Program(
-            transplant.finished(transplant.union(empty)),
+            tuple(map(self._job, jobs)),
             tuple(self.operators),
             tuple(self.initial),
             dict(self.arrangements),
             frozenset(self.shares),
             dict(self.shared),
+        )
+
+    def _job(self, terminals: list[Any]) -> Any:
+        """Return one plan that runs every terminal."""
+        transplant = self.transplant
+        empty = [
+            transplant.project([transplant.alias(transplant.literal(0, LongType()), "x")], terminal)
+            for terminal in terminals
+        ]
+        return transplant.finished(transplant.union(empty or [transplant.range(1)]))
+
+    def delta(self, relation: RelationId) -> Any:
+        """Return the delta of a relation that is part of the program, for the current job."""
+        published = self.frames[relation]
+        if published.job == self.job:
+            self._used.add(relation)
+            return published.plan
+        task = published.task
+        (arrangement,) = task.arrangements
+        (layout,) = task.operator.layouts
+        read = DeltaTask(task.name, arrangement, layout, task.output[1:-1], self.partitions)
+        return self.transplant.mapped(
+            self.transplant.range(self.partitions), read, spark_schema(published.fields[1:])
         )
 
     def leaf(self, relation: Relation, columns: tuple[str, ...], *, offsets: bool) -> Any:

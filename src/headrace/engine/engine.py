@@ -270,11 +270,17 @@ class Engine:
         kept = {id_: a for id_, a in program.arrangements.items() if id_ not in temporary}
         included = {*program.operators, *program.constants}
         return StepPlan(
-            program.shares, kept, frozenset(initial & included), program.shared, tuple(loops)
+            program.shares,
+            kept,
+            frozenset(initial & included),
+            program.shared,
+            tuple(loops),
+            len(program.jobs),
         )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
         with jobs_of(self.spark, step):
-            self._transplant(step.partitions).run(program.plan)
+            for job in program.jobs:
+                self._transplant(step.partitions).run(job)
         sync_directory(step.runs_directory)
         return tuple(reports_of(step))

@@ -261,10 +261,9 @@ class Nodes:
         known = relation.schema.names
         names = tuple(known[i] for i in scan.columns if i < len(known))
         if scan.relation in self.assembly.frames:
-            below, all_names = self.assembly.frames[scan.relation]
+            below = self.assembly.delta(scan.relation)
             columns = self.transplant.output(below)
             values = [columns[name] for name in names]
-            assert set(names) <= set(all_names)  # noqa: S101
         else:
             placed = len(known) in scan.columns  # after a stream's columns, the place of a row
             below = self.assembly.leaf(relation, names, offsets=placed)

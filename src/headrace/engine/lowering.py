@@ -1,8 +1,13 @@
-"""From circuits to one Spark job: what an epoch, or a fill, runs.
+"""From circuits to Spark jobs: what an epoch, or a fill, runs.
 
 A *program* is the part of a connected set of views that a given set of changed relations can
 reach; nodes whose inputs cannot change are left out. It is built once and run at every epoch that
 has the same changed relations.
+
+A program is one job, whose plan is a tree: the delta of a relation that is read twice is in it
+twice, and Spark runs it once. Along a chain of views, of which each is read twice by the next one,
+the tree would double with each view. So a delta that is read several times, and has a large plan
+already, ends the job: further views are in a next one, and read that delta from its run.
 """
 
 from __future__ import annotations
@@ -15,16 +20,22 @@ import pyarrow as pa
 from pyspark.sql.types import LongType
 
 from headrace.catalog import Table
-from headrace.circuit import Circuit, rows_of
+from headrace.circuit import Circuit, Source, inputs, rows_of
 from headrace.circuit.properties import partitioning
+from headrace.engine.assembly import Published
 from headrace.engine.lower_nodes import Nodes
 from headrace.operators import OFFSET, Integrate, Upsert
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import Node
     from headrace.engine.assembly import Assembly, Program
-    from headrace.types import RelationId
+    from headrace.engine.worker import OperatorTask
+    from headrace.types import DataType, RelationId
+
+MOST_REPEATED = 300
+"""The number of nodes of circuits in a plan from which on it is not repeated within a job."""
 
 
 @dataclass(slots=True)
@@ -96,21 +107,46 @@ class Lowering:
         name, kept_as = f"{table.id}/rows", (rows_of(table.id),)
         task = self.assembly.task(name, operator, kept_as, (arrived,), types)
         kept = self.assembly.stepped(task, exchanged, types)
-        self._publish(table.id, kept, schema.names)
+        self._publish(table.id, kept, task, types, size=1)
 
-    def _publish(self, relation: RelationId, kept: Any, names: tuple[str, ...]) -> None:
-        """Hand a relation's consolidated delta to those who read it; run it if nobody does."""
-        uses = self._uses[relation]
-        if uses == 0:
-            self.assembly.terminals.append(kept)
-            return
-        if uses > 1:
+    def _publish(
+        self,
+        relation: RelationId,
+        kept: Any,
+        task: OperatorTask,
+        fields: list[tuple[str, DataType]],
+        *,
+        size: int,
+    ) -> None:
+        """Have a relation's consolidated delta ready for those who read it."""
+        stored = self._uses[relation] > 1 and size > MOST_REPEATED
+        if self._uses[relation] > 1 and not stored:
             # Spark runs an exchange once however often it is used, and a stage once per use.
             kept = self.transplant.exchange(kept, HASH, self.assembly.partitions)
-        self.assembly.frames[relation] = (kept, names)
+        self.assembly.frames[relation] = Published(
+            kept, task, fields, self.assembly.job, size, stored
+        )
+
+    def _size(self, circuit: Circuit) -> int:
+        """Return the number of nodes in the plan of a circuit, each counted once per use."""
+        sizes: dict[Node, int] = {}
+        frames = self.assembly.frames
+
+        def size(node: Node) -> int:
+            if node not in sizes:
+                below = sum(size(child) for child in inputs(node))
+                if isinstance(node, Source) and node.plan.relation in frames:
+                    read = frames[node.plan.relation]
+                    below = read.size if read.job == self.assembly.job else 0
+                sizes[node] = 1 + below
+            return sizes[node]
+
+        return size(circuit.output.child)
 
     def _view(self, circuit: Circuit, nodes: Nodes) -> None:
-        output = circuit.output
+        output, frames = circuit.output, self.assembly.frames
+        read = [frames[id_] for id_ in circuit.reads if id_ in frames]
+        self.assembly.job = max((each.job + each.stored for each in read), default=0)
         frame = nodes.node(output.child)
         if frame is None:
             return
@@ -138,7 +174,7 @@ class Lowering:
         else:
             keyed = self.assembly.keyed(frame, handles, by_name, [], there=there)
             kept = self.assembly.stepped(task, keyed, types)
-        self._publish(circuit.view, kept, tuple(names))
+        self._publish(circuit.view, kept, task, types, size=self._size(circuit))
 
 
 def table_layout(table: Table) -> Layout:

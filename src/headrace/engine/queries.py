@@ -30,7 +30,7 @@ from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.asof import has_asof, without_ties
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.collect import collect_arrow
-from headrace.catalyst.limits import with_limits_below
+from headrace.catalyst.corrections import corrected
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
 from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settled
@@ -303,7 +303,7 @@ class Queries:
         self._registrations[session].flush()
         frame = session.sql(query)
         transplant = self._transplant(session)
-        logical = with_limits_below(transplant.scala, transplant.logical(frame))
+        logical = corrected(transplant.scala, transplant.logical(frame))
         if now is not None:
             logical = with_clock_at(transplant.scala, logical, now)
         frame = _with_one_order(transplant, frame, logical)

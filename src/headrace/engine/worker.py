@@ -137,6 +137,34 @@ class HandedTask:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaTask:
+    """Yield this partition's part of a delta that an operator wrote in an earlier job of the step.
+
+    ``columns`` are those of ``layout``, and of the output.
+    """
+
+    operator: str
+    arrangement: ArrangementId
+    layout: Layout
+    columns: tuple[str, ...]
+    partitions: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; the input has one row, the number of the partition."""
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                step = current_step()
+                path = _report_path(step, self.operator, index)
+                if not path.exists():
+                    continue
+                report = _report_in(path)
+                runs = [run for id_, run in report.runs.items() if id_ == self.arrangement]
+                low, high = ranges(self.partitions)[index]
+                spine = Spine.open(step.runs_directory, self.layout, runs, low, high)
+                yield from _columns_of(spine, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
 class SeedTask:
     """Yield one row of weight 0 for a global aggregate that must be initialised."""
 
@@ -305,8 +333,7 @@ class Chain:
 
 def _report(step: Step, report: Report) -> None:
     """Leave a report beside the manifest; a second one for the same work is a defect."""
-    name = f"{report.operator.replace('/', '-')}-{report.partition}.json"
-    path = step.folder / name
+    path = _report_path(step, report.operator, report.partition)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError as error:
@@ -323,10 +350,15 @@ def _report(step: Step, report: Report) -> None:
         raise not_written(f'report "{path}"', error) from error
 
 
+def _report_path(step: Step, operator: str, partition: int) -> Path:
+    return step.folder / f"{operator.replace('/', '-')}-{partition}.json"
+
+
+def _report_in(path: Path) -> Report:
+    return Report.of_json(json.loads(path.read_text(encoding="utf-8")))
+
+
 def reports_of(step: Step) -> list[Report]:
     """Return the reports that the tasks of a finished step wrote."""
-    return [
-        Report.of_json(json.loads(path.read_text(encoding="utf-8")))
-        for path in sorted(step.folder.glob("*.json"))
-        if path != step.manifest
-    ]
+    paths = sorted(step.folder.glob("*.json"))
+    return [_report_in(path) for path in paths if path != step.manifest]

@@ -59,11 +59,11 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Run the job of one connected set of views.
+    """Run the step of one connected set of views.
 
     ``changed`` are the inputs with changes, and the views whose rows change by the clock; views in
-    ``without`` are not maintained. The job is repeated until the recursions in ``loops`` do not
-    change any more.
+    ``without`` are not maintained. The step runs ``jobs`` jobs, and is repeated until the
+    recursions in ``loops`` do not change any more.
     """
 
     step: Step
@@ -71,6 +71,7 @@ class RunStep:
     without: frozenset[RelationId]
     loops: tuple[LoopPlan, ...]
     previous: Epoch
+    jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ class EpochLoop:
         before = arranged(self.ledger, needs.arrangements, poll.previous)
         before |= arranged_for(needs.loops, {})
         step = Step(name, self.directory, partitions, shares, before, clock=poll.clock)
-        return RunStep(step, changed, without, needs.loops, poll.previous)
+        return RunStep(step, changed, without, needs.loops, poll.previous, needs.jobs)
 
     def partitions_for(self, rows: int) -> int:
         """Return the number of partitions of a step that reads this many changes."""
@@ -273,7 +274,7 @@ class EpochLoop:
             layouts |= needs.arrangements
             before = arranged(self.ledger, needs.arrangements, stage.previous)
             step = rounds.next_step(replace(first, partitions=partitions), written.after(before))
-            again = replace(stage, changed=none)
+            again = replace(stage, changed=none, jobs=needs.jobs)
             written.add(rounds.take(self._job(step, again, looping, attempt)))
         rounds.finish()
         attempt.rounds += rounds.count
@@ -287,7 +288,7 @@ class EpochLoop:
             reports = self.runner.run_live(step, stage.changed, stage.without, looping)
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
-        attempt.jobs += 1
+        attempt.jobs += stage.jobs
         return reports
 
     def _attempt(self, poll: Poll) -> Epoch | None:

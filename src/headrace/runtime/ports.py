@@ -36,7 +36,7 @@ class StepPlan:
 
     ``globals`` names the operators that emit one row even for an empty input. ``shared`` are the
     arrangements that operators read as the contents of a relation. ``loops`` are the recursions of
-    the step; ``arrangements`` does not contain theirs.
+    the step; ``arrangements`` does not contain theirs. ``jobs`` is the number of jobs that it runs.
     """
 
     reads: frozenset[RelationId]
@@ -44,10 +44,11 @@ class StepPlan:
     globals: frozenset[str]
     shared: Mapping[ArrangementId, RelationId]
     loops: tuple[LoopPlan, ...] = ()
+    jobs: int = 1
 
 
 class StepRunner(Protocol):
-    """Runs steps: one job for a connected set of views."""
+    """Runs the steps of connected sets of views, each as one job if plans do not repeat much."""
 
     def plan_live(
         self,
