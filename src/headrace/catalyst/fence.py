@@ -13,7 +13,7 @@ from headrace.catalyst.walk import SUBQUERIES
 from headrace.errors import Code, HeadraceError, Span, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from py4j.protocol import Py4JError
 
@@ -104,26 +104,60 @@ class Node:
     """Parents before children."""
 
 
-def nodes(plan: Any, prepared: Callable[[Any], Any] = lambda plan: plan) -> Iterator[Node]:
+def nodes(
+    plan: Any,
+    prepared: Callable[[Any], Any] = lambda plan: plan,
+    seen: set[str] | None = None,
+) -> Iterator[Node]:
     """Yield every logical node, also of subqueries in expressions.
 
-    ``prepared`` is applied to the whole plan, and to the plan of each subquery.
+    ``prepared`` is applied to the whole plan, and to the plan of each subquery. With ``seen``, each
+    plain view in an analysed plan is visited once, and its name added.
     """
-    yield from _below(prepared(plan), prepared)
+    yield from _below(prepared(plan), prepared, seen)
 
 
-def _below(plan: Any, prepared: Callable[[Any], Any]) -> Iterator[Node]:
+def _below(plan: Any, prepared: Callable[[Any], Any], seen: set[str] | None) -> Iterator[Node]:
+    kind = str(plan.nodeName())
+    if seen is not None and kind == "View":
+        view = str(plan.desc().identifier().table())
+        if view in seen:
+            return
+        seen.add(view)
     below = tuple(items(plan.children()))
-    node = Node(plan, str(plan.nodeName()), below, tuple(_expressions(plan)))
+    node = Node(plan, kind, below, tuple(_expressions(plan)))
     yield node
     if node.kind == "UnresolvedWith":
         for pair in items(plan.cteRelations()):
-            yield from _below(part(pair, 1), prepared)
+            yield from _below(part(pair, 1), prepared, seen)
     for child in below:
-        yield from _below(child, prepared)
+        yield from _below(child, prepared, seen)
     for expression, name in node.expressions:
         if name in SUBQUERIES:
-            yield from nodes(expression.plan(), prepared)
+            yield from nodes(expression.plan(), prepared, seen)
+
+
+def relations_read(plan: Any, known: Mapping[str, int]) -> int:
+    """Return how many times a parsed query reads a relation, once its views are expanded.
+
+    ``known`` has the number of plain views, by name; common table expressions count likewise.
+    """
+    kind = str(plan.nodeName())
+    if kind == "UnresolvedRelation":
+        return known.get(name_of(plan), 1)
+    if kind == "UnresolvedWith":
+        inside = dict(known)
+        for pair in items(plan.cteRelations()):
+            inside[str(part(pair, 0)).lower()] = relations_read(part(pair, 1), inside)
+        known = inside
+    below = [*items(plan.children())]
+    below += [e.plan() for e, name in _expressions(plan) if name in SUBQUERIES]
+    return sum(relations_read(each, known) for each in below)
+
+
+def name_of(relation: Any) -> str:
+    """Return the dotted name of an unresolved relation, in lower case."""
+    return ".".join(str(part).lower() for part in items(relation.multipartIdentifier()))
 
 
 def leaves(plan: Any) -> Iterator[Any]:

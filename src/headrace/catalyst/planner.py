@@ -38,9 +38,11 @@ from headrace.catalyst.fence import (
     clock_refused,
     first_cause,
     leaves,
+    name_of,
     nodes,
     origin,
     refused,
+    relations_read,
     view_file,
     words,
 )
@@ -85,6 +87,9 @@ _RULES = (
 # The length of VARCHAR(n) and CHAR(n) is dropped: Spark's expressions have strings.
 _LENGTHS = re.compile(r'"(?:var)?char\(\d+\)"')
 
+MOST_READ = 500
+"""How many times a query may read relations: Spark plans each on its own, and cannot be stopped."""
+
 _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
 
 # This rule merges several subqueries into one, so that each would compute the columns of all.
@@ -110,6 +115,8 @@ class Planner:
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
     _queries: dict[str, tuple[Rewritten, Rewritten]] = field(default_factory=dict, init=False)
     """The queries of plain views, by name, after both steps of rewriting."""
+    _reads: dict[str, int] = field(default_factory=dict, init=False)
+    """How many times each plain view reads a relation, by name."""
     _logs: set[str] = field(default_factory=set, init=False)
     _relations: dict[int, RelationId] = field(default_factory=dict, init=False)
 
@@ -169,6 +176,7 @@ class Planner:
         self._stand_in(relation, name, schema)
         self._names[name] = relation
         self._queries.pop(name, None)
+        self._reads.pop(name, None)
 
     def declare_log(self, relation: RelationId, schema: Schema) -> None:
         """Declare a stream's log: the stream's columns, followed by the position of each row."""
@@ -189,6 +197,8 @@ class Planner:
         """Declare a plain view: a query that was analysed before, with these columns."""
         read = spark_text(Span(query, 0, len(query), view_file(name)), self.relations)
         plain = self._one_word(read)
+        parsed = self.scala.parser(self._session).parsePlan(plain.text)
+        self._reads[name] = relations_read(parsed, self._reads)
         listed = ", ".join(quote(column) for column in columns)
         self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({listed}) AS {plain.text}")
         self._names[name] = relation
@@ -201,6 +211,7 @@ class Planner:
             self._logs.remove(log)
             self.spark.catalog.dropTempView(log)
         self._queries.pop(name, None)
+        self._reads.pop(name, None)
         self.spark.catalog.dropTempView(name)
 
     def analyse(self, query: Span, *, once: bool = False) -> Analysed:
@@ -240,7 +251,7 @@ class Planner:
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
-            clocked, calls = self._check_resolved(analysed, query, once=once)
+            clocked, calls, views = self._check_resolved(analysed, query, once=once)
             kept = corrected(self.scala, analysed)
             kept = marked(self.scala, with_arrays_sorted(self.scala, kept))
             kept = with_ties_marked(self.scala, kept)
@@ -268,17 +279,9 @@ class Planner:
             read,
             plain,
             clocked,
-            self._plain_views(analysed),
+            tuple(sorted(self._names[name] for name in views & self._queries.keys())),
             calls,
         )
-
-    def _plain_views(self, plan: Any) -> tuple[RelationId, ...]:
-        """Return the plain views in a plan."""
-        if not self._queries:
-            return ()
-        views = (node.handle for node in nodes(plan) if node.kind == "View")
-        names = {str(view.desc().identifier().table()) for view in views}
-        return tuple(sorted(self._names[name] for name in names & self._queries.keys()))
 
     def _leaves(self, plan: Any) -> tuple[RelationId, ...]:
         """Return the relations of a plan, including those in subqueries."""
@@ -332,8 +335,18 @@ class Planner:
                 elif name == "Literal" and not allowed:
                     check_typed_literal(expression, query)
 
+        read = relations_read(parsed, self._reads)
+        if read > MOST_READ:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"the query reads relations {read:,} times",
+                detail=f"Plain views and WITH are expanded at each use. The limit is {MOST_READ}.",
+                hint="Make a view that is used often a MATERIALIZED VIEW: it is computed once.",
+                span=query,
+            )
+
     def _check_name(self, node: Any, common_tables: set[str], query: Span) -> None:
-        name = ".".join(part.lower() for part in items(node.multipartIdentifier()))
+        name = name_of(node)
         if name in common_tables or name in self._names or name in self._logs:
             return
         waiting = self.relations.get(name)
@@ -349,18 +362,18 @@ class Planner:
 
     def _check_resolved(
         self, analysed: Any, query: Span, *, once: bool
-    ) -> tuple[bool, dict[str, Span]]:
+    ) -> tuple[bool, dict[str, Span], set[str]]:
         """Refuse forms that are not allowed.
 
-        Returns whether there are conditions on the clock that are maintained, and the calls of
-        Python functions.
+        Returns whether there are conditions on the clock that are maintained, the calls of Python
+        functions, and the names of the plain views that are read.
         """
-        clocked, calls = False, dict[str, Span]()
+        clocked, calls, views = False, dict[str, Span](), set[str]()
         if analysed.isStreaming():
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
         # Functions such as to_date are replaced by others, which are checked instead.
         replaced = self.scala.module(f"{OPTIMIZER}.ReplaceExpressions").apply
-        for node in nodes(analysed, replaced):
+        for node in nodes(analysed, replaced, views):
             own = once and node.kind == "ResolvedInlineTable"  # VALUES that are not constant
             if not node.below and node.kind not in LEAVES and not own:
                 raise HeadraceError(
@@ -391,4 +404,4 @@ class Planner:
                     raise clock_refused(expression, name, query)
                 if not expression.deterministic() and not items(expression.children()):
                     raise refused(str(expression.prettyName()), origin(expression, query))
-        return clocked, calls
+        return clocked, calls, views
