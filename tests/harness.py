@@ -188,16 +188,13 @@ class Oracle:
         self.models[name].write([(-1, row) for row in found], ordered=False)
         return len(found)
 
-    def truncate(self, *names: str) -> int:
-        """Delete all rows of some tables, without an epoch in between; return how many."""
+    def truncate(self, name: str) -> int:
+        """Delete all rows."""
         self.epoch()
-        deleted = 0
-        for name in names:
-            found = self._matching(name, self.models[name].names, "true")
-            self.db.sql(f"TRUNCATE TABLE {name}")
-            self.models[name].write([(-1, row) for row in found], ordered=False)
-            deleted += len(found)
-        return deleted
+        found = self._matching(name, self.models[name].names, "true")
+        self.db.sql(f"TRUNCATE TABLE {name}")
+        self.models[name].write([(-1, row) for row in found], ordered=False)
+        return len(found)
 
     def _matching(self, name: str, columns: Sequence[str], where: str) -> list[Row]:
         aliased = ", ".join(f"{column} AS c{i}" for i, column in enumerate(columns))

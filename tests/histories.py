@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as t
 
-from length import choose
+from length import choose, thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,14 +58,19 @@ class History:
     def life(self, names: Iterable[str], most: int = 1000, *, whole: bool = False) -> None:
         """Live through small and large epochs, delete everything, and begin again.
 
-        A short run leaves out two of the first epochs, unless it is to be the ``whole`` life.
+        A short run leaves out two of the first epochs, unless it is to be the ``whole`` life, and
+        deletes the rows of all tables in one epoch.
         """
         among = list(names)
         for size in (1, 10, most, 1) if whole else choose((1, most), (1, 10, most, 1)):
             self.epochs(among, (size,))
-        deleted = [name for name in among if self.run.models[name].deletes]
-        for names_ in choose([deleted], [[name] for name in deleted]):
-            self.run.truncate(*names_)
+        self.run.epoch()
+        for name in among:
+            model = self.run.models[name]
+            if model.deletes and thorough():
+                self.run.truncate(name)
+            elif model.deletes:
+                self.run.log(name, [(-1, row) for row in model.current()])
         self.run.epoch()
         self.epochs(among, (10,))
 

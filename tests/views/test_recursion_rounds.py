@@ -178,7 +178,8 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
     assert loop.fault.reached == run.rounds == 4
     assert [n for n, _ in run.rows("reached")] == [1, 3, 4, 5]
     run.finish()
-    # The database was opened again: nothing is left of the attempts that failed.
+    run.reopen()
+    # Nothing is left of the attempts that failed.
     instance = run.db.instance
     left = {path.name for path in (run.directory / "runs").iterdir()}
     assert left == set(instance.ledger.known_files().runs)
