@@ -32,3 +32,10 @@ def test_the_active_session_is_the_one_before(spark):
         with scala.active(another):
             assert sessions.getActiveSession().get().equals(another._jsparkSession)
         assert sessions.getActiveSession().get().equals(one._jsparkSession)
+
+
+@pytest.mark.spark
+def test_no_union_looks_for_where_the_partitions_of_its_inputs_are(spark):
+    setting = "spark.sql.unionOutputPartitioning"
+    for session in (spark.newSession(), bare_session(spark), for_few_rows(bare_session(spark))):
+        assert session.conf.get(setting) == "false"
