@@ -58,11 +58,11 @@ class History:
     def life(self, names: Iterable[str], most: int = 1000, *, whole: bool = False) -> None:
         """Live through small and large epochs, delete everything, and begin again.
 
-        A short run leaves out two of the first epochs, unless it is to be the ``whole`` life, and
-        deletes the rows of all tables in one epoch.
+        A short run has one of the first epochs, unless it is to be the ``whole`` life, and deletes
+        the rows of all tables in one epoch.
         """
         among = list(names)
-        for size in (1, 10, most, 1) if whole else choose((1, most), (1, 10, most, 1)):
+        for size in (1, 10, most, 1) if whole else choose((most,), (1, 10, most, 1)):
             self.epochs(among, (size,))
         self.run.epoch()
         for name in among:
