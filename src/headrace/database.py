@@ -91,6 +91,7 @@ class Database:
             self._spark = spark or start_spark(settings.spark)
             self._jobs = StatementJobs(self._spark)
             engine = Engine(self._spark, partitions, EmbeddedLog())
+            engine.planner.check = self._cancellation.check
             queries = Queries(self._spark, directory.resolve(), partitions, EmbeddedLog())
             loop = EpochLoop(
                 directory.resolve(),

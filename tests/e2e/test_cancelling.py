@@ -91,6 +91,26 @@ def test_a_fill_that_is_cancelled_leaves_nothing(loaded, part):
     assert [verdict for *_, verdict in loaded.sql("VERIFY")] == ["equal to batch"]
 
 
+@pytest.mark.parametrize("step", [1, 5, 12])
+def test_a_statement_is_cancelled_while_its_query_is_planned(loaded, monkeypatch, step):
+    planner, steps = loaded.instance.engine.planner, []
+    check = planner.check
+
+    def cancelling():
+        steps.append(1)
+        if len(steps) == step:
+            loaded.cancel()
+        check()
+
+    monkeypatch.setattr(planner, "check", cancelling)
+    with pytest.raises(HeadraceError, match="cancelled"):
+        loaded.sql(f"CREATE MATERIALIZED VIEW m AS {JOINED}")
+    assert len(steps) == step
+    nothing_is_left(loaded)
+    loaded.sql(f"CREATE MATERIALIZED VIEW m AS {JOINED}")
+    assert len(loaded.sql("SELECT * FROM m")) == 40
+
+
 def test_a_view_is_as_it_was_where_its_replacement_is_cancelled(loaded):
     loaded.sql("CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v")
     text = f"CREATE OR REPLACE MATERIALIZED VIEW m AS {JOINED}"

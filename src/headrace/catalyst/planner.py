@@ -66,7 +66,7 @@ from headrace.sql.dialect import OFFSET, log_of
 from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -111,6 +111,8 @@ class Planner:
     """The Python functions that can be called, by name in lower case."""
     remembered: Mapping[str, FunctionRecord] = field(default_factory=dict)
     """The functions recorded in the catalog, callable or not; the caller updates the mapping."""
+    check: Callable[[], None] = field(default=lambda: None)
+    """Called often while a query is planned; what it raises ends the planning."""
     scala: Scala = field(init=False)
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
     _queries: dict[str, tuple[Rewritten, Rewritten]] = field(default_factory=dict, init=False)
@@ -251,13 +253,16 @@ class Planner:
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
+            self.check()
             clocked, calls, views = self._check_resolved(analysed, query, once=once)
+            self.check()
             kept = corrected(self.scala, analysed)
             kept = marked(self.scala, with_arrays_sorted(self.scala, kept))
             kept = with_ties_marked(self.scala, kept)
             if clocked:
                 kept = with_clock_marked(self.scala, kept)
                 check_clock(kept, query)
+            self.check()
             if kept is not analysed:
                 execution = dataset.ofRows(self._session, kept).queryExecution()
             optimised = execution.optimizedPlan()
@@ -298,6 +303,7 @@ class Planner:
                 self.scala,
                 self._relations,
                 analysed.plain.span,
+                self.check,
                 clocked=analysed.clocked,
                 recursion_limit=int(self.spark.conf.get(_RECURSION_LIMIT)),
             )
@@ -374,6 +380,7 @@ class Planner:
         # Functions such as to_date are replaced by others, which are checked instead.
         replaced = self.scala.module(f"{OPTIMIZER}.ReplaceExpressions").apply
         for node in nodes(analysed, replaced, views):
+            self.check()
             own = once and node.kind == "ResolvedInlineTable"  # VALUES that are not constant
             if not node.below and node.kind not in LEAVES and not own:
                 raise HeadraceError(

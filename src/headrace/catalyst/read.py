@@ -58,6 +58,8 @@ from headrace.catalyst.ties import ties_below
 from headrace.catalyst.window_functions import functions_alone, numbers_all_rows, without_order
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.errors import Span
     from headrace.types import RelationId
 
@@ -89,12 +91,14 @@ _ALL = 2**62
 class Reader:
     """Reads one query's plan; ``relations`` tells whose stand-in a leaf is, by its RDD's id.
 
-    ``recursion_limit`` is how many levels a recursive WITH may have that does not say it.
+    ``recursion_limit`` is how many levels a recursive WITH may have that does not say it. ``check``
+    is called for each node; what it raises ends the reading.
     """
 
     scala: Scala
     relations: dict[int, RelationId]
     query: Span
+    check: Callable[[], None] = field(default=lambda: None)
     clocked: bool = False
     recursion_limit: int = -1
     pieces: Pieces = field(init=False)
@@ -114,6 +118,7 @@ class Reader:
     # -- reading ---------------------------------------------------------------------------
 
     def _read(self, node: Any) -> Plan:
+        self.check()
         kind = str(node.nodeName())
         match kind:
             case "LogicalRDD" | "LocalRelation" | "OneRowRelation" | "UnionLoopRef":
