@@ -65,7 +65,7 @@ class Declaration:
             tuple((key, given) for key, given in value.get("options", ())),
             None if watermark is None else (watermark[0], watermark[1]),
             tuple((name, text) for name, text in value.get("computed", ())),
-            tuple((name, told) for name, told in value.get("metadata", ())),
+            tuple((name, origin) for name, origin in value.get("metadata", ())),
             tuple(value.get("message_key", ())),
             tuple((name, text) for name, text in value.get("defaults", ())),
         )

@@ -127,9 +127,9 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
             Code(ours["code"]), lines[0].strip(), notes.get("detail"), notes.get("hint")
         )
     found = _CONDITION.search(text)
-    said = found["message"].replace("\n", " ") if found is not None else ""
+    text = found["message"].replace("\n", " ") if found is not None else ""
     if found is not None and _is_of_data(found["condition"], text[found.start() :]):
-        message = without_settings(said.split(" SQLSTATE")[0]).rstrip(".")
+        message = without_settings(text.split(" SQLSTATE")[0]).rstrip(".")
         has_form = found["condition"].startswith(_EVALUATION) or "try_" in message
         own = (hint for name, hint in _HINTS.items() if found["condition"].startswith(name))
         return HeadraceError(
@@ -151,13 +151,13 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     if raised is not None and _is_defect(raised):
         return HeadraceError(Code.INTERNAL, f"an operator failed: {raised}")
     whole = _CALL.sub("", text)
-    shown = said if found is not None else whole.split("\n", maxsplit=1)[0]
+    shown = text if found is not None else whole.split("\n", maxsplit=1)[0]
     head, _, place = whole.partition("\n\tat ")
     head = _TASK.sub("", head)
     in_expression = place.startswith(_IN_EXPRESSION) and "OutOfMemory" not in head
     plain = isinstance(error, _CAUGHT) and found is None
     if plain or in_expression or _RAISED_ON_VALUE.search(head):
-        return _failed_on_value(said or head, whole)
+        return _failed_on_value(text or head, whole)
     defect = _RAISED_BY_DEFECT.search(head)
     by_spark = isinstance(error, (*_CAUGHT, errors.UnsupportedOperationException)) or (
         found is not None and found["condition"] in _BY_SPARK
@@ -168,14 +168,14 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     return HeadraceError(Code.UNAVAILABLE, f"a Spark job failed: {(raised or shown)[:500]}")
 
 
-def _failed_on_value(said: str, whole: str) -> HeadraceError:
+def _failed_on_value(text: str, whole: str) -> HeadraceError:
     """Return the error of a function that cannot take a value, without class names."""
     function = next((name for sign, name in _FUNCTIONS if sign.search(whole)), "an expression")
-    lines = [line.strip() for line in _CLASS.sub(": ", said).strip(": \n").split("\n")]
-    told = _JAVA_TYPE.sub(_sql_type, ": ".join(line for line in lines if line)).rstrip(".")
+    lines = [line.strip() for line in _CLASS.sub(": ", text).strip(": \n").split("\n")]
+    message = _JAVA_TYPE.sub(_sql_type, ": ".join(line for line in lines if line)).rstrip(".")
     return HeadraceError(
         Code.INVALID,
-        f"{function} failed on a value: {told[:500]}",
+        f"{function} failed on a value: {message[:500]}",
         hint="Correct the value, or leave such rows out with WHERE or CASE.",
     )
 

@@ -155,8 +155,8 @@ class Changes:
                 self._report(load, chunk.bytes_done, chunk.bytes_total)
             end = load.finish()
         except HeadraceError as error:
-            told = error if load is None else load.stopped(error)
-            raise told.at(statement.path_span) from error
+            failure = error if load is None else load.stopped(error)
+            raise failure.at(statement.path_span) from error
         return load.copied, load.rejected, end, load.note
 
     def _copy_envelopes(
@@ -175,8 +175,8 @@ class Changes:
                 self._report(load, part.bytes_done, part.bytes_total)
             end = load.finish()
         except HeadraceError as error:
-            told = error if load is None else load.stopped(error)
-            raise told.at(statement.path_span) from error
+            failure = error if load is None else load.stopped(error)
+            raise failure.at(statement.path_span) from error
         return done, load.rejected, end, load.note
 
     def _report(self, load: Load, done: int, total: int) -> None:

@@ -171,11 +171,11 @@ class Conflicts:
         )
 
 
-def found_in(blamed: Span | None, statement: Span) -> Span:
+def found_in(place: Span | None, statement: Span) -> Span:
     """Return the place in the statement of an error's place in the query generated from it."""
-    if blamed is None:
+    if place is None:
         return statement
-    return place_of_text(blamed.text[blamed.start : blamed.end], statement)
+    return place_of_text(place.text[place.start : place.end], statement)
 
 
 def place_of_text(text: str, statement: Span) -> Span:

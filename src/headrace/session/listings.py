@@ -47,7 +47,7 @@ class Listings:
     reading: Reading
     definitions: Definitions
 
-    def tell(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
+    def run(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
         """Run one of these statements."""
         match statement:
             case Show():

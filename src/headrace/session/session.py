@@ -143,7 +143,7 @@ class Session:
             case Print():
                 return self._print(statement)
             case Show() | ShowCreate() | Describe() | Explain():
-                return self._listings.tell(statement)
+                return self._listings.run(statement)
             case Repair():
                 return self._repair(statement)
             case Verify():

@@ -110,8 +110,8 @@ class _Decoder:
             parsed = parsed["payload"]
         op = parsed.get("op")
         if not isinstance(op, str) or op not in _NEEDED:
-            said = f"op {op!r}" if op is not None else "no op"
-            raise _Wrong(f"{said}: an envelope has op c, r, u or d", "op")
+            found = f"op {op!r}" if op is not None else "no op"
+            raise _Wrong(f"{found}: an envelope has op c, r, u or d", "op")
         for name in _NEEDED[op]:
             if not isinstance(parsed.get(name), dict):
                 raise _Wrong(f"no {name} in an envelope with op {op}", name)
