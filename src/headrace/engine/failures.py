@@ -127,14 +127,14 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
             Code(ours["code"]), lines[0].strip(), notes.get("detail"), notes.get("hint")
         )
     found = _CONDITION.search(text)
-    text = found["message"].replace("\n", " ") if found is not None else ""
+    message = found["message"].replace("\n", " ") if found is not None else ""
     if found is not None and _is_of_data(found["condition"], text[found.start() :]):
-        message = without_settings(text.split(" SQLSTATE")[0]).rstrip(".")
-        has_form = found["condition"].startswith(_EVALUATION) or "try_" in message
+        primary = without_settings(message.split(" SQLSTATE")[0]).rstrip(".")
+        has_form = found["condition"].startswith(_EVALUATION) or "try_" in primary
         own = (hint for name, hint in _HINTS.items() if found["condition"].startswith(name))
         return HeadraceError(
             Code.INVALID,
-            message[:1].lower() + message[1:],
+            primary[:1].lower() + primary[1:],
             hint=next(own, _TRY if has_form else None),
         )
     # Checked last: the message of a condition may quote a value, such as the state of an order.
@@ -151,13 +151,13 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     if raised is not None and _is_defect(raised):
         return HeadraceError(Code.INTERNAL, f"an operator failed: {raised}")
     whole = _CALL.sub("", text)
-    shown = text if found is not None else whole.split("\n", maxsplit=1)[0]
+    shown = message if found is not None else whole.split("\n", maxsplit=1)[0]
     head, _, place = whole.partition("\n\tat ")
     head = _TASK.sub("", head)
     in_expression = place.startswith(_IN_EXPRESSION) and "OutOfMemory" not in head
     plain = isinstance(error, _CAUGHT) and found is None
     if plain or in_expression or _RAISED_ON_VALUE.search(head):
-        return _failed_on_value(text or head, whole)
+        return _failed_on_value(message or head, whole)
     defect = _RAISED_BY_DEFECT.search(head)
     by_spark = isinstance(error, (*_CAUGHT, errors.UnsupportedOperationException)) or (
         found is not None and found["condition"] in _BY_SPARK
