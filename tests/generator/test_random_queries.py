@@ -13,7 +13,7 @@ from generator.files import read, written
 from generator.search import REGRESSIONS, Search
 from length import choose
 
-PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", choose("24", "300")))
+PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", choose("16", "300")))
 SEED = int(os.environ.get("HEADRACE_RANDOM_SEED", "20000"))
 PARTS = 4
 """Into how many tests the pairs are divided, so that processes can share them."""

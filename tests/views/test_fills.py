@@ -24,7 +24,7 @@ VIEWS = {
 
 @pytest.mark.parametrize(
     ("fill_rows", "small_rows"),
-    [(9, 0), (1_000_000, 20_000), *choose([], [(9, 20_000), (1_000_000, 0)])],
+    [(9, 0), *choose([], [(9, 20_000), (1_000_000, 0), (1_000_000, 20_000)])],
 )
 def test_views_are_filled_in_parts_of_any_size(oracle, fill_rows, small_rows):
     run = oracle(fill_rows=fill_rows, small_rows=small_rows, rows_per_change=50)

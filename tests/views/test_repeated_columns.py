@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from histories import History
+from length import thorough
 
 pytestmark = pytest.mark.spark
 
@@ -56,13 +57,16 @@ def test_a_column_that_is_shown_twice_is_where_it_was(db):
     db.sql("CREATE TABLE a (k INT, v INT, PRIMARY KEY (k)); CREATE TABLE b (k INT, v INT)")
     for name, query in SHOWN.items():
         db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
-    for change in (
+    changes = (
         "INSERT INTO a VALUES (1, 1), (2, 1), (3, 1), (4, 2), (5, NULL), (6, 2)",
         "INSERT INTO b VALUES (1, 2), (1, 3), (3, 1), (NULL, 7)",
         "DELETE FROM a WHERE k IN (2, 6)",
         "DELETE FROM b",
-    ):
+    )
+    for number, change in enumerate(changes):
         db.sql(change)
+        if number % 2 == 0 and not thorough():
+            continue
         verdicts = {view: verdict for view, _, _, verdict in db.sql("VERIFY")}
         assert verdicts == {name.split()[0]: "equal to batch" for name in SHOWN}
     assert db.sql("SELECT * FROM window WHERE p = 3").fetchall() == [(3, 1, 3, 2)]
