@@ -400,6 +400,7 @@ REFUSED = [
     ("SELECT * FROM a ASOF JOIN b USING (k, t)", "ASOF JOIN b", "unsupported"),
     ("SELECT * FROM a ASOF RIGHT JOIN b ON a.t > b.t", "ASOF RIGHT JOIN", "unsupported"),
     ("SELECT * FROM a OUTER JOIN b ON a.k = b.k", "OUTER", "unsupported"),
+    ("SELECT * FROM a QUALIFY LEFT JOIN b ON a.k = b.k", "QUALIFY", "unsupported"),
     ("SELECT * FROM a ANY LEFT JOIN b ON a.k = b.k", "ANY", "unsupported"),
     *(
         (f"SELECT {word} FROM {source} {word}{after}", word, "unsupported")

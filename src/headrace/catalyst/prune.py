@@ -1,4 +1,4 @@
-"""Reading only the columns that a query needs: the rest is neither read nor kept."""
+"""Column pruning: scans read only the columns that the query needs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
             refs = _references(e for p in plan.projections for e in p)
             return Expand(pruned(plan.child, refs), plan.projections, plan.attributes)
         case Generate():
-            # Which columns it passes on is told by their positions: keep them all.
+            # It refers to the columns that it passes on by position: keep them all.
             return Generate(pruned(plan.child, None), plan.text, plan.handle, plan.attributes)
         case UnionAll():
             branches = tuple(pruned(child, None) for child in plan.children)

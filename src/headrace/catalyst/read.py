@@ -68,7 +68,7 @@ _PLANNING = "org.apache.spark.sql.catalyst.planning"
 _PASSED = frozenset(
     "LocalLimit RebalancePartitions Repartition RepartitionByExpression Sort SubqueryAlias".split()  # noqa: SIM905
 )
-"""What changes no rows: a view is a bag, so that their order and where they are mean nothing."""
+"""Nodes that change no rows: a view is a bag, so order and partitioning are irrelevant."""
 
 _JOINS = {
     "Inner": JoinKind.INNER,
@@ -89,7 +89,7 @@ _ALL = 2**62
 
 @dataclass(slots=True)
 class Reader:
-    """Reads one query's plan; ``relations`` tells whose stand-in a leaf is, by its RDD's id.
+    """Reads one query's plan; ``relations`` maps the RDD id of a placeholder to its relation.
 
     ``recursion_limit`` is how many levels a recursive WITH may have that does not say it. ``check``
     is called for each node; what it raises ends the reading.
@@ -255,7 +255,7 @@ class Reader:
         return distinct_columns(self.pieces, self._read(node))
 
     def _exact(self, node: Any) -> Plan:
-        """Read what is told by positions: its columns are where Spark has them."""
+        """Read a node whose columns are referred to by position, in Spark's order."""
         return exact_columns(self.pieces, self._read(node), attributes_of(node))
 
     def _in_order(self, node: Any) -> tuple[Plan, tuple[Expression, ...]]:

@@ -1,8 +1,8 @@
-"""Parts of a query that are there twice, such as a common table expression: planned once.
+"""Common subplans: equal parts of a query, such as a common table expression, become one node.
 
-Spark puts the query of a common table expression wherever its name stands. Parts that are equal but
-for the ids that Spark makes up become one node, whose columns have other ids for each further use.
-Only parts that keep something are worth it: to filter twice costs less than to share.
+Spark expands a common table expression at each use. Parts that are equal except for the ids that
+Spark generates become one node; each further use renames its columns. Only parts with stored state
+are shared: filtering twice costs less than sharing.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _ROWWISE = (
 _QUERY_PLAN = "org.apache.spark.sql.catalyst.plans.QueryPlan"
 
 Number = tuple[object, ...]
-"""What equal values have in common, and different ones do not."""
+"""A key that is equal for equal values, and differs for different ones."""
 
 
 def once(scala: Scala, expression: Callable[[Any], plan.Expression], query: plan.Plan) -> plan.Plan:
-    """Return the plan with one node, used several times, in place of equal parts that keep rows.
+    """Return the plan in which equal parts with stored state are one node, used several times.
 
-    ``expression`` makes ours of Catalyst's.
+    ``expression`` converts an expression of Catalyst.
     """
     shapes = Counter(_shape(node) for node in _nodes(query) if not isinstance(node, _ROWWISE))
     if max(shapes.values(), default=0) <= 1:
@@ -56,17 +56,17 @@ def once(scala: Scala, expression: Callable[[Any], plan.Expression], query: plan
     free = relaxed(scala, expression, query, among)
     loose = _Repeated(scala)
     loose.count(free.query)
-    # Of equals, the first one: what the query says as it stands.
+    # If both store as much, the first one, which is the query as written.
     return min(plain.rebuilt(query), loose.rebuilt(free.query), key=_kept)
 
 
 def _kept(query: plan.Plan) -> int:
-    """Return how many nodes keep something."""
+    """Return the number of nodes with stored state."""
     return len({node for node in _nodes(query) if not isinstance(node, _ROWWISE)})
 
 
 def _shape(node: plan.Plan) -> Number:
-    """Return what is the same of equal nodes, and is known without asking Spark."""
+    """Return a key that is the same for equal nodes, computed without calls to Spark."""
     below = tuple(_shape(child) for child in children(node))
     if isinstance(node, plan.Scan):
         return (plan.Scan, node.relation, node.columns)
@@ -85,7 +85,7 @@ def _keeps(node: plan.Plan) -> bool:
 
 @dataclass(slots=True)
 class _Repeated:
-    """Numbers nodes so that equal ones have equal numbers, and rebuilds the plan with one each."""
+    """Gives equal nodes equal numbers, and rebuilds the plan with one node for each number."""
 
     scala: Scala
     _numbers: dict[Number, int] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class _Repeated:
     _made: dict[int, plan.Plan] = field(default_factory=dict)
 
     def count(self, node: plan.Plan) -> None:
-        """Count the uses of what keeps something; what a repetition is made of has no more."""
+        """Count the uses of nodes with stored state, without those inside of a repeated node."""
         if not _keeps(node):
             return
         numbers = [self._number(node)]
@@ -125,7 +125,7 @@ class _Repeated:
         return len(self._uses[number]) > 1
 
     def rebuilt(self, node: plan.Plan) -> plan.Plan:
-        """Return the plan with one node in place of those that are equal."""
+        """Return the plan with one node in place of equal ones."""
         if not _keeps(node):
             return node
         number = self._number(node)
@@ -174,7 +174,7 @@ class _Repeated:
         return self._numbers.setdefault(parts, len(self._numbers))
 
     def _parts(self, node: plan.Plan) -> Number:
-        """Return all that makes a difference to a node's rows, by number."""
+        """Return everything that a node's rows depend on, as numbers."""
         if len({a.id for a in node.attributes}) < len(node.attributes):
             return (node,)
         below = tuple(self._number(child) for child in children(node))
@@ -182,7 +182,7 @@ class _Repeated:
         return (node,) if own is None else (type(node), *below, *own)
 
     def _own(self, node: plan.Plan) -> Number | None:
-        """Return a node's parts other than its inputs; None where it is like no other."""
+        """Return a node's parts except its inputs; None if it equals no other node."""
         match node:
             case plan.Scan():
                 return (node.relation, node.columns)
@@ -241,11 +241,11 @@ class _Repeated:
         return tuple(self._expression(handle, over, known) for handle in handles)
 
     def _expression(self, handle: Any, over: Any, known: set[int]) -> object:
-        """Return the number of an expression, its columns told by their positions."""
+        """Return the number of an expression, with its columns replaced by their positions."""
         while kind_of(handle) == "Alias":
             handle = handle.child()
         if not {passed_on(a) for a in columns_of(handle)} <= known:
-            return handle  # it is about something else than its input: like no other
+            return handle  # it refers to columns other than its input's: equal to no other
         normal = self.scala.module(_QUERY_PLAN).normalizeExpressions(handle, over)
         return self._of_expressions.of(normal)
 

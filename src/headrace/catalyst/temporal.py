@@ -51,8 +51,9 @@ _HINTS = {
 }
 _MONTHS = "Use days, or move the months to the row: ts + INTERVAL 1 MONTH > now()."
 _WHY = (
-    "When a row comes and goes has to follow from the row: the clock, plus or minus days or an "
-    "interval of days to seconds, must be compared with a time by <, <=, >, >= or BETWEEN."
+    "The times at which a row enters and leaves the view must follow from the row: compare the "
+    "clock, plus or minus days or an interval of days to seconds, with a time by <, <=, >, >= or "
+    "BETWEEN."
 )
 
 

@@ -159,7 +159,7 @@ class _Builder:
                 feedback, layout = self.loops[query.number]
                 return Feedback(query, layout, feedback)
             case plan.Window():
-                reason = "window functions see all rows of their partition"
+                reason = "window functions read all rows of their partition"
                 return self.recompute(query, query.partition, reason, always=False)
 
     def join(self, query: plan.Join) -> Join | Match:

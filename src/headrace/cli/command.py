@@ -307,7 +307,7 @@ def verify(
     replace_functions: bool,  # noqa: FBT001
     name: str | None,
 ) -> int:
-    """Compare views with their queries, run anew over all history.
+    """Compare views with their queries, run again over all history.
 
     Checks the view NAME, or all views. Exits with 1 if one differs.
     """

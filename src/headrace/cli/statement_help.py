@@ -122,7 +122,7 @@ STATEMENTS: dict[str, Synopsis] = {
         "EXPLAIN SELECT customer, count(*) FROM orders GROUP BY customer;",
     ),
     "VERIFY": Synopsis(
-        "compare views with their queries, run anew over all history",
+        "compare views with their queries, run again over all history",
         "VERIFY [name]",
         "VERIFY totals;",
     ),

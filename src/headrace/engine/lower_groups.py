@@ -1,4 +1,4 @@
-"""Lowering what looks at the rows of groups: their first rows, and what Spark computes anew.
+"""Lowering operators over the rows of groups: first rows, and groups that Spark recomputes.
 
 For aggregates of all kinds and for windows, the operator yields the rows of each touched group as
 they were and as they are. Spark evaluates the query's own node on them, with the version as one

@@ -127,7 +127,7 @@ class Nodes:
             case plan.Expand():
                 return Frame(*transplant.expand(node.plan, below.weight, below.plan))
             case plan.Generate():
-                # The hash would shift the columns that Generate tells by position.
+                # The hash would shift the columns that Generate refers to by position.
                 bare = below.plan
                 if below.hash is not None:
                     named = [a.handle for a in node.child.plan.attributes]

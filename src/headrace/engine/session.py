@@ -76,7 +76,7 @@ def warn_of_running(
     ignored = []
     if spark is not None and "master" in chosen and spark.sparkContext.master != settings.master:
         ignored.append(("master", settings.master, spark.sparkContext.master))
-    gateway = SparkContext._gateway  # noqa: SLF001  (Spark tells of its JVM only here)
+    gateway = SparkContext._gateway  # noqa: SLF001  (the only access to its JVM)
     if gateway is not None and "driver_memory" in chosen:
         has = int(gateway.jvm.java.lang.Runtime.getRuntime().maxMemory())
         wanted = int(settings.driver_memory.strip().lower().rstrip("b")[:-1])

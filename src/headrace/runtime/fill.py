@@ -99,7 +99,7 @@ class Fill:
         )
 
     def again(self) -> Epoch:
-        """Fill the view anew in place of what is stored of it; both locks are held.
+        """Fill the view again, replacing its stored rows; both locks are held.
 
         The view is one that no epoch maintains. Its rows change by the difference, as in any
         epoch, so those who follow it get that; what its operators kept is given up.
@@ -129,7 +129,7 @@ class Fill:
         return epoch
 
     def rebuilt(self) -> Epoch:
-        """Fill the view anew in place of what is stored of it, damaged or not; both locks are held.
+        """Fill the view again, replacing its stored rows, damaged or not; both locks are held.
 
         The view is as of the last epoch, so its rows stay what they were, and nothing that is over
         it changes. Epochs before this one cannot be read any more.

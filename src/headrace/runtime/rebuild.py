@@ -1,6 +1,6 @@
-"""Damaged runs: which there are, and the contents of a table made anew from its log.
+"""Damaged runs: finding them, and rebuilding the contents of a table from its log.
 
-What views held is made anew by :class:`headrace.runtime.fill.Fill`.
+Views are rebuilt by :class:`headrace.runtime.fill.Fill`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def damaged_runs(
 
 @dataclass(slots=True)
 class TableRebuild:
-    """Makes the stored contents of a table anew, from all of its log that epochs have read."""
+    """Rebuilds the stored contents of a table from the part of its log that epochs have read."""
 
     loop: EpochLoop
     table: Table

@@ -28,7 +28,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "a text, as in BigQuery; a name in a query that has one beside FROM, JOIN, AS or a dot",
         "always a name in PostgreSQL and Snowflake: use `x`",
     ),
-    Difference("concat(a, b)", "NULL if one is", "PostgreSQL passes over NULLs", "concat"),
+    Difference("concat(a, b)", "NULL if one is", "PostgreSQL skips NULLs", "concat"),
     Difference(
         "greatest(a, b)",
         "NULLs are passed over",
@@ -52,7 +52,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "regexp_replace(x, p, r)", "all matches", "the first one in PostgreSQL", "regexp_replace"
     ),
     Difference("CAST(2.5 AS INT)", "2: cuts off", "3 in PostgreSQL and BigQuery: use round(x)"),
-    Difference("array_to_string(x, ',')", "passes over NULLs", "'' for each in Snowflake"),
+    Difference("array_to_string(x, ',')", "skips NULLs", "'' for each in Snowflake"),
     Difference(
         "array_position(x, y)",
         "from 1; 0 if it is not there",
@@ -201,9 +201,7 @@ DIFFERENCES: tuple[Difference, ...] = (
         "true where x has a NULL, in Flink and ksqlDB",
         "array_contains",
     ),
-    Difference(
-        "array_join(x, ',')", "passes over NULLs", "shows them as null in ksqlDB", "array_join"
-    ),
+    Difference("array_join(x, ',')", "skips NULLs", "shows them as null in ksqlDB", "array_join"),
     Difference(
         "array_remove(x, NULL)",
         "NULL",
@@ -243,9 +241,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "regexp_extract_all(x, p)", "group 1", "the pattern first in ksqlDB", "regexp_extract_all"
     ),
-    Difference(
-        "concat_ws(',', a, b)", "passes over NULLs", "NULL if one is, in Snowflake", "concat_ws"
-    ),
+    Difference("concat_ws(',', a, b)", "skips NULLs", "NULL if one is, in Snowflake", "concat_ws"),
     Difference(
         "string_agg(x), listagg(x)",
         "nothing between the texts",

@@ -86,7 +86,7 @@ MEANINGS: tuple[Call, ...] = tuple(
         ("ARRAY_JOIN", "array_join({0}, {1}, 'null')", "NULLs are shown", None),
         ("ARRAY_REMOVE", "filter({0}, __e -> NOT (__e <=> ({1})))", "removes NULLs, too", None),
         ("CHR", _CODE, "the character with this code", None),
-        ("CONCAT", "array_join(array({*}), '')", "passes over NULLs", None),
+        ("CONCAT", "array_join(array({*}), '')", "skips NULLs", None),
         ("FROM_UNIXTIME", "timestamp_millis({0})", "a timestamp, of milliseconds", None),
         ("LN", _LOGARITHM, "of 0 and less, too", None),
         ("LOG", _LOGARITHM, "of 0 and less, too", None),
