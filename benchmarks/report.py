@@ -187,6 +187,39 @@ def queries(results: Sequence[dict[str, Any]], flink: dict[str, dict[str, Any]])
     return table
 
 
+def concurrency(found: dict[str, Any]) -> tuple[Table, ...]:
+    """Return a table for writers, one for readers, one for single lookups and one for the fill."""
+    tables = []
+    for title, rows in (
+        ("Single rows inserted while epochs run", found["writers"]),
+        ("Rows read by key while events arrive", found["readers"]["clients"]),
+    ):
+        table = _table(title, ["clients", "per second", "p50 ms", "p99 ms", "most ms", "epochs"])
+        for row in rows:
+            figures = (f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms", "most_ms"))
+            rate = f"{row['per_second']:,}"
+            table.add_row(row["clients"], rate, *figures, str(row["epochs"]))
+        tables.append(table)
+    lookups = _table("One reader, an idle database", ["query", "rows", "p50 ms", "p99 ms"])
+    for row in found["readers"]["lookups"]:
+        figures = (f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms"))
+        lookups.add_row(row["query"], f"{row['rows']:,}", *figures)
+    fill = found["fill"]
+    beside = _table(
+        "A fill, and the epochs of another view beside it",
+        ["rows", "seconds", "epochs", "p50 ms before", "p50 ms meanwhile"],
+    )
+    meanwhile = fill["during_p50_ms"]
+    beside.add_row(
+        f"{fill['rows']:,}",
+        f"{fill['seconds']:.1f}",
+        str(fill["epochs"]),
+        f"{fill['quiet_p50_ms']:.0f}",
+        "none" if meanwhile is None else f"{meanwhile:.0f}",
+    )
+    return (*tables, lookups, beside)
+
+
 def _verdict(found: dict[str, Any]) -> str:
     if not found["answer"]:
         return "not checked"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from benchmarks import freshness, nexmark, queries, report, state_cost, throughput
+from benchmarks import concurrency, freshness, nexmark, queries, report, state_cost, throughput
 from benchmarks.peers import run as peers
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 DATA = HERE / "data"
 RESULTS = HERE / "results"
 _WIDTH = 170
-PARTS = ("throughput", "freshness", "state", "peers", "queries")
+PARTS = ("throughput", "freshness", "state", "peers", "queries", "concurrency")
 _QUERY_RUNS = 3
 
 
@@ -40,6 +40,9 @@ _QUERY_RUNS = 3
 @click.option("--epochs", default=60, show_default=True, help="Epochs per size of state.")
 @click.option("--partitions", default=min(8, os.cpu_count() or 1), show_default="one per core")
 @click.option("--groups", "sizes", multiple=True, type=int, default=state_cost.GROUPS)
+@click.option("--seconds", default=10.0, show_default=True, help="Seconds per part of concurrency.")
+@click.option("--keys", default=1_000_000, show_default=True, help="Keys read by many clients.")
+@click.option("--fill", "filled", default=5_000_000, show_default=True, help="Rows of the fill.")
 @click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), default=PARTS[:3])
 @click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
 def main(  # noqa: PLR0917 (options, given by name)
@@ -49,12 +52,16 @@ def main(  # noqa: PLR0917 (options, given by name)
     epochs: int,
     partitions: int,
     sizes: tuple[int, ...],
+    seconds: float,
+    keys: int,
+    filled: int,
     parts: tuple[str, ...],
     save: str | None,
 ) -> None:
     """Measure Headrace; with --only peers, other systems on the same files.
 
-    With --only queries, Nexmark's 23 queries, and Flink beside them.
+    With --only queries, Nexmark's 23 queries, and Flink beside them. With --only concurrency, many
+    clients at once.
     """
     console = Console()
     if not console.is_terminal:
@@ -91,6 +98,11 @@ def main(  # noqa: PLR0917 (options, given by name)
         beside = peers.measure_queries(DATA, data, partitions, few, console.print)
         results["queries"] = {"headrace": found, "flink": beside}
         console.print(report.queries(found, beside))
+    if "concurrency" in parts:
+        found = _apart(concurrency.measure, DATA, seconds, keys, filled, partitions)
+        results["concurrency"] = found
+        for table in report.concurrency(found):
+            console.print(table)
     if save:
         RESULTS.mkdir(exist_ok=True)
         kept = RESULTS / f"{save}.json"

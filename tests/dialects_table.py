@@ -1,6 +1,6 @@
 """What is read of other dialects, as a page: ``python tests/dialects_table.py``.
 
-The page is made from the tables in ``headrace.sql.dialect``; each reading is what the code makes of
+The page is made from the tables in ``headrace.dialects``; each reading is what the code makes of
 the example beside it.
 """
 
@@ -11,9 +11,8 @@ from pathlib import Path
 from pyspark.sql.types import StructType
 
 from headrace.catalog import Declaration, Stream
+from headrace.dialects import CALLS, DIFFERENCES, MEANINGS, REFUSED_CALLS, spark_text
 from headrace.errors import Span
-from headrace.sql import spark_text
-from headrace.sql.dialect import CALLS, DIFFERENCES, MEANINGS, REFUSED_CALLS
 from headrace.types import RelationId, Schema
 
 PAGE = Path(__file__).parents[1] / "docs/sql/dialects.md"

@@ -31,6 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
 from headrace.catalyst.collect import collect_arrow
+from headrace.session.appending import append
 from length import choose, thorough
 from sessions import PARTITIONS, batch_session
 
@@ -155,9 +156,8 @@ class Oracle:
             return
         weights = pa.array([weight for weight, _ in given], pa.int64())
         instance = self.db.instance
-        with instance.appending:
-            relation = instance.catalog.resolve(name)
-            instance.append(relation, rows.append_column("__weight", weights))
+        relation = instance.catalog.resolve(name)
+        append(instance, relation, rows.append_column("__weight", weights))
         model.write(given)
 
     def update(self, name: str, assignments: dict[str, str], where: str = "true") -> int:
@@ -360,7 +360,7 @@ class Oracle:
     def _take_changes(self, name: str, epoch: int) -> None:
         """Add up what a subscriber gets; after the first rows, each changes once in an epoch."""
         first = self._followed[name].epoch is None
-        fields = list(self._followed[name]._follower.contents.layout.columns)
+        fields = list(self._followed[name]._follower.history.layout.columns)
         changes = self._followed[name].poll() or []
         log, seen = self._changelogs[name], Counter()
         for change in changes:

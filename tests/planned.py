@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.engine.engine import Engine
 from headrace.errors import Span
+from headrace.log import EmbeddedLog
 from headrace.session.definitions import check_names
-from headrace.sources.log_reader import EmbeddedLog
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.errors import Code, HeadraceError
     from headrace.functions import Function, function
     from headrace.serving import Change
-    from headrace.session import Freshness, Progress, Result, Subscription
+    from headrace.session import Freshness, Progress, Result, Session, Subscription
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ __all__ = [
     "HeadraceError",
     "Progress",
     "Result",
+    "Session",
     "Subscription",
     "__version__",
     "connect",
@@ -43,6 +44,7 @@ _HOMES = {
     "HeadraceError": "headrace.errors",
     "Progress": "headrace.session",
     "Result": "headrace.session",
+    "Session": "headrace.session",
     "Subscription": "headrace.session",
     "connect": "headrace.database",
     "function": "headrace.functions",

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
 
-from headrace.catalog import Catalog, View
-from headrace.engine.cancelling import StatementJobs
+from headrace.catalog import View
+from headrace.connectors import Secrets
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
 from headrace.engine.session import start_spark, warn_of_running
-from headrace.errors import Code, HeadraceError, Span
+from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
-from headrace.ledger import DirectoryLock, Ledger, ProducerPosition, prepare_directory
-from headrace.runtime.cancelling import Cancellation, StatementLock
+from headrace.ledger import DirectoryLock, Ledger, prepare_directory
+from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.epoch import EpochLoop
+from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
 from headrace.runtime.timetable import machine_clock
-from headrace.session import Functions, Instance, Progress, Result, Session, Subscription
-from headrace.settings import Settings
-from headrace.sources.log_reader import EmbeddedLog
-from headrace.sql import Query
-from headrace.sql.parameters import bind
+from headrace.session import (
+    Functions,
+    Instance,
+    Progress,
+    Result,
+    Session,
+    Subscription,
+    begin_sinks,
+    restore,
+)
+from headrace.settings import Settings, variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +69,8 @@ def connect(
 class Database:
     """An open database. A context manager; safe to use from several threads.
 
-    All statements through one Database are one session: reads see all earlier writes.
+    All statements through the methods of one Database are one session, the default one: reads see
+    all earlier writes. :meth:`session` opens others.
     """
 
     def __init__(
@@ -79,7 +85,6 @@ class Database:
         self.directory = directory
         self.settings = settings
         self._open = False
-        self._cancellation = Cancellation()
         prepare_directory(directory)
         self._lock = DirectoryLock(directory)
         try:
@@ -89,37 +94,43 @@ class Database:
             self._own_spark = spark is None and SparkSession.getActiveSession() is None
             warn_of_running(spark, settings.spark, settings.chosen)
             self._spark = spark or start_spark(settings.spark)
-            self._jobs = StatementJobs(self._spark)
             engine = Engine(self._spark, partitions, EmbeddedLog())
-            engine.planner.check = self._cancellation.check
-            queries = Queries(self._spark, directory.resolve(), partitions, EmbeddedLog())
+            queries = Queries(
+                self._spark, directory.resolve(), partitions, EmbeddedLog(), engine.planning
+            )
             loop = EpochLoop(
                 directory.resolve(),
                 self._ledger,
                 engine,
                 settings.runtime,
                 partitions,
-                Catalog(),
+                Publisher.of(self._ledger),
                 fault,
                 clock,
-                StatementLock(self._cancellation),
             )
-            compaction = Compaction(loop)
+            self._segments = SegmentWriter(directory.resolve() / "log")
+            compaction = Compaction(loop, self._segments.close_pack)
             self._pump = Pump(loop, compaction)
             self.instance = Instance(
-                directory.resolve(), self._ledger, engine, queries, loop, self._pump
+                directory.resolve(),
+                self._ledger,
+                engine,
+                queries,
+                loop,
+                self._pump,
+                Appender(self._segments, self._ledger),
+                Secrets(self._ledger, variable),
             )
             compaction.sweep_strays()
-            self.instance.restore(functions)
+            restore(self.instance, functions)
         except BaseException:
             self._lock.release()
             raise
         self._open = True
-        self._session = Session(self.instance, lambda: self._open, self._ledger.log_ends())
-        self._using = threading.RLock()
+        self._default = self.session()
         if settings.continuous:
             self._pump.start()
-        self._session.begin_sinks()
+        begin_sinks(self.instance)
 
     def _partitions(self) -> int:
         """Return the number of partitions; stored runs keep the number they were written with.
@@ -142,6 +153,11 @@ class Database:
 
     # -- statements ------------------------------------------------------------------------
 
+    def session(self) -> Session:
+        """Open a session: one client, with its own settings, whose statements run beside others."""
+        self._require_open()
+        return Session(self.instance, lambda: self._open)
+
     def sql(
         self,
         text: str,
@@ -150,18 +166,8 @@ class Database:
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Result | Subscription:
-        """Run one statement, or several separated by semicolons; return the last one's result.
-
-        ``parameters`` are the values of ``?``, a sequence, or of ``:name``, a mapping. Queries,
-        INSERT, UPDATE, DELETE and SUBSCRIBE take them.
-        """
-        result: Result | Subscription | None = None
-        for last in self.script(text, parameters, file=file, progress=progress):
-            result = last
-        if result is None:
-            span = Span(text, 0, len(text), file)
-            raise HeadraceError(Code.INVALID, "there is no statement to run", span=span)
-        return result
+        """Run statements in the default session; see :meth:`Session.sql`."""
+        return self._default.sql(text, parameters, file=file, progress=progress)
 
     def script(
         self,
@@ -171,35 +177,8 @@ class Database:
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Iterator[Result | Subscription]:
-        """Run statements one by one, and yield each result when its statement has run."""
-        bound = bind(text, parameters, file)
-        for statement in bound.statements(file):
-            self._require_open()
-            with (
-                self._using,
-                self._cancellable(progress or _silent),
-                bound.rewritten.mapping_errors(),
-            ):
-                result = self._session.run(statement)
-            yield result
-
-    @contextmanager
-    def _cancellable(self, progress: Callable[[Progress], None]) -> Iterator[None]:
-        """Run a statement that reports its progress and that :meth:`cancel` can end."""
-
-        def report(made: Progress) -> None:
-            self._cancellation.check()
-            progress(made)
-            self._cancellation.check()  # the report itself may have cancelled the statement
-
-        self._session.report = report
-        try:
-            with self._cancellation.statement(), self._jobs.tagged():
-                yield
-        finally:
-            self._session.report = _silent
-            if self._cancellation.asked:
-                self._jobs.free_slots()
+        """Run statements in the default session; see :meth:`Session.script`."""
+        return self._default.script(text, parameters, file=file, progress=progress)
 
     def insert(
         self,
@@ -209,35 +188,18 @@ class Database:
         producer: str | None = None,
         sequence: int | None = None,
     ) -> int:
-        """Append rows to a stream or table, durably; return the number of rows appended.
-
-        With ``producer`` and a ``sequence`` that grows with each call, a call that is repeated
-        because its outcome was not known takes effect once.
-        """
-        self._require_open()
-        position = None
-        if producer is not None and sequence is not None:
-            position = ProducerPosition(producer, sequence)
-        with self._using:
-            return self._session.insert(name, rows, position)
+        """Append rows in the default session; see :meth:`Session.insert`."""
+        return self._default.insert(name, rows, producer=producer, sequence=sequence)
 
     def subscribe(
         self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
     ) -> Subscription:
-        """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch."""
-        self._require_open()
-        text = query if " " in query.strip() else f"SELECT * FROM {query}"
-        bound = bind(text, parameters)
-        with self._using, bound.rewritten.mapping_errors():
-            statement = bound.statements()[0]
-            if not isinstance(statement, Query):
-                raise HeadraceError(Code.INVALID, "only a query can be followed")
-            return self._session.subscribe(statement, after)
+        """Follow a query or a view in the default session; see :meth:`Session.subscribe`."""
+        return self._default.subscribe(query, parameters, after=after)
 
     def flush(self) -> Epoch:
         """Wait until all written changes are readable; return the epoch."""
-        self._require_open()
-        return self._session.flush()
+        return self._default.flush()
 
     def register(
         self,
@@ -263,8 +225,7 @@ class Database:
         self._require_open()
 
         def registered(given: Function) -> Function:
-            with self._using:
-                Functions(self.instance).register(given, replace=replace)
+            Functions(self.instance).register(given, replace=replace)
             return given
 
         if isinstance(name, Function):
@@ -302,7 +263,7 @@ class Database:
 
     def last_epoch(self) -> Epoch:
         """Return the last committed epoch."""
-        return self.instance.ledger.last_epoch()
+        return self.instance.published.epoch
 
     def pending(self) -> int:
         """Return the number of changes that have arrived and that no epoch has read yet."""
@@ -314,27 +275,22 @@ class Database:
             pass
 
     def cancel(self) -> None:
-        """Cancel the running statement, which then fails with an error; epochs of others continue.
+        """Cancel the running statement of the default session; see :meth:`Session.cancel`.
 
-        If no statement runs, the current Spark jobs are cancelled. Between two jobs of a statement
-        there may be nothing to cancel: a caller that waits for the end of the statement calls this
-        again.
+        If none runs, the current Spark jobs are cancelled.
         """
-        if self._cancellation.running:
-            self._cancellation.asked = True
-            self._jobs.cancel()
-        else:
-            self._jobs.cancel_all()
+        if not self._default.cancel():
+            self._spark.sparkContext.cancelAllJobs()
 
     def close(self) -> None:
         """Stop making epochs and release the directory; also stop Spark if it was started here."""
         if not self._open:
             return
         self._open = False
-        with self.instance.loop.published:
-            self.instance.loop.published.notify_all()
+        self.instance.loop.published.wake()
         self.instance.deliveries.close()
         self._pump.close()
+        self._segments.close()
         self._ledger.close()
         self._lock.release()
         if self._own_spark:
@@ -359,7 +315,3 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _silent(_progress: Progress) -> None:
-    """Ignore progress reports."""

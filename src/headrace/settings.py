@@ -99,7 +99,8 @@ class Settings:
         """Return the settings with the defaults that depend on the machine and the user."""
         cores = min(8, os.cpu_count() or 1)
         partitions = self.partitions or cores
-        master = self.master or f"local[{partitions}]"
+        # One slot more than a fill or a large query takes, so that small epochs go on beside it.
+        master = self.master or f"local[{partitions + 1}]"
         cache = self.cache or str(_caches(environment) / "headrace")
         return replace(self, partitions=partitions, master=master, cache=cache)
 
@@ -125,6 +126,11 @@ class Settings:
 def setting_names() -> list[str]:
     """Return the names of all settings."""
     return [each.name for each in fields(Settings) if not each.kw_only]
+
+
+def variable(name: str) -> str | None:
+    """Return a variable of the environment that a statement names; None if it is not set."""
+    return os.environ.get(name)
 
 
 def _caches(environment: Mapping[str, str]) -> Path:

@@ -13,7 +13,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from cli.fake_database import FakeDatabase
-from headrace.cli.commands import NAMES, Quit
+from headrace.cli.commands import NAMES, Quit, run_command
 from headrace.cli.completion import Names, ShellCompleter
 from headrace.cli.environment import Environment
 from headrace.cli.interpreter import Interpreter
@@ -51,7 +51,7 @@ def interpreter(tmp_path: Path) -> Interpreter:
     thread = StatementThread(lambda _: None)
     statements = Statements(database, thread, Printer(Display(), out, err), err)
     environment = Environment.of({"HEADRACE_HISTORY": str(tmp_path / "history"), "EDITOR": "true"})
-    return Interpreter(statements, environment, interactive=True)
+    return Interpreter(statements, environment, run_command, interactive=True)
 
 
 def _texts(seed: int, count: int) -> list[str]:

@@ -24,7 +24,8 @@ def test_what_a_function_cannot_take_is_invalid_in_views_and_in_select(db):
             with pytest.raises(HeadraceError) as failed:
                 db.sql(f"{statement}SELECT {expression} AS x FROM t")
             assert failed.value.code is Code.INVALID, str(failed.value)
-            if said != "'('" or statement:
+            # Interpreted, as in a SELECT that needs no job, Spark names the parameter instead.
+            if "RLIKE" not in expression or statement:
                 assert said in failed.value.primary
 
 

@@ -11,10 +11,12 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
     Dirty,
     EpochCommit,
+    Gap,
     Ledger,
     Merge,
     NewObject,
     Read,
+    Repaired,
     RunKind,
     invariants,
     schema,
@@ -152,10 +154,11 @@ def test_relation_ids_are_never_reused(tmp_path: Path, ledger: Ledger, orders: N
 
 def test_dirty_entries_keep_the_earliest_time_of_a_cause(ledger: Ledger, orders: NewObject) -> None:
     view = orders.relation
-    ledger.mark_dirty(Dirty(view, "late rows", 20.0, "a"))
-    ledger.mark_dirty(Dirty(view, "late rows", 30.0, "b"))
+    ledger.mark_dirty(Dirty(view, "late rows", 20.0, "a", Epoch(4)))
+    ledger.mark_dirty(Dirty(view, "late rows", 30.0, "b", Epoch(5)))
     ledger.mark_dirty(Dirty(view, "policy", 10.0))
-    assert ledger.dirty() == (Dirty(view, "policy", 10.0), Dirty(view, "late rows", 20.0, "b"))
+    late = Dirty(view, "late rows", 20.0, "b", Epoch(4))
+    assert ledger.dirty() == (Dirty(view, "policy", 10.0), late)
     ledger.clear_dirty(view, "policy")
     assert [entry.cause for entry in ledger.dirty()] == ["late rows"]
     ledger.clear_dirty(view)
@@ -306,3 +309,23 @@ def test_an_epoch_may_merge_and_add_at_once(ledger: Ledger, orders: NewObject) -
     ledger.commit(change)
     assert {r.name for r in ledger.spine(own, Epoch(3))} == {merged.name, delta.name}
     assert {r.name for r in ledger.spine(own, Epoch(2))} == {old.name}
+
+
+def test_an_epoch_that_repairs_a_view_clears_it_and_keeps_the_gap(
+    ledger: Ledger, orders: NewObject
+) -> None:
+    view, last = orders.relation, ledger.last_epoch()
+    ledger.mark_dirty(Dirty(view, "stopped", 1.0, "x", last))
+    ledger.mark_dirty(Dirty(view, "other", 2.0))
+    ledger.commit(EpochCommit(last, "a"))
+    ledger.commit(EpochCommit(Epoch(last + 1), "b"))
+    right = (Repaired(view, "stopped", last),)
+    epoch = ledger.commit(EpochCommit(Epoch(last + 2), "c", repaired=right))
+    assert [entry.cause for entry in ledger.dirty()] == ["other"]
+    gap = Gap(last, epoch)
+    found = [ledger.gap_at(view, Epoch(e)) for e in range(last, epoch + 1)]
+    assert found == [None, gap, gap, None]
+    # The next epoch repairs without a gap: no epoch lies between.
+    ledger.commit(EpochCommit(epoch, "d", repaired=(Repaired(view, "other", epoch),)))
+    assert ledger.dirty() == ()
+    assert ledger.gap_at(view, epoch) is None

@@ -41,7 +41,17 @@ ledger.commit(EpochCommit(2, "crash",
 ))
 """
 
-STAGES = ("checked", "epoch", "dropped", "created", "reads", "runs", "merges", "before commit")
+STAGES = (
+    "checked",
+    "epoch",
+    "dropped",
+    "created",
+    "reads",
+    "runs",
+    "merges",
+    "repaired",
+    "before commit",
+)
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -161,12 +171,13 @@ def test_damage_while_open_is_said_too(path: Path) -> None:
         assert caught.value.code is Code.CORRUPT
 
 
-def test_a_newer_format_is_refused(path: Path) -> None:
+@pytest.mark.parametrize(("version", "how"), [(1, "older"), (3, "newer")])
+def test_another_format_is_refused(path: Path, version: int, how: str) -> None:
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("UPDATE meta SET value = '2' WHERE key = 'format'")
+        connection.execute(f"UPDATE meta SET value = '{version}' WHERE key = 'format'")
     connection.close()
-    with pytest.raises(HeadraceError, match="has format 2, newer than") as caught:
+    with pytest.raises(HeadraceError, match=f"has format {version}, {how} than") as caught:
         Ledger.open(path)
     assert caught.value.code is Code.UNSUPPORTED
 

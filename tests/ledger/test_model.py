@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -20,9 +20,16 @@ from hypothesis.stateful import (
 )
 
 from headrace.errors import HeadraceError
-from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, Read, RunKind
+from headrace.ledger import EpochCommit, Files, Ledger, Merge, Mode, NewObject, Read, Run, RunKind
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 from ledger.building import postgres, relation, run, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def _names(spines: Mapping[ArrangementId, tuple[Run, ...]]) -> dict[ArrangementId, list[str]]:
+    return {id_: [run.name for run in runs] for id_, runs in spines.items()}
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -134,6 +141,15 @@ class LedgerMachine(RuleBasedStateMachine):
         stale.close()
 
     @precondition(lambda self: self.live)
+    @invariant()
+    def the_head_is_what_the_database_says(self) -> None:
+        with Ledger.open(self.path, Mode.READ) as reader:
+            stored, kept = reader.head, self.ledger.head
+        for name in ("epoch", "committed_at", "clock", "ends", "positions", "arrangements"):
+            assert getattr(kept, name) == getattr(stored, name), name
+        for name in ("spines", "next_spines"):
+            assert _names(getattr(kept, name)) == _names(getattr(stored, name)), name
+
     @invariant()
     def logs_agree(self) -> None:
         assert self.ledger.log_ends() == self.ends

@@ -18,18 +18,18 @@ from pyspark.sql.types import LongType
 from headrace.catalog import Catalog, Sink, Table, View, relation_of_json
 from headrace.circuit import rows_of
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
+from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
 from headrace.operators import OFFSET, ROWS, GroupAggregate, Integrate, StatefulOperator, Upsert
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Delivery
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
 from headrace.runtime.ports import StepPlan
+from headrace.runtime.published import Publisher
 from headrace.runtime.settings import RuntimeSettings
-from headrace.runtime.step import LogShare, Report, RowsShare, Share, Step
-from headrace.serving import Contents
+from headrace.runtime.step import Report, RowsShare, Share, Step
+from headrace.serving import Contents, History
 from headrace.serving.keys import spark_hash
-from headrace.sources.log import write_segment
-from headrace.sources.log_reader import EmbeddedLog
 from headrace.spine import Spine, partition_of, ranges, sync_directory, write_run
 from headrace.types import ArrangementId, Column, Epoch, Offset, RelationId, Schema
 from headrace.zset import HASH, WEIGHT, Layout
@@ -37,6 +37,8 @@ from headrace.zset import HASH, WEIGHT, Layout
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+    from headrace.catalog import Relation
 
 PARTITIONS = 2
 BIGINT = pa.int64()
@@ -62,6 +64,8 @@ class PureRunner:
     """Steps the table and the views that the catalog has, in this thread; see ``StepRunner``."""
 
     relations: dict[RelationId, Table | View] = field(default_factory=dict)
+    filling: dict[RelationId, View] = field(default_factory=dict)
+    """The views that are being filled, and that no epoch steps yet."""
 
     def plan_live(
         self,
@@ -102,19 +106,21 @@ class PureRunner:
         """No view is over the clock."""
         return {}
 
-    def plan_fill(self, view: RelationId, partitions: int, *, looping: bool = False) -> StepPlan:
+    def plan_fill(
+        self, view: RelationId, partitions: int, *, looping: bool = False, ticks: bool = False
+    ) -> StepPlan:
         """Return what filling a view needs."""
-        del partitions, looping
-        filled = self.relations[view]
+        del partitions, looping, ticks
+        filled = self.filling.get(view) or self.relations[view]
         assert isinstance(filled, View)
         return StepPlan(frozenset(filled.depends_on), self._of_view(filled), frozenset(), {})
 
     def run_fill(
-        self, step: Step, view: RelationId, *, looping: bool = False
+        self, step: Step, view: RelationId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
         """Step a view over a part of the table's rows."""
-        del looping
-        filled, reports = self.relations[view], []
+        del looping, ticks
+        filled, reports = self.filling.get(view) or self.relations[view], []
         assert isinstance(filled, View)
         for share in step.shares.values():
             self._view(step, filled, _stored(step, share), reports)
@@ -199,6 +205,10 @@ class Outside:
         return Counter({row: weight for row, weight in total.items() if weight})
 
 
+def _layout(relation: Relation) -> Layout:
+    return TABLE if isinstance(relation, Table) else COUNTS
+
+
 class PureDatabase:
     """A data directory, opened as a database opens it; ``fault`` is called at every crash point."""
 
@@ -210,14 +220,23 @@ class PureDatabase:
         self.ledger.acquire()
         self.runner = PureRunner()
         catalog = Catalog.of(relation_of_json(dict(r.definition)) for r in self.ledger.objects())
+        layouts = {rows_of(r.id): _layout(r) for r in catalog if isinstance(r, Table | View)}
         settings = RuntimeSettings(epoch_rows=8, small_rows=4, fill_rows=3, history_epochs=4)
         self.loop = EpochLoop(
-            directory, self.ledger, self.runner, settings, PARTITIONS, catalog, fault
+            directory,
+            self.ledger,
+            self.runner,
+            settings,
+            PARTITIONS,
+            Publisher.of(self.ledger, catalog, layouts),
+            fault,
         )
         for relation in catalog:
             if isinstance(relation, Table | View):
                 self.runner.relations[relation.id] = relation
-        self.compaction = Compaction(self.loop)
+        self.segments = SegmentWriter(directory / "log")
+        self.appender = Appender(self.segments, self.ledger)
+        self.compaction = Compaction(self.loop, self.segments.close_pack)
         self.compaction.sweep_strays()
 
     def create_table(self) -> Table:
@@ -228,37 +247,52 @@ class PureDatabase:
         kept = (NewArrangement(rows_of(id_), TABLE.to_json()),)
         self._commit(NewObject(id_, table.name, table.kind, table.to_json(), (), kept))
         self.runner.relations[id_] = table
-        self.loop.catalog = self.loop.catalog.with_(table)
+        self._publish(table)
         return table
 
     def create_view(self, name: str, over: Table) -> View:
         """Create a view that counts the table's rows by group, filled from what is stored."""
+        fill = self.begin_view(name, over)
+        return self.finish_view(fill)
+
+    def begin_view(self, name: str, over: Table) -> Fill:
+        """Begin to fill a view of what is stored now; epochs may be made before it is finished."""
         id_ = self.ledger.reserve_relation()
         columns = (Column("g", LongType()), Column("n", LongType(), nullable=False))
         query = "SELECT g, count(*) AS n FROM t GROUP BY g"
         view = View(id_, name, Schema(columns), query, (over.id,), key=("g",))
-        self.runner.relations[id_] = view
-        layouts = {rows_of(r.id): TABLE for r in self.loop.catalog if isinstance(r, Table)}
-        try:
-            Fill(self.loop, view, layouts, lambda _done, _total: None).run()
-        except BaseException:
-            del self.runner.relations[id_]
-            raise
-        self.loop.catalog = self.loop.catalog.with_(view)
+        self.runner.filling[id_] = view
+        fill = Fill(self.loop, view, lambda _done, _total: None)
+        fill.begin(self.loop.published.current)
+        return fill
+
+    def finish_view(self, fill: Fill) -> View:
+        """Read what has changed meanwhile, and commit the view."""
+        view = fill.view
+        with self.loop.exclusive():
+            fill.catch_up(self.loop.published.current)
+            fill.commit()
+            self.runner.relations[view.id] = self.runner.filling.pop(view.id)
+            self._publish(view)
         return view
+
+    def _publish(self, relation: Table | View | Sink) -> None:
+        before = self.loop.published.current
+        new = {} if isinstance(relation, Sink) else {rows_of(relation.id): _layout(relation)}
+        self.loop.published.publish(before.catalog.with_(relation), {**before.layouts, **new})
 
     def create_sink(self, view: View) -> Sink:
         """Create a sink of a view."""
         id_ = self.ledger.reserve_relation()
         sink = Sink(id_, f"of_{view.name}", view.schema, view.id)
         self._commit(NewObject(id_, sink.name, sink.kind, sink.to_json(), sink.inputs))
-        self.loop.catalog = self.loop.catalog.with_(sink)
+        self._publish(sink)
         return sink
 
     def delivery(self, sink: Sink, outside: Outside) -> Delivery:
         """Return the delivery of a sink, from its stored position on."""
         (record,) = [r for r in self.ledger.objects() if r.relation == sink.id]
-        changelog = self.contents(sink.source)
+        changelog = self.history(sink.source)
         return Delivery(self.loop, sink.id, record.created_epoch, changelog, outside)
 
     def append(self, table: Table, changes: Iterable[Change]) -> Offset:
@@ -267,28 +301,32 @@ class PureDatabase:
         columns = [[c[0] for c in given], [c[1] for c in given], [c[2] for c in given]]
         names = ["k", "g", WEIGHT]
         rows = pa.table([pa.array(column, BIGINT) for column in columns], names=names)
-        segment = write_segment(self.directory / "log", rows)
-        return self.ledger.append(table.id, segment).end
+        return self.appender.append(Append(table.id, rows)).end
 
     def contents(self, id_: RelationId) -> Contents:
-        """Return the reader of a relation's contents."""
-        layout = TABLE if isinstance(self.loop.catalog.by_id[id_], Table) else COUNTS
-        return Contents(self.ledger, self.directory, rows_of(id_), layout)
+        """Return the contents of a relation in the published state."""
+        state = self.loop.published.current
+        return Contents.of(self.directory, state, state.catalog.by_id[id_])
+
+    def history(self, id_: RelationId) -> History:
+        """Return the history of a relation."""
+        layout = _layout(self.loop.catalog.by_id[id_])
+        return History(self.ledger, self.directory, rows_of(id_), layout)
 
     def rows(self, id_: RelationId, epoch: Epoch | None = None) -> Counter[tuple[int, ...]]:
         """Return a relation's rows at an epoch, by default the last one."""
-        found = self.contents(id_).whole(self.ledger.last_epoch() if epoch is None else epoch)
+        found = self.contents(id_).whole() if epoch is None else self.history(id_).whole(epoch)
         return Counter(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     def by_key(self, id_: RelationId, key: int) -> Counter[tuple[int, ...]]:
         """Return the rows of one key at the last epoch, by a lookup."""
-        found = self.contents(id_).by_key([key], self.ledger.last_epoch())
+        found = self.contents(id_).by_key([key])
         return Counter(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     def changelog(self, id_: RelationId, after: Epoch) -> Counter[tuple[int, ...]]:
         """Return the sum of a relation's deltas since an epoch."""
         total: Counter[tuple[int, ...]] = Counter()
-        for _, delta in self.contents(id_).changes(after, self.ledger.last_epoch()):
+        for _, delta in self.history(id_).changes(after, self.ledger.last_epoch()):
             columns = [delta.table[name].to_pylist() for name in delta.layout.columns.names]
             for row, weight in zip(zip(*columns, strict=True), delta.weights, strict=True):
                 total[row] += int(np.int64(weight))
@@ -296,6 +334,7 @@ class PureDatabase:
 
     def close(self) -> None:
         """Release the ledger, as the end of a process does."""
+        self.segments.close()
         self.ledger.close()
 
     def _commit(self, created: NewObject) -> None:

@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.runtime.cancelling import Cancellation, StatementLock
+from headrace.runtime.cancelling import Cancellation, StatementLock, check_cancelled
 
 
 def test_a_cancelled_statement_does_not_wait_for_a_lock_that_others_hold() -> None:
-    lock = StatementLock()
-    cancellation, held, done = lock.cancellation, threading.Event(), threading.Event()
+    lock, cancellation = StatementLock(), Cancellation()
+    held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
         with lock:
@@ -35,14 +35,14 @@ def test_a_cancelled_statement_does_not_wait_for_a_lock_that_others_hold() -> No
 def test_only_the_statement_that_runs_is_cancelled() -> None:
     cancellation = Cancellation()
     cancellation.asked = True
-    cancellation.check()
+    check_cancelled()
     with cancellation.statement():
-        cancellation.check()
+        check_cancelled()
         cancellation.asked = True
-        beside = threading.Thread(target=cancellation.check)
+        beside = threading.Thread(target=check_cancelled)
         beside.start()
         beside.join()
         with pytest.raises(HeadraceError):
-            cancellation.check()
-    cancellation.check()
+            check_cancelled()
+    check_cancelled()
     assert not cancellation.running

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -26,8 +27,11 @@ from hypothesis.stateful import (
 from length import choose
 from runtime.pure import Change, Outside, PureDatabase
 
+if TYPE_CHECKING:
+    from headrace.runtime.fill import Fill
+
 EPOCH_STAGES = ["step", "stepped", "commit", "before commit", "after commit", "publish"]
-FILL_STAGES = ["fill", "before commit", "after commit"]
+FILL_STAGES = ["fill", "catch up", "before commit", "after commit"]
 SINK_STAGES = ["sink", "sink written"]
 
 changes = st.lists(
@@ -72,6 +76,7 @@ class Crashing(RuleBasedStateMachine):
         self.outside = Outside()
         self.log: list[Change] = []
         self.views = 0
+        self.filling: list[Fill] = []
 
     def teardown(self) -> None:
         self.db.close()
@@ -91,6 +96,7 @@ class Crashing(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        self.filling.clear()
         self.db.close()
         self.open()
         self.delivery = self.db.delivery(self.sink, self.outside)
@@ -123,6 +129,25 @@ class Crashing(RuleBasedStateMachine):
         self.views += 1
         self.until(stage, lambda: self.db.create_view(f"v{self.views}", self.table))
 
+    @precondition(lambda self: self.views < 3)
+    @rule()
+    def begin_to_fill(self) -> None:
+        """Two fills may be under way at once."""
+        self.views += 1
+        self.filling.append(self.db.begin_view(f"v{self.views}", self.table))
+
+    @precondition(lambda self: self.filling)
+    @rule(index=st.integers(0, 2), stage=st.sampled_from([None, "fill", "catch up"]))
+    def catch_up(self, index: int, stage: str | None) -> None:
+        fill, published = self.filling[index % len(self.filling)], self.db.loop.published
+        self.until(stage, lambda: fill.catch_up(published.current))
+
+    @precondition(lambda self: self.filling)
+    @rule(stage=st.sampled_from([None, *FILL_STAGES]))
+    def finish(self, stage: str | None) -> None:
+        fill = self.filling.pop(0)
+        self.until(stage, lambda: self.db.finish_view(fill))
+
     @rule()
     def compact(self) -> None:
         self.db.compaction.run()
@@ -154,7 +179,7 @@ class Crashing(RuleBasedStateMachine):
             return
         last = max(self.outside.epochs)
         since = {a.id: a.since for a in self.db.ledger.arrangements()}
-        contents = self.db.contents(self.view.id)
+        contents = self.db.history(self.view.id)
         if since[contents.id] <= last:
             assert self.outside.rows() == self.db.rows(self.view.id, last)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headrace.errors import HeadraceError
 from headrace.runtime.pump import Pump
 from headrace.runtime.settings import RuntimeSettings
 
@@ -68,3 +69,34 @@ def test_closing_ends_the_wait(waiting):
     while gathering.is_alive():
         pump.wake()
         gathering.join(0.01)
+
+
+class Stale:
+    """A loop without anything to read, whose published state says otherwise until it is renewed."""
+
+    def __init__(self, *, renewed: bool) -> None:
+        self.renewed, self.has_read = renewed, False
+        self.lock, self.ledger = threading.RLock(), SimpleNamespace(log_ends=dict)
+        self.published = self
+
+    @property
+    def current(self) -> SimpleNamespace:
+        return SimpleNamespace(has_read=lambda _ends: self.has_read)
+
+    def publish(self) -> None:
+        self.has_read = self.renewed
+
+    def now(self) -> int:
+        return 0
+
+    def due(self, _now: int) -> frozenset[int]:
+        return frozenset()
+
+    def advance(self) -> None:
+        return None
+
+
+def test_a_statement_waits_for_no_epoch_that_will_not_come() -> None:
+    assert Pump(Stale(renewed=True), None).settle({}).has_read({})
+    with pytest.raises(HeadraceError, match="no epoch reads"):
+        Pump(Stale(renewed=False), None).settle({})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
+from headrace.formats.values import Refused
 from headrace.session.literals import (
     Day,
     Moment,
@@ -15,7 +16,6 @@ from headrace.session.literals import (
     literal,
     literal_converter,
 )
-from headrace.sources.values import Refused
 from headrace.sql.lexer import tokens
 from headrace.types import Column
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import LongType
 
 from headrace.catalyst.transplant import Transplant
-from headrace.session.reading import Reading
+from headrace.serving import Contents
 from histories import History
 
 pytestmark = pytest.mark.spark
@@ -50,6 +50,6 @@ def test_rows_of_one_hash_are_told_apart(oracle, colliding):  # noqa: ARG001
 
 def stored_hashes(run, view):
     instance = run.db.instance
-    contents = Reading(instance).contents(instance.catalog.resolve(view))
-    spine = contents._spine(instance.ledger.last_epoch())
+    relation = instance.catalog.resolve(view)
+    spine = Contents.of(instance.directory, instance.published, relation).spine
     return {int(hash_) for part in spine.scan(1 << 20) for hash_ in part.hashes}

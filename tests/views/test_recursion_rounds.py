@@ -8,7 +8,7 @@ import pytest
 
 from headrace import HeadraceError
 from headrace.errors import Code
-from headrace.session.reading import Reading
+from headrace.serving import Contents
 
 pytestmark = pytest.mark.spark
 
@@ -153,8 +153,8 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
         """Read what is stored; a query would make the epoch."""
         found = []
         for name in ("reached", "counted"):
-            contents = Reading(run.db.instance).contents(run.db.instance.catalog.resolve(name))
-            rows = contents.whole(loop.ledger.last_epoch()).to_pylist()
+            state, relation = loop.published.current, loop.catalog.resolve(name)
+            rows = Contents.of(loop.directory, state, relation).whole().to_pylist()
             found.append(sorted(tuple(row.values()) for row in rows))
         return found
 

@@ -129,7 +129,7 @@ class Clocked:
             assert self.changelogs[name] == expected, ("changelog", name, clock)
 
     def take_changes(self, name: str) -> None:
-        fields = list(self.followed[name]._follower.contents.layout.columns)
+        fields = list(self.followed[name]._follower.history.layout.columns)
         for change in self.followed[name].poll() or []:
             row = tuple(canonical(change.row[f.name], f.type) for f in fields)
             self.changelogs[name][row] += change.weight
@@ -359,10 +359,7 @@ def test_epochs_are_made_in_the_background_when_a_row_is_due(
         db.flush()
         loop = db.instance.loop
         before = db.instance.ledger.last_epoch()
-        with loop.published:
-            assert loop.published.wait_for(
-                lambda: db.instance.ledger.last_epoch() > before, timeout=60
-            )
+        assert loop.published.wait_for(lambda: loop.published.current.epoch > before, 60)
         assert db.sql("SELECT k FROM v").fetchall() == [(2,)]
 
 

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headrace.catalog.objects import Defined, PlainView, Relation, Sink, View
+from headrace.catalog.objects import Defined, PlainView, Relation, Sink, Stream, Table, View
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
@@ -147,6 +147,25 @@ class Catalog:
                 touched.add(view.id)
                 found.append(view)
         return tuple(found)
+
+    def below(self, ids: Iterable[RelationId]) -> frozenset[RelationId]:
+        """Return relations with everything that they read, directly or through views.
+
+        Ids that the catalog does not have are left out.
+        """
+        known = self._below
+        return frozenset().union(*(known[id_] for id_ in ids if id_ in known))
+
+    def bases(self, ids: Iterable[RelationId]) -> frozenset[RelationId]:
+        """Return the streams and tables that relations read, directly or through views."""
+        return frozenset(i for i in self.below(ids) if isinstance(self.by_id[i], Stream | Table))
+
+    @cached_property
+    def _below(self) -> Mapping[RelationId, frozenset[RelationId]]:
+        found = {relation.id: frozenset([relation.id]) for relation in self.relations}
+        for view in self._in_order:
+            found[view.id] = found[view.id].union(*(found[id_] for id_ in view.inputs))
+        return found
 
     def views_in_order(self) -> tuple[View, ...]:
         """Return all materialized views, each after those that it depends on; else by id."""

@@ -7,8 +7,8 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from headrace.dialects.streams import OFFSET
 from headrace.errors import Code, HeadraceError, Span, nearest
-from headrace.sql.dialect.streams import OFFSET
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException

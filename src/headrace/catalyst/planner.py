@@ -59,10 +59,10 @@ from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, part, scala_of
 from headrace.catalyst.sorting import with_arrays_sorted
 from headrace.catalyst.ties import REORDERING, with_ties_marked
+from headrace.dialects import OFFSET, log_of, spark_text
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions.results import require_returnable
-from headrace.sql import Rewritten, quote, spark_text
-from headrace.sql.dialect import OFFSET, log_of
+from headrace.sql import Rewritten, quote
 from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:

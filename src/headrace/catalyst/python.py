@@ -17,10 +17,10 @@ from pyspark.sql.functions import arrow_udf, pandas_udf, udf
 from headrace.catalyst.fence import REGISTER, origin
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, kind_of
+from headrace.dialects import TRANSLATED
 from headrace.errors import Code, HeadraceError, Span
 from headrace.functions import Function, FunctionRecord, Kind
 from headrace.functions.call import callable_of
-from headrace.sql.dialect import TRANSLATED
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable

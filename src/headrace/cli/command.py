@@ -250,7 +250,8 @@ def sql(
     Statements run one by one; the first that fails ends the script. With neither -f nor -c, a
     terminal gets a shell, and anything else on stdin is run as a script.
     """
-    from headrace.cli.interpreter import Interpreter  # noqa: PLC0415  (as above)
+    from headrace.cli.commands import run_command  # noqa: PLC0415  (as above)
+    from headrace.cli.interpreter import Interpreter  # noqa: PLC0415
     from headrace.cli.statements import Statements  # noqa: PLC0415
 
     directory = _directory(context)
@@ -270,6 +271,7 @@ def sql(
         interpreter = Interpreter(
             Statements(database, thread, printer, sys.stderr),
             environment,
+            run_command,
             OnError(on_error),
             interactive=shell,
             debug=invocation.debug,

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from headrace.cli.choices import OnError
-from headrace.cli.commands import run_command
 from headrace.cli.failures import report
 from headrace.cli.pieces import CommandPiece, SqlPiece, ends, pieces
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql import split
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.cli.environment import Environment
     from headrace.cli.statements import Statements
 
@@ -26,6 +27,8 @@ class Interpreter:
 
     statements: Statements
     environment: Environment
+    run_command: Callable[[str, Interpreter], None]
+    r"""Runs a line that begins with a backslash."""
     on_error: OnError = OnError.STOP
     interactive: bool = False
     debug: bool = False
@@ -128,7 +131,7 @@ class Interpreter:
 
     def _run_command(self, line: str) -> None:
         try:
-            run_command(line, self)
+            self.run_command(line, self)
             self._require_ended_statement(line)
         except HeadraceError as error:
             if self.on_error is OnError.STOP:

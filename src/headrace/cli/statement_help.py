@@ -47,9 +47,14 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS SELECT ...",
         "CREATE VIEW big AS SELECT * FROM orders WHERE amount > 20;",
     ),
+    "CREATE SECRET": Synopsis(
+        "refer to a password or key, whose value is read when it is needed",
+        "CREATE [OR REPLACE] SECRET [IF NOT EXISTS] name FROM ENV 'VARIABLE' | FILE 'path'",
+        "CREATE SECRET broker FROM ENV 'BROKER_PASSWORD';",
+    ),
     "DROP": Synopsis(
         "remove a relation; CASCADE also those that depend on it",
-        "DROP STREAM | TABLE | VIEW | MATERIALIZED VIEW | SCHEMA | SINK | JOB\n"
+        "DROP STREAM | TABLE | VIEW | MATERIALIZED VIEW | SCHEMA | SECRET | SINK | JOB\n"
         "  [IF EXISTS] name [CASCADE]",
         "DROP MATERIALIZED VIEW totals;",
     ),

@@ -16,40 +16,43 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from headrace.runtime.cancelling import running_statement
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-_TAG = "headrace-statement"
 _GRACE_SECONDS = 1.0
 """How long tasks that check for cancellation have to end by themselves."""
 _LOCAL = "LocalSchedulerBackend"
 
 
+@contextmanager
+def tagged(spark: SparkSession) -> Iterator[None]:
+    """Tag the jobs that this thread starts in the block as those of its statement, if any."""
+    statement = running_statement()
+    if statement is None:
+        yield
+        return
+    spark.sparkContext.addJobTag(statement.tag)
+    try:
+        yield
+    finally:
+        with suppress(PySparkException, Py4JError, OSError, AttributeError):
+            spark.sparkContext.removeJobTag(statement.tag)
+
+
 @dataclass(frozen=True, slots=True)
 class StatementJobs:
-    """The jobs that the running statement's thread has started, not those of epochs."""
+    """The jobs that one client's statements have started; see :func:`tagged`."""
 
     spark: SparkSession
-
-    @contextmanager
-    def tagged(self) -> Iterator[None]:
-        """Tag the jobs that this thread starts in the block as the statement's."""
-        self.spark.sparkContext.addJobTag(_TAG)
-        try:
-            yield
-        finally:
-            with suppress(PySparkException, Py4JError, OSError, AttributeError):
-                self.spark.sparkContext.removeJobTag(_TAG)
+    tag: str
 
     def cancel(self) -> None:
         """Cancel the statement's running jobs."""
-        self.spark.sparkContext.cancelJobsWithTag(_TAG)
-
-    def cancel_all(self) -> None:
-        """Cancel all running jobs."""
-        self.spark.sparkContext.cancelAllJobs()
+        self.spark.sparkContext.cancelJobsWithTag(self.tag)
 
     def free_slots(self) -> None:
         """Free the slots of cancelled tasks that have not ended after a grace period."""

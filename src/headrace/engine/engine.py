@@ -17,11 +17,12 @@ from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.worker import LogReader, reports_of
 from headrace.errors import HeadraceError, Span
+from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import LoopPlan, StepPlan
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -48,6 +49,7 @@ class Engine:
         self._by_name: dict[str, Relation] = {}
         self.remembered: dict[str, FunctionRecord] = {}
         self.planner = Planner(spark, self._by_name, remembered=self.remembered)
+        self.planner.check = check_cancelled
         self.planning = threading.RLock()
         self._scala = scala_of(spark)
         self._session = bare_session(spark)
@@ -55,6 +57,9 @@ class Engine:
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
         self._latest: tuple[RelationId, Circuit] | None = None
+        self._filling: dict[RelationId, tuple[Circuit, Mapping[RelationId, Relation]]] = {}
+        """The circuits of views that are being filled and that no epoch steps yet, with the
+        relations at the time: one that is dropped meanwhile can be read to the end."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
 
     # -- the catalog -----------------------------------------------------------------------
@@ -77,8 +82,21 @@ class Engine:
             self._relations[relation.id] = relation
             self._by_name[relation.name] = relation
             if isinstance(relation, View) and planned:
-                self._circuits[relation.id] = self.circuit(relation)
+                filled = self._filling.pop(relation.id, None)
+                self._circuits[relation.id] = filled[0] if filled else self.circuit(relation)
             self._changed()
+
+    def begin_fill(self, view: View) -> Circuit:
+        """Have a view be filled that is not declared yet: epochs do not step it."""
+        with self.planning:
+            circuit = self.circuit(view)
+            self._filling[view.id] = (circuit, dict(self._relations))
+            return circuit
+
+    def end_fill(self, view: View) -> None:
+        """Forget a view that was filled, unless it has been declared."""
+        with self.planning:
+            self._filling.pop(view.id, None)
 
     def forget(self, relation: Relation) -> None:
         """Remove a relation; remove its dependants first."""
@@ -203,17 +221,26 @@ class Engine:
                 found.setdefault(circuit.view, {})[id_] = node.operator.layout
         return found
 
-    def plan_fill(self, view: RelationId, partitions: int, *, looping: bool = False) -> StepPlan:
-        """Return the plan of the steps that fill a declared view."""
-        circuit = self._circuits[view]
-        return self._needs(self._filling(circuit, partitions, looping=looping), [circuit])
+    def plan_fill(
+        self, view: RelationId, partitions: int, *, looping: bool = False, ticks: bool = False
+    ) -> StepPlan:
+        """Return the plan of the steps that fill a view."""
+        circuit = self._filled(view)
+        program = self._fill_program(circuit, partitions, looping=looping, ticks=ticks)
+        return self._needs(program, [circuit])
 
     def run_fill(
-        self, step: Step, view: RelationId, *, looping: bool = False
+        self, step: Step, view: RelationId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
-        """Run one step of filling a declared view, or a further round of its recursions."""
-        circuit = self._circuits[view]
-        return self._run(step, self._filling(circuit, step.partitions, looping=looping))
+        """Run one step of filling a view, or a further round of its recursions."""
+        program = self._fill_program(
+            self._filled(view), step.partitions, looping=looping, ticks=ticks
+        )
+        return self._run(step, program)
+
+    def _filled(self, view: RelationId) -> Circuit:
+        filling = self._filling.get(view)
+        return self._circuits[view] if filling is None else filling[0]
 
     def _live(
         self,
@@ -227,25 +254,35 @@ class Engine:
             (changed, without, partitions, looping),
             partitions,
             lambda lowering: lowering.live(circuits, changed, looping),
+            self._relations,
         )
 
-    def _filling(self, circuit: Circuit, partitions: int, *, looping: bool) -> Program:
+    def _fill_program(
+        self, circuit: Circuit, partitions: int, *, looping: bool, ticks: bool
+    ) -> Program:
         def build(lowering: Lowering) -> Program:
             if looping:
                 return lowering.live((circuit,), frozenset(), frozenset({circuit.view}))
-            return lowering.stored(circuit)
+            return lowering.stored(circuit, ticks=ticks)
 
-        return self._program((circuit.view, partitions, looping), partitions, build)
+        _, relations = self._filling.get(circuit.view, (circuit, self._relations))
+        return self._program(
+            (circuit.view, partitions, looping, ticks), partitions, build, relations
+        )
 
     def _program(
-        self, key: tuple[object, ...], partitions: int, build: Callable[[Lowering], Program]
+        self,
+        key: tuple[object, ...],
+        partitions: int,
+        build: Callable[[Lowering], Program],
+        relations: Mapping[RelationId, Relation],
     ) -> Program:
         """Return the cached program of a key, building it if there is none yet."""
         with self.planning:
             if key not in self._programs:
                 transplant = self._transplant(partitions)
                 self._programs[key] = build(
-                    Lowering(Assembly(transplant, partitions, self._relations, self.log))
+                    Lowering(Assembly(transplant, partitions, relations, self.log))
                 )
                 if len(self._programs) > _KEPT_PROGRAMS:
                     self._programs.popitem(last=False)

@@ -82,7 +82,10 @@ _JAVA_TYPE = re.compile(r"org\.apache\.spark\.unsafe\.types\.UTF8String|java\.(?
 _TASK = re.compile(r"^.*?\bLost task \S+ (?:in stage .*?)?\((?:\S+ )?executor \w+\): ", re.DOTALL)
 _FUNCTIONS = (
     (re.compile(r"regex\.PatternSyntaxException"), "a regular expression"),
-    (re.compile(r"java\.util\.\w*Format\w*Exception"), "format_string"),
+    (
+        re.compile(r"java\.util\.\w*Format\w*Exception|^\w != \S+$|Format specifier '%"),
+        "format_string",
+    ),
     (re.compile("Illegal sequence boundaries"), "sequence"),
     (re.compile("key array and value array of MapData"), "map_from_arrays"),
     (re.compile("Invalid XPath|expressions[.]xml[.]|Error loading expression"), "xpath"),
@@ -173,6 +176,7 @@ def _failed_on_value(text: str, whole: str) -> HeadraceError:
     function = next((name for sign, name in _FUNCTIONS if sign.search(whole)), "an expression")
     lines = [line.strip() for line in _CLASS.sub(": ", text).strip(": \n").split("\n")]
     message = _JAVA_TYPE.sub(_sql_type, ": ".join(line for line in lines if line)).rstrip(".")
+    message = message.removeprefix("requirement failed: ")  # only expressions that are interpreted
     return HeadraceError(
         Code.INVALID,
         f"{function} failed on a value: {message[:500]}",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from headrace.engine.cancelling import tagged
 from headrace.engine.failures import step_failure
 from headrace.engine.worker import MANIFEST
 
@@ -38,7 +39,8 @@ def jobs_of(spark: SparkSession, step: Step) -> Iterator[None]:
     for name, value in properties.items():
         context.setLocalProperty(name, value)
     try:
-        yield
+        with tagged(spark):
+            yield
     except (PySparkException, Py4JError) as error:
         raise step_failure(error) from error
     finally:

@@ -80,9 +80,12 @@ class Lowering:
             self._view(circuit, nodes)
         return self.assembly.program()
 
-    def stored(self, circuit: Circuit) -> Program:
-        """Return the program that fills one view from what its inputs have stored."""
-        nodes = Nodes(self.assembly, circuit.users(), circuit.reads, filling=True)
+    def stored(self, circuit: Circuit, *, ticks: bool = False) -> Program:
+        """Return the program that fills one view from what its inputs have stored.
+
+        With ``ticks``, time passes in the step.
+        """
+        nodes = Nodes(self.assembly, circuit.users(), circuit.reads, filling=True, ticks=ticks)
         self._view(circuit, nodes)
         return self.assembly.program()
 

@@ -35,25 +35,29 @@ from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
 from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settled
 from headrace.catalyst.transplant import Transplant
+from headrace.dialects import OFFSET, log_of, spark_text
+from headrace.engine.cancelling import tagged
 from headrace.engine.comparisons import Comparison, counted
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
+from headrace.engine.pulls import Pull
 from headrace.engine.registrations import PendingRegistrations
 from headrace.engine.worker import BATCH_ROWS, LeafTask, LogReader
 from headrace.errors import Span
 from headrace.runtime.step import Share, Step
-from headrace.sql import quote, spark_text
-from headrace.sql.dialect import OFFSET, log_of
+from headrace.sql import quote
 from headrace.types import DataType, RelationId, holds, require_kept
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.catalyst.python import Registered
+    from headrace.serving import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class Queries:
     directory: Path
     partitions: int
     log: LogReader
+    planning: threading.RLock
+    """Held while names get another meaning, and while a query is prepared."""
     _snapshots: SparkSession = field(init=False)
     _canonical: SparkSession = field(init=False)
     _registrations: dict[SparkSession, PendingRegistrations] = field(init=False)
@@ -160,7 +166,8 @@ class Queries:
             self._snapshots.createDataFrame(placed).createOrReplaceTempView(name)
             read = f"SELECT {', '.join([place, *expressions])} FROM "
             text = self._plain(read + source.replace("__rows", name))
-            found = collect_arrow(self._snapshots.sql(text))
+            with tagged(self.spark):
+                found = collect_arrow(self._snapshots.sql(text))
             self._snapshots.catalog.dropTempView(name)
             return found.sort_by(place)
         except (PySparkException, Py4JError) as error:
@@ -191,10 +198,30 @@ class Queries:
         for session in self._registrations:
             function.forget(session)
 
-    def select(self, query: str, shares: Mapping[RelationId, Share]) -> pa.Table:
-        """Return the result of a query over the shares, with Spark's types."""
+    def prepared(self, query: str) -> DataFrame:
+        """Return a query over snapshots, with the present meaning of names."""
+        try:
+            return self._prepared(self._snapshots, self._plain(query))
+        except (PySparkException, Py4JError) as error:
+            raise step_failure(error) from error
+
+    def pulled(
+        self, prepared: DataFrame, relation: Table | View, contents: Contents
+    ) -> pa.Table | None:
+        """Return the result of a prepared query over one relation alone, without a job.
+
+        None if the query is not of this kind, or reads so many rows that a job is faster.
+        """
+        try:
+            pull = Pull.of(scala_of(self.spark), prepared, relation.schema.names)
+            return None if pull is None else pull.rows(contents)
+        except (PySparkException, Py4JError) as error:
+            raise step_failure(error) from error
+
+    def rows(self, prepared: DataFrame, shares: Mapping[RelationId, Share]) -> pa.Table:
+        """Return the result of a prepared query over the shares, with Spark's types."""
         with self._reading(shares):
-            return self._answer(self._snapshots, self._plain(query))
+            return collect_arrow(prepared)
 
     def counted(
         self, views: Sequence[View], shares: Mapping[RelationId, Share], now: int
@@ -299,7 +326,12 @@ class Queries:
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
         return session.range(0, self.partitions, 1, self.partitions).mapInArrow(task, nullable)
 
-    def _answer(self, session: SparkSession, query: str, now: int | None = None) -> pa.Table:
+    def _answer(self, session: SparkSession, query: str, now: int) -> pa.Table:
+        with self.planning:
+            prepared = self._prepared(session, query, now)
+        return collect_arrow(prepared)
+
+    def _prepared(self, session: SparkSession, query: str, now: int | None = None) -> DataFrame:
         self._registrations[session].flush()
         frame = session.sql(query)
         transplant = self._transplant(session)
@@ -308,7 +340,7 @@ class Queries:
             logical = with_clock_at(transplant.scala, logical, now)
         frame = _with_one_order(transplant, frame, logical)
         require_kept(frame.schema)
-        return collect_arrow(frame)
+        return frame
 
     @contextmanager
     def _reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:

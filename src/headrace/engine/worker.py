@@ -19,7 +19,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.errors import Code, HeadraceError, not_written
-from headrace.runtime.step import LogShare, Report, RowsShare, Step
+from headrace.log import LogShare
+from headrace.runtime.step import Report, RowsShare, Step
 from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
 from headrace.zset import HASH, WEIGHT
 

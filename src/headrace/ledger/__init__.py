@@ -1,15 +1,19 @@
 """The transactional record of epochs: what each one read, wrote and published."""
 
 from headrace.ledger.directory import prepare_directory
+from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.lock import DirectoryLock
 from headrace.ledger.records import (
+    NO_EPOCH,
+    AppendRecord,
     ArrangementRecord,
     Dirty,
     EpochCommit,
     EpochRecord,
     Fence,
     Files,
+    Gap,
     LoadProgress,
     Merge,
     NewArrangement,
@@ -21,6 +25,7 @@ from headrace.ledger.records import (
     Read,
     Reject,
     RejectRecord,
+    Repaired,
     Run,
     RunKind,
     Segment,
@@ -29,6 +34,8 @@ from headrace.ledger.records import (
 from headrace.ledger.store import Mode
 
 __all__ = [
+    "NO_EPOCH",
+    "AppendRecord",
     "ArrangementRecord",
     "DirectoryLock",
     "Dirty",
@@ -36,6 +43,8 @@ __all__ = [
     "EpochRecord",
     "Fence",
     "Files",
+    "Gap",
+    "Head",
     "Ledger",
     "LoadProgress",
     "Merge",
@@ -49,6 +58,7 @@ __all__ = [
     "Read",
     "Reject",
     "RejectRecord",
+    "Repaired",
     "Run",
     "RunKind",
     "Segment",

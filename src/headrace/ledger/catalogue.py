@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.records import CLOCK, Dirty, EpochRecord, Fence, ObjectRecord, Read
+from headrace.ledger.records import CLOCK, Dirty, EpochRecord, Fence, Gap, ObjectRecord, Read
 from headrace.types import Epoch, Offset, RelationId
 
 _RESERVED = frozenset({"format", "identity"})
@@ -104,14 +104,15 @@ def set_setting(connection: sa.Connection, key: str, value: Any) -> None:
 
 
 def mark_dirty(connection: sa.Connection, entry: Dirty) -> None:
-    """Record a dirty view; if its cause is recorded already, keep the earlier time."""
+    """Record a dirty view; if its cause is recorded already, keep the earlier time and epoch."""
     table = schema.dirty
     mine = (table.c.view == entry.view) & (table.c.cause == entry.cause)
-    earlier = connection.execute(sa.select(table.c.since).where(mine)).scalar()
-    since = entry.since if earlier is None else min(earlier, entry.since)
+    known = connection.execute(sa.select(table.c.since, table.c.after).where(mine)).one_or_none()
+    since = entry.since if known is None else min(known.since, entry.since)
+    after = entry.after if known is None else min(known.after, entry.after)
     connection.execute(table.delete().where(mine))
-    row = {"view": entry.view, "cause": entry.cause, "since": since, "detail": entry.detail}
-    connection.execute(table.insert(), row)
+    row = {"view": entry.view, "cause": entry.cause, "since": since, "after": after}
+    connection.execute(table.insert(), {**row, "detail": entry.detail})
 
 
 def clear_dirty(connection: sa.Connection, view: RelationId, cause: str | None) -> None:
@@ -125,6 +126,16 @@ def dirty(connection: sa.Connection) -> tuple[Dirty, ...]:
     """Return every dirty entry, oldest first."""
     query = sa.select(schema.dirty).order_by(schema.dirty.c.since, schema.dirty.c.view)
     return tuple(
-        Dirty(RelationId(row.view), row.cause, row.since, row.detail)
+        Dirty(RelationId(row.view), row.cause, row.since, row.detail, Epoch(row.after))
         for row in connection.execute(query)
     )
+
+
+def gap_at(connection: sa.Connection, view: RelationId, epoch: Epoch) -> Gap | None:
+    """Return the gap in which an epoch of a view lies, or None."""
+    table = schema.gaps.c
+    query = sa.select(schema.gaps).where(
+        table.view == view, table.after < epoch, table.until > epoch
+    )
+    row = connection.execute(query.limit(1)).one_or_none()
+    return None if row is None else Gap(Epoch(row.after), Epoch(row.until))

@@ -38,8 +38,8 @@ def last_epoch(connection: sa.Connection) -> Epoch:
 
 def commit_epoch(
     connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float, stage: Stage
-) -> Epoch:
-    """Write one epoch.
+) -> float:
+    """Write one epoch; return its commit time in Unix seconds.
 
     Raises ``conflict`` if it does not follow the last epoch, ``internal`` if an invariant fails.
     """
@@ -53,7 +53,7 @@ def commit_epoch(
         )
     invariants.check(connection, commit, invariants.EVERY_EPOCH)
     stage("checked")
-    _insert_epoch(connection, commit, fence, now)
+    committed_at = _insert_epoch(connection, commit, fence, now)
     stage("epoch")
     _drop(connection, commit.dropped, commit.epoch)
     stage("dropped")
@@ -65,7 +65,19 @@ def commit_epoch(
     stage("runs")
     _apply(connection, commit.merges, commit.epoch)
     stage("merges")
-    return commit.epoch
+    _repair(connection, commit)
+    stage("repaired")
+    return committed_at
+
+
+def _repair(connection: sa.Connection, commit: EpochCommit) -> None:
+    dirty = schema.dirty
+    for each in commit.repaired:
+        mine = (dirty.c.view == each.view) & (dirty.c.cause == each.cause)
+        connection.execute(dirty.delete().where(mine))
+        if each.after + 1 < commit.epoch:
+            row = {"view": each.view, "until": commit.epoch, "after": each.after}
+            connection.execute(_INSERT[schema.gaps], row)
 
 
 def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) -> Epoch:
@@ -80,17 +92,21 @@ def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) ->
     return commit.epoch
 
 
-def _insert_epoch(connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float) -> None:
+def _insert_epoch(
+    connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float
+) -> float:
     before = connection.execute(_BEFORE, {"of": commit.previous}).one()
+    # Commit times never decrease, even if the system clock does: a time identifies one epoch.
+    committed_at: float = max(now, before.committed_at)
     row = {
         "epoch": commit.epoch,
-        # Commit times never decrease, even if the system clock does: a time identifies one epoch.
-        "committed_at": max(now, before.committed_at),
+        "committed_at": committed_at,
         "attempt": commit.attempt,
         "fence": fence,
         "counters": {**commit.counters, **_clock(commit, before.counters)},
     }
     connection.execute(_INSERT[schema.epochs], row)
+    return committed_at
 
 
 def _clock(commit: EpochCommit, before: Mapping[str, Any]) -> dict[str, int]:

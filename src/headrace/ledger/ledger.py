@@ -5,19 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import catalogue, commit, log, schema, spines
+from headrace.ledger import catalogue, commit, heads, log, schema, spines
 from headrace.ledger.records import (
+    AppendRecord,
     ArrangementRecord,
     Dirty,
     EpochCommit,
     EpochRecord,
     Fence,
     Files,
+    Gap,
     LoadProgress,
     Merge,
     ObjectRecord,
@@ -36,17 +39,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from headrace.ledger.heads import Head
+
 
 def _uninterrupted(_stage: str) -> None:
     """Do nothing: the fault hook outside of tests."""
 
 
+_LOCK_FENCE = sa.select(schema.fence.c.token).with_for_update()
+
+
+@dataclass(slots=True)
+class _Change:
+    """A write transaction, and the head once it is committed."""
+
+    connection: sa.Connection
+    head: Head
+
+
 class Ledger:
     """The transactional record of epochs.
 
-    Every method is one transaction. Writes are serialized; reads never wait and see one consistent
+    Every change is one transaction. Writes are serialized; reads never wait and see one consistent
     state. Only the process that last called :meth:`acquire` can write: changes by any other
-    process fail as a whole with CONFLICT. Thread-safe.
+    process fail as a whole with CONFLICT. That process has the newest state in memory, as
+    :attr:`head`, and reads it without a transaction. Thread-safe.
     """
 
     def __init__(
@@ -57,6 +74,7 @@ class Ledger:
         self._fault = fault
         self._lock = threading.Lock()
         self._fence: Fence | None = None
+        self._head: Head | None = None
 
     @classmethod
     def open(
@@ -87,24 +105,51 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def head(self) -> Head:
+        """The newest state, as a value that does not change; of the last write of this process."""
+        head = self._head
+        if head is not None:
+            return head
+        if self._fence is None:
+            return self._loaded()
+        with self._lock:
+            if self._head is None:
+                self._head = self._loaded()
+            return self._head
+
+    def _loaded(self) -> Head:
+        with self._store.reading() as connection:
+            return heads.load(connection)
+
     @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
+    def _writing(self) -> Iterator[_Change]:
         """Open a write transaction; raise CONFLICT if another process has taken over."""
-        with self._lock, self._store.writing() as connection:
-            query = sa.select(schema.fence.c.token).with_for_update()
-            newest = connection.execute(query).scalar_one()
-            if newest != self._fence:
-                raise self._fenced_off(newest)
-            yield connection
-            self._fault("before commit")
+        with self._lock:
+            if self._head is None:
+                self._head = self._loaded()
+            try:
+                with self._store.writing() as connection:
+                    self._require_fence(connection)
+                    change = _Change(connection, self._head)
+                    yield change
+                    self._fault("before commit")
+            except BaseException:
+                self._head = None  # whether it was committed may not be known
+                raise
+            self._head = change.head
         self._fault("after commit")
 
-    def _fenced_off(self, newest: int) -> HeadraceError:
+    def _require_fence(self, connection: sa.Connection) -> None:
+        """Lock the fence; refuse a change if another process has taken over."""
+        newest = connection.execute(_LOCK_FENCE).scalar_one()
+        if newest == self._fence:
+            return
         if self._fence is None:
-            return HeadraceError(
+            raise HeadraceError(
                 Code.INTERNAL, "ledger was written to before it was acquired for writing"
             )
-        return HeadraceError(
+        raise HeadraceError(
             Code.CONFLICT,
             "another process took over the data directory",
             f"This process holds fence {self._fence}; the newest is {newest}. Nothing was written.",
@@ -118,8 +163,9 @@ class Ledger:
         with self._lock, self._store.writing() as connection:
             token = schema.fence.c.token
             connection.execute(schema.fence.update().values(token=token + 1))
-            self._fence = Fence(connection.execute(sa.select(token)).scalar_one())
-        return self._fence
+            fence = Fence(connection.execute(sa.select(token)).scalar_one())
+        self._fence, self._head = fence, None
+        return fence
 
     @property
     def identity(self) -> str:
@@ -130,8 +176,7 @@ class Ledger:
 
     def last_epoch(self) -> Epoch:
         """Return the newest committed epoch; 0 for an empty database."""
-        with self._store.reading() as connection:
-            return commit.last_epoch(connection)
+        return self.head.epoch
 
     @property
     def upper(self) -> Epoch:
@@ -145,9 +190,11 @@ class Ledger:
             HeadraceError: CONFLICT if it does not follow the last epoch, or another process took
                 over; INTERNAL if it violates an invariant.
         """
-        with self._writing() as connection:
+        with self._writing() as writing:
             fence = Fence(0) if self._fence is None else self._fence
-            return commit.commit_epoch(connection, change, fence, self._clock(), self._fault)
+            at = commit.commit_epoch(writing.connection, change, fence, self._clock(), self._fault)
+            writing.head = writing.head.after_commit(change, at)
+            return change.epoch
 
     def epochs(self, limit: int = 100) -> tuple[EpochRecord, ...]:
         """Return the newest epochs with what each one read, newest first."""
@@ -161,6 +208,9 @@ class Ledger:
 
     def clock(self, epoch: Epoch | None = None) -> int:
         """Return ``now()`` of an epoch (None: the last one) in microseconds UTC; 0 if never set."""
+        head = self.head
+        if epoch is None or epoch == head.epoch:
+            return head.clock
         with self._store.reading() as connection:
             return catalogue.clock(connection, epoch)
 
@@ -186,36 +236,46 @@ class Ledger:
             HeadraceError: CONFLICT if the relation was dropped, the load was finished, or another
                 process took over.
         """
-        with self._writing() as connection:
-            return log.append(
-                connection,
-                relation,
-                segment,
-                load=load,
-                producer=producer,
-                rejects=rejects,
-                now=self._clock(),
-            )
+        producers = () if producer is None else (producer,)
+        (outcome,) = self.append_all([AppendRecord(relation, segment, load, producers, rejects)])
+        if isinstance(outcome, HeadraceError):
+            raise outcome
+        return outcome
+
+    def append_all(
+        self, appends: Sequence[AppendRecord]
+    ) -> tuple[OffsetRange | HeadraceError, ...]:
+        """Append several segments in one transaction; see :meth:`append`.
+
+        Returns the offsets of each one, or the error for which just that one was not appended.
+        """
+        outcomes: list[OffsetRange | HeadraceError] = []
+        with self._writing() as writing:
+            for each in appends:
+                try:
+                    appended = log.append(writing.connection, each, self._clock())
+                except HeadraceError as error:
+                    outcomes.append(error)
+                    continue
+                outcomes.append(appended)
+                writing.head = writing.head.after_append(each.relation, appended)
+        return tuple(outcomes)
 
     def log_end(self, relation: RelationId) -> Offset:
         """Return the end of a relation's log."""
-        with self._store.reading() as connection:
-            return log.log_end(connection, relation)
+        return self.head.ends.get(relation, Offset(0))
 
-    def log_ends(self) -> dict[RelationId, Offset]:
+    def log_ends(self) -> Mapping[RelationId, Offset]:
         """Return the end of every live relation's log."""
-        with self._store.reading() as connection:
-            return log.log_ends(connection)
+        return self.head.ends
 
     def position(self, relation: RelationId) -> Offset:
         """Return how far epochs have read a relation's log."""
-        with self._store.reading() as connection:
-            return log.position(connection, relation)
+        return self.head.positions.get(relation, Offset(0))
 
-    def positions(self) -> dict[RelationId, Offset]:
+    def positions(self) -> Mapping[RelationId, Offset]:
         """Return how far epochs have read every live relation's log."""
-        with self._store.reading() as connection:
-            return log.positions(connection)
+        return self.head.positions
 
     def segments(self, relation: RelationId, first: Offset, end: Offset) -> tuple[Segment, ...]:
         """Return the segments that contain any of the offsets ``[first, end)``, in order."""
@@ -231,6 +291,13 @@ class Ledger:
         """Return the loads into a relation that have begun and not ended, by source."""
         with self._store.reading() as connection:
             return log.unfinished_loads(connection, relation)
+
+    def producers_at(
+        self, asked: Sequence[tuple[RelationId, str]]
+    ) -> dict[tuple[RelationId, str], int]:
+        """Return the last number of each of some producers; those without one are left out."""
+        with self._store.reading() as connection:
+            return log.producers_at(connection, asked)
 
     def producer_at(self, relation: RelationId, producer: str) -> int | None:
         """Return the last number that a producer gave an append; None if there was none."""
@@ -264,8 +331,12 @@ class Ledger:
         Raises:
             HeadraceError: INVALID if an arrangement cannot be read at this epoch.
         """
+        wanted, head = tuple(arrangements), self.head
+        kept = {None: head.next_spines, head.epoch: head.spines}.get(epoch)
+        if kept is not None and all(id_ in kept for id_ in wanted):
+            return {id_: kept[id_] for id_ in wanted}
         with self._store.reading() as connection:
-            return spines.spines(connection, arrangements, epoch)
+            return spines.spines(connection, wanted, epoch)
 
     def delta_runs(self, arrangement: ArrangementId, after: Epoch, upto: Epoch) -> tuple[Run, ...]:
         """Return the runs that are the deltas of the epochs ``(after, upto]``, by epoch.
@@ -285,13 +356,14 @@ class Ledger:
             HeadraceError: CONFLICT if an arrangement was dropped meanwhile, or another process
                 took over; INTERNAL if an invariant is violated.
         """
-        with self._writing() as connection:
-            return commit.compact(connection, merges, self._fault)
+        with self._writing() as writing:
+            epoch = commit.compact(writing.connection, merges, self._fault)
+            writing.head = writing.head.after_merges(merges)
+            return epoch
 
     def arrangements(self) -> tuple[ArrangementRecord, ...]:
         """Return every live arrangement, by id."""
-        with self._store.reading() as connection:
-            return spines.arrangements(connection)
+        return tuple(record for _, record in sorted(self.head.arrangements.items()))
 
     # Retention
 
@@ -302,8 +374,9 @@ class Ledger:
 
     def advance_since(self, since: Mapping[ArrangementId, Epoch]) -> None:
         """Stop keeping the epochs before ``since``; no value moves back or past the last epoch."""
-        with self._writing() as connection:
-            spines.advance_since(connection, since)
+        with self._writing() as writing:
+            spines.advance_since(writing.connection, since)
+            writing.head = writing.head.after_since(since)
 
     def garbage(self) -> Files:
         """Return the files that no readable epoch needs, now or later."""
@@ -312,8 +385,8 @@ class Ledger:
 
     def forget(self, files: Files) -> None:
         """Remove the names of garbage files; delete the files themselves first."""
-        with self._writing() as connection:
-            spines.forget(connection, files)
+        with self._writing() as writing:
+            spines.forget(writing.connection, files)
 
     def known_files(self) -> Files:
         """Return every file that the ledger names; at start, all others can be deleted."""
@@ -324,8 +397,8 @@ class Ledger:
 
     def reserve_relation(self) -> RelationId:
         """Return a new relation id; no id is returned twice."""
-        with self._writing() as connection:
-            return catalogue.reserve_relation(connection)
+        with self._writing() as writing:
+            return catalogue.reserve_relation(writing.connection)
 
     def objects(self, epoch: Epoch | None = None) -> tuple[ObjectRecord, ...]:
         """Return the relations that exist at an epoch (None: now), by id."""
@@ -339,20 +412,26 @@ class Ledger:
 
     def set(self, key: str, value: Any) -> None:
         """Set a setting to a value that ``json`` can write."""
-        with self._writing() as connection:
-            catalogue.set_setting(connection, key, value)
+        with self._writing() as writing:
+            catalogue.set_setting(writing.connection, key, value)
 
     def dirty(self) -> tuple[Dirty, ...]:
         """Return every dirty entry, oldest first."""
+        return self.head.dirty
+
+    def gap_at(self, view: RelationId, epoch: Epoch) -> Gap | None:
+        """Return the gap in which an epoch of a view lies: its contents were not right then."""
         with self._store.reading() as connection:
-            return catalogue.dirty(connection)
+            return catalogue.gap_at(connection, view, epoch)
 
     def mark_dirty(self, entry: Dirty) -> None:
-        """Record a dirty view; if its cause is recorded already, keep the earlier time."""
-        with self._writing() as connection:
-            catalogue.mark_dirty(connection, entry)
+        """Record a dirty view; of a cause that is recorded, keep the earlier time and epoch."""
+        with self._writing() as writing:
+            catalogue.mark_dirty(writing.connection, entry)
+            writing.head = replace(writing.head, dirty=catalogue.dirty(writing.connection))
 
     def clear_dirty(self, view: RelationId, cause: str | None = None) -> None:
         """Remove the dirty entries of a view: of one cause or, with None, of all causes."""
-        with self._writing() as connection:
-            catalogue.clear_dirty(connection, view, cause)
+        with self._writing() as writing:
+            catalogue.clear_dirty(writing.connection, view, cause)
+            writing.head = replace(writing.head, dirty=catalogue.dirty(writing.connection))

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.records import (
+    AppendRecord,
     LoadProgress,
     OffsetRange,
     ProducerPosition,
@@ -23,22 +24,38 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def append(
-    connection: sa.Connection,
-    relation: RelationId,
-    segment: SegmentFile | None,
-    *,
-    load: LoadProgress | None,
-    producer: ProducerPosition | None,
-    rejects: Sequence[Reject],
-    now: float,
-) -> OffsetRange:
-    """Append a segment to a relation's log; see :meth:`Ledger.append`."""
+# Built once: building a statement takes as long as running it, and every append runs these.
+_SELECT_LOG = (
+    sa.select(schema.logs.c.log_end, schema.logs.c.rejected)
+    .join(schema.objects, schema.objects.c.relation == schema.logs.c.relation)
+    .where(
+        schema.logs.c.relation == sa.bindparam("its_relation"),
+        schema.objects.c.dropped_epoch.is_(None),
+    )
+)
+_INSERT_SEGMENT = schema.segments.insert()
+_UPDATE_LOG = (
+    schema.logs.update()
+    .where(schema.logs.c.relation == sa.bindparam("its_relation"))
+    .values(log_end=sa.bindparam("log_end"), rejected=sa.bindparam("rejected"))
+)
+
+
+def append(connection: sa.Connection, append: AppendRecord, now: float) -> OffsetRange:
+    """Append a segment to a relation's log; see :meth:`Ledger.append`. Writes all or nothing."""
+    relation, segment, rejects = append.relation, append.segment, append.rejects
     end, rejected = _log_for_append(connection, relation)
-    if producer is not None and not _advance_producer(connection, relation, producer):
+    if append.load is not None:
+        _require_unfinished(connection, relation, append.load)
+    new = [p for p in append.producers if _is_new(connection, relation, p)]
+    if len(new) < len(append.producers):
+        if len(append.producers) > 1:
+            raise HeadraceError(Code.INTERNAL, "a gathered append repeats a producer's number")
         return OffsetRange(Offset(end), Offset(end))
-    if load is not None:
-        _advance_load(connection, relation, load)
+    for producer in new:
+        _advance_producer(connection, relation, producer)
+    if append.load is not None:
+        _advance_load(connection, relation, append.load)
     rows = 0 if segment is None else segment.rows
     if segment is not None and rows > 0:
         row = {
@@ -46,16 +63,17 @@ def append(
             "first_offset": end,
             "rows": rows,
             "file": segment.name,
+            "position": segment.position,
             "bytes": segment.bytes,
             "checksum": segment.checksum,
             "appended_at": now,
         }
-        connection.execute(schema.segments.insert(), row)
+        connection.execute(_INSERT_SEGMENT, row)
     if rejects:
         connection.execute(schema.rejects.insert(), [_reject(relation, r, now) for r in rejects])
     if rows or rejects:
-        change = schema.logs.update().where(schema.logs.c.relation == relation)
-        connection.execute(change.values(log_end=end + rows, rejected=rejected + len(rejects)))
+        ends = {"log_end": end + rows, "rejected": rejected + len(rejects)}
+        connection.execute(_UPDATE_LOG, {"its_relation": relation, **ends})
     return OffsetRange(Offset(end), Offset(end + rows))
 
 
@@ -69,19 +87,10 @@ def positions(connection: sa.Connection) -> dict[RelationId, Offset]:
     return _per_live_relation(connection, schema.logs.c.consumed)
 
 
-def log_end(connection: sa.Connection, relation: RelationId) -> Offset:
-    """Return the end of one relation's log; 0 if it never had one."""
-    return _of_relation(connection, schema.logs.c.log_end, relation)
-
-
-def position(connection: sa.Connection, relation: RelationId) -> Offset:
-    """Return how far epochs have read one relation's log."""
-    return _of_relation(connection, schema.logs.c.consumed, relation)
-
-
 def reject_count(connection: sa.Connection, relation: RelationId) -> int:
     """Return how many rows of a relation were rejected."""
-    return _of_relation(connection, schema.logs.c.rejected, relation)
+    query = sa.select(schema.logs.c.rejected).where(schema.logs.c.relation == relation)
+    return connection.execute(query).scalar() or 0
 
 
 def segments(
@@ -149,13 +158,7 @@ def rejects(
 
 
 def _log_for_append(connection: sa.Connection, relation: RelationId) -> tuple[int, int]:
-    logs, objects = schema.logs.c, schema.objects.c
-    query = (
-        sa.select(logs.log_end, logs.rejected)
-        .join(schema.objects, objects.relation == logs.relation)
-        .where(logs.relation == relation, objects.dropped_epoch.is_(None))
-    )
-    found = connection.execute(query).one_or_none()
+    found = connection.execute(_SELECT_LOG, {"its_relation": relation}).one_or_none()
     if found is None:
         raise HeadraceError(
             Code.CONFLICT,
@@ -165,25 +168,21 @@ def _log_for_append(connection: sa.Connection, relation: RelationId) -> tuple[in
     return found.log_end, found.rejected
 
 
+def _is_new(connection: sa.Connection, relation: RelationId, producer: ProducerPosition) -> bool:
+    last = producer_at(connection, relation, producer.producer)
+    return last is None or producer.sequence > last
+
+
 def _advance_producer(
     connection: sa.Connection, relation: RelationId, producer: ProducerPosition
-) -> bool:
-    """Record the producer's number; return False if this or a later one is recorded already."""
+) -> None:
     table = schema.producers.c
     mine = (table.relation == relation) & (table.producer == producer.producer)
-    last = connection.execute(sa.select(table.sequence).where(mine)).scalar()
-    if last is None:
-        row = {
-            "relation": relation,
-            "producer": producer.producer,
-            "sequence": producer.sequence,
-        }
-        connection.execute(schema.producers.insert(), row)
-        return True
-    if producer.sequence <= last:
-        return False
-    connection.execute(schema.producers.update().where(mine).values(sequence=producer.sequence))
-    return True
+    values = {"sequence": producer.sequence}
+    if connection.execute(schema.producers.update().where(mine).values(values)).rowcount:
+        return
+    row = {"relation": relation, "producer": producer.producer, **values}
+    connection.execute(schema.producers.insert(), row)
 
 
 def producer_at(connection: sa.Connection, relation: RelationId, producer: str) -> int | None:
@@ -194,23 +193,39 @@ def producer_at(connection: sa.Connection, relation: RelationId, producer: str) 
     return found
 
 
-def _advance_load(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
+def producers_at(
+    connection: sa.Connection, asked: Sequence[tuple[RelationId, str]]
+) -> dict[tuple[RelationId, str], int]:
+    """Return the last number of each producer of a relation that has appended."""
+    table = schema.producers.c
+    wanted = sa.tuple_(table.relation, table.producer).in_(list(asked))
+    query = sa.select(schema.producers).where(wanted)
+    return {
+        (RelationId(row.relation), row.producer): row.sequence for row in connection.execute(query)
+    }
+
+
+def _require_unfinished(
+    connection: sa.Connection, relation: RelationId, load: LoadProgress
+) -> None:
     known = load_of(connection, relation, load.source)
-    values = {"progress": dict(load.progress), "finished": load.finished}
-    if known is None:
-        row = {"relation": relation, "source": load.source, **values}
-        connection.execute(schema.loads.insert(), row)
-        return
-    if known.finished:
+    if known is not None and known.finished:
         raise HeadraceError(
             Code.CONFLICT,
             f'load of "{load.source}" was finished already',
             "Nothing was appended.",
             "Load it under another identity to append its rows once more.",
         )
+
+
+def _advance_load(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
     table = schema.loads.c
     mine = (table.relation == relation) & (table.source == load.source)
-    connection.execute(schema.loads.update().where(mine).values(values))
+    values = {"progress": dict(load.progress), "finished": load.finished}
+    if connection.execute(schema.loads.update().where(mine).values(values)).rowcount:
+        return
+    row = {"relation": relation, "source": load.source, **values}
+    connection.execute(schema.loads.insert(), row)
 
 
 def _reject(relation: RelationId, reject: Reject, now: float) -> dict[str, object]:
@@ -231,7 +246,7 @@ def _segment(row: sa.Row[tuple[object, ...]]) -> Segment:
     return Segment(
         RelationId(row.relation),
         OffsetRange(first, Offset(first + row.rows)),
-        SegmentFile(row.file, row.rows, row.bytes, row.checksum),
+        SegmentFile(row.file, row.rows, row.bytes, row.checksum, row.position),
         row.appended_at,
     )
 
@@ -246,10 +261,3 @@ def _per_live_relation(
         .where(objects.dropped_epoch.is_(None))
     )
     return {RelationId(key): Offset(value) for key, value in connection.execute(query)}
-
-
-def _of_relation(
-    connection: sa.Connection, column: sa.ColumnElement[int], relation: RelationId
-) -> Offset:
-    query = sa.select(column).where(schema.logs.c.relation == relation)
-    return Offset(connection.execute(query).scalar() or 0)

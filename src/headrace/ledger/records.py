@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NewType
 
+from headrace.spine import RunFile
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+NO_EPOCH = Epoch(-1)
+"""Before every epoch."""
 
 Fence = NewType("Fence", int)
 """A token that increases with every takeover: only the process with the newest may write."""
@@ -39,17 +43,21 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A file of the log, written and synced, not yet named by the ledger."""
+    """A part of a file of the log, written and synced, not yet named by the ledger.
+
+    It begins at ``position`` in the file, and ``checksum`` is that of its ``bytes``.
+    """
 
     name: str
     rows: int
     bytes: int
     checksum: str
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of the log and its offsets. ``appended_at`` is in Unix seconds."""
+    """A segment of the log and its offsets. ``appended_at`` is in Unix seconds."""
 
     relation: RelationId
     range: OffsetRange
@@ -98,6 +106,21 @@ class RejectRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendRecord:
+    """A segment to append to a relation's log; None if every row was rejected.
+
+    ``producers`` are the new positions of those that wrote its rows. If there is just one and its
+    number is not above its last, nothing is appended.
+    """
+
+    relation: RelationId
+    segment: SegmentFile | None
+    load: LoadProgress | None = None
+    producers: tuple[ProducerPosition, ...] = ()
+    rejects: Sequence[Reject] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """The changes ``[from_offset, to_offset)`` of a relation that an epoch consumed."""
 
@@ -119,6 +142,11 @@ class NewRun:
     high: int
     kind: RunKind = RunKind.DELTA
 
+    @property
+    def file(self) -> RunFile:
+        """The description of its file."""
+        return RunFile(self.name, self.rows, self.bytes, self.checksum, self.low, self.high)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -134,6 +162,11 @@ class Run:
     kind: RunKind
     added: Epoch
     removed: Epoch | None
+
+    @property
+    def file(self) -> RunFile:
+        """The description of its file."""
+        return RunFile(self.name, self.rows, self.bytes, self.checksum, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +234,9 @@ class EpochCommit:
     """The changes of one epoch. The commit fails if ``previous`` is not the last epoch.
 
     Drops happen before creations, so one epoch can replace a relation by another of the same name.
-    ``merges`` are compactions that take effect with this epoch. ``clock`` is ``now()`` of the
-    epoch, in microseconds UTC, stored in the counters; with None it stays as it was.
+    ``merges`` are compactions that take effect with this epoch, ``repaired`` the views that it
+    makes right again. ``clock`` is ``now()`` of the epoch, in microseconds UTC, stored in the
+    counters; with None it stays as it was.
     """
 
     previous: Epoch
@@ -212,6 +246,7 @@ class EpochCommit:
     created: tuple[NewObject, ...] = ()
     dropped: tuple[RelationId, ...] = ()
     merges: tuple[Merge, ...] = ()
+    repaired: tuple[Repaired, ...] = ()
     counters: Mapping[str, Any] = field(default_factory=dict)
     clock: int | None = None
 
@@ -246,9 +281,33 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """A view that is, or may be, inconsistent with its inputs. ``since`` is in Unix seconds."""
+    """A view that is, or may be, inconsistent with its inputs. ``since`` is in Unix seconds.
+
+    ``after`` is the last epoch at which its contents are the result of its query.
+    """
 
     view: RelationId
     cause: str
     since: float
     detail: str = ""
+    after: Epoch = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """A view whose contents an epoch makes right again: it is no longer dirty for a cause.
+
+    Between ``after`` and that epoch, they were not the result of its query.
+    """
+
+    view: RelationId
+    cause: str
+    after: Epoch = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Between these epochs, exclusive, a view's contents are not the result of its query."""
+
+    after: Epoch
+    until: Epoch

@@ -9,8 +9,8 @@ from typing import Final
 
 import sqlalchemy as sa
 
-FORMAT: Final = 1
-"""The format that this version writes; a ledger of a newer format is refused."""
+FORMAT: Final = 2
+"""The format that this version reads and writes; a ledger of another format is refused."""
 
 NEVER: Final = 2**63 - 1
 """The value of ``runs.removed`` while a run is live, so that one range condition finds a spine."""
@@ -74,7 +74,8 @@ segments = sa.Table(
     sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
     sa.Column("first_offset", sa.BigInteger, primary_key=True),
     sa.Column("rows", sa.BigInteger, nullable=False),
-    sa.Column("file", sa.Text, nullable=False, unique=True),
+    sa.Column("file", sa.Text, nullable=False, index=True),
+    sa.Column("position", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("checksum", sa.Text, nullable=False),
     sa.Column("appended_at", sa.Double, nullable=False),
@@ -166,4 +167,14 @@ dirty = sa.Table(
     sa.Column("cause", sa.Text, primary_key=True),
     sa.Column("since", sa.Double, nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("after", sa.BigInteger, nullable=False),
 )
+
+gaps = sa.Table(
+    "gaps",
+    metadata,
+    sa.Column("view", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("until", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("after", sa.BigInteger, nullable=False),
+)
+"""Between ``after`` and ``until``, exclusive, a view's contents are not those of its query."""

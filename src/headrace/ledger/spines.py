@@ -68,7 +68,7 @@ def spines(
     for arrangement in wanted:
         if arrangement not in found:
             raise _unknown(arrangement)
-    return {key: tuple(sorted(found[key], key=_age)) for key in wanted}
+    return {key: tuple(sorted(found[key], key=age)) for key in wanted}
 
 
 def delta_runs(
@@ -143,7 +143,7 @@ def garbage(connection: sa.Connection) -> Files:
 
     A run that was removed at or before its arrangement's ``since`` is garbage, and so is a run
     that was merged before any epoch contained it. The segments of a dropped relation are garbage
-    once none of its arrangements can be read.
+    once none of its arrangements can be read; a file is, if all segments in it are.
     """
     runs, owners, objects = schema.runs.c, schema.arrangements.c, schema.objects.c
     dead_runs = (
@@ -159,9 +159,15 @@ def garbage(connection: sa.Connection) -> Files:
         .join(schema.objects, objects.relation == schema.segments.c.relation)
         .where(objects.dropped_epoch.is_not(None), ~readable)
     )
+    live_segments = (
+        sa.select(schema.segments.c.file)
+        .join(schema.objects, objects.relation == schema.segments.c.relation)
+        .where(objects.dropped_epoch.is_(None) | readable)
+    )
+    dead_files = dead_segments.except_(live_segments)
     return Files(
         frozenset(connection.execute(dead_runs).scalars()),
-        frozenset(connection.execute(dead_segments).scalars()),
+        frozenset(connection.execute(dead_files).scalars()),
     )
 
 
@@ -227,7 +233,8 @@ def _arrangement(row: sa.Row[tuple[object, ...]]) -> ArrangementRecord:
     )
 
 
-def _age(run: Run) -> tuple[int, str]:
+def age(run: Run) -> tuple[int, str]:
+    """Return the sort key of a spine's runs: oldest first."""
     return run.added, run.name
 
 

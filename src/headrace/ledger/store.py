@@ -114,12 +114,15 @@ class Store:
             found = connection.execute(query).scalar()
         if not isinstance(found, int):
             raise corrupt(self.place, "It has no format version.")
-        if found > schema.FORMAT:
+        if found != schema.FORMAT:
+            newer = found > schema.FORMAT
             raise HeadraceError(
                 Code.UNSUPPORTED,
-                f'ledger "{self.place}" has format {found}, newer than this version reads',
-                f"This version reads formats up to {schema.FORMAT}.",
-                "Open it with the version of Headrace that wrote it, or a newer one.",
+                f'ledger "{self.place}" has format {found}, {"newer" if newer else "older"} than'
+                " this version reads",
+                f"This version reads format {schema.FORMAT}.",
+                "Open it with the version of Headrace that wrote it"
+                + (", or a newer one." if newer else "; load its data into a new database."),
             )
 
 

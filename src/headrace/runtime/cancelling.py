@@ -1,7 +1,7 @@
-"""Cancel the running statement: in a job, between jobs, or while it waits for an epoch.
+"""Cancel a running statement: in a job, between jobs, or while it waits for an epoch.
 
-A database runs one statement at a time. Cancelling it does not cancel the epochs of others: the
-statement only stops waiting for them.
+Statements of several clients run side by side, each on its own thread. Cancelling one does not
+cancel the others, nor epochs: the statement only stops waiting for them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
+from uuid import uuid4
 
 from headrace.errors import Code, HeadraceError
 
@@ -18,43 +19,53 @@ if TYPE_CHECKING:
 
 _LISTEN_SECONDS = 0.1
 
+_this_thread = threading.local()
+
 
 @dataclass(slots=True)
 class Cancellation:
-    """Whether the running statement is to be cancelled, and the thread on which it runs."""
+    """Whether a client's statement is running, and whether it is to be cancelled.
 
+    ``tag`` identifies the Spark jobs that the client's statements start.
+    """
+
+    tag: str = field(default_factory=lambda: f"headrace-{uuid4().hex}")
     asked: bool = False
-    _thread: int | None = None
-
-    @property
-    def running(self) -> bool:
-        """Whether a statement is running."""
-        return self._thread is not None
+    running: bool = False
 
     @contextmanager
     def statement(self) -> Iterator[None]:
         """Run a statement on this thread, with cancellation not requested yet."""
-        self._thread, self.asked = threading.get_ident(), False
+        before = getattr(_this_thread, "cancellation", None)
+        self.asked, self.running = False, True
+        _this_thread.cancellation = self
         try:
             yield
         finally:
-            self._thread = None
+            _this_thread.cancellation = before
+            self.running = False
 
-    def check(self) -> None:
-        """End this thread's statement if its cancellation was requested.
 
-        Raises:
-            HeadraceError: ``unavailable`` in that case.
-        """
-        if self.asked and self._thread == threading.get_ident():
-            raise HeadraceError(Code.UNAVAILABLE, "the statement was cancelled")
+def running_statement() -> Cancellation | None:
+    """Return the cancellation of the statement that runs on this thread, if there is one."""
+    return getattr(_this_thread, "cancellation", None)
+
+
+def check_cancelled() -> None:
+    """End this thread's statement if its cancellation was requested.
+
+    Raises:
+        HeadraceError: ``unavailable`` in that case.
+    """
+    cancellation = running_statement()
+    if cancellation is not None and cancellation.asked:
+        raise HeadraceError(Code.UNAVAILABLE, "the statement was cancelled")
 
 
 @dataclass(slots=True)
 class StatementLock:
     """A reentrant lock; cancelling a statement ends its wait for the lock."""
 
-    cancellation: Cancellation = field(default_factory=Cancellation)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def acquire(self) -> None:
@@ -64,7 +75,7 @@ class StatementLock:
             HeadraceError: ``unavailable`` if the statement was cancelled meanwhile.
         """
         while not self._lock.acquire(timeout=_LISTEN_SECONDS):
-            self.cancellation.check()
+            check_cancelled()
 
     def release(self) -> None:
         """Release the lock."""

@@ -15,12 +15,12 @@ from headrace.circuit import rows_of
 from headrace.ledger import ArrangementRecord, Merge, RunKind
 from headrace.runtime.attempt import new_run
 from headrace.runtime.rounds import remove_runs
-from headrace.runtime.shares import run_file
 from headrace.spine import due, merge, partition_of, sync_directory
 from headrace.types import Epoch
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from headrace.runtime.epoch import EpochLoop
@@ -32,6 +32,8 @@ class Compaction:
     """Compacts one database."""
 
     loop: EpochLoop
+    close_files: Callable[[frozenset[str]], None] = lambda _names: None
+    """Ends writing to any of these files of the log, which are to be deleted."""
     busy: threading.RLock = field(default_factory=threading.RLock)
     """Held during a pass, and by everything else that removes runs."""
 
@@ -52,7 +54,7 @@ class Compaction:
         spines = ledger.spines([record.id for record in arrangements])
         merges = []
         for record in arrangements:
-            files = [run_file(run) for run in spines.get(record.id, ())]
+            files = [run.file for run in spines.get(record.id, ())]
             for group in due_by_partition(files, self.loop.partitions):
                 output = merge(directory, Layout.of_json(dict(record.layout)), group)
                 merges.append(
@@ -70,20 +72,23 @@ class Compaction:
     def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch."""
         last = self.loop.ledger.last_epoch()
-        kept = Epoch(max(0, last - self.loop.settings.history_epochs))
-        pin = self.loop.oldest_pin()
-        kept = kept if pin is None else Epoch(min(kept, pin))
-        since = {
-            record.id: kept if record.id == rows_of(record.owner) else last
-            for record in arrangements
-        }
-        later = {r.id: since[r.id] for r in arrangements if since[r.id] > r.since}
-        if later:
-            self.loop.ledger.advance_since(later)
+        history = Epoch(max(0, last - self.loop.settings.history_epochs))
+        with self.loop.kept() as (of_contents, of_state):
+            contents, state = min(history, of_contents), min(last, of_state)
+            since = {
+                record.id: contents if record.id == rows_of(record.owner) else state
+                for record in arrangements
+            }
+            later = {r.id: since[r.id] for r in arrangements if since[r.id] > r.since}
+            if later:
+                self.loop.ledger.advance_since(later)
 
     def sweep(self) -> None:
         """Delete garbage: first the files, then their names, so that a crash loses no file."""
         garbage = self.loop.ledger.garbage()
+        if garbage.segments:
+            self.close_files(garbage.segments)
+            garbage = self.loop.ledger.garbage()  # without files that were written to meanwhile
         if not garbage:
             return
         for folder, names in (("runs", garbage.runs), ("log", garbage.segments)):

@@ -84,7 +84,7 @@ class Delivery:
             return written
 
     def _deliver(self) -> bool:
-        last, written = self.loop.ledger.last_epoch(), False
+        last, written = self.loop.published.current.epoch, False
         if self.at is None:
             rows = self.changelog.whole(self.begins)
             ones = pa.array(np.ones(rows.num_rows, np.int64))
@@ -122,8 +122,7 @@ class Delivery:
     def close(self) -> None:
         """Stop after the epoch that is being written."""
         self._closed.set()
-        with self.loop.published:
-            self.loop.published.notify_all()
+        self.loop.published.wake()
         if self._thread is not None:
             self._thread.join()
 
@@ -144,11 +143,10 @@ class Delivery:
                 self._closed.wait(delay)
                 delay = min(2 * delay, _LONGEST_RETRY_SECONDS)
                 continue
-            with self.loop.published:
-                self.loop.published.wait_for(self._has_work, _LONGEST_RETRY_SECONDS)
+            self.loop.published.wait_for(self._has_work, _LONGEST_RETRY_SECONDS)
 
     def _has_work(self) -> bool:
-        return self._closed.is_set() or (self.at or 0) < self.loop.ledger.last_epoch()
+        return self._closed.is_set() or (self.at or 0) < self.loop.published.current.epoch
 
 
 @dataclass(slots=True)

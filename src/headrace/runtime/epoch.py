@@ -8,18 +8,18 @@ name the files of a failed attempt, and they are deleted later.
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
-from headrace.catalog import Catalog, Stream, Table, View
+from headrace.catalog import Catalog, View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
 from headrace.runtime.attempt import Attempt, new_runs
 from headrace.runtime.cancelling import StatementLock
+from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
 from headrace.runtime.rounds import Rounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
 from headrace.runtime.step import Clock, Step
@@ -33,15 +33,6 @@ if TYPE_CHECKING:
     from headrace.runtime.ports import LoopPlan, StepRunner
     from headrace.runtime.settings import RuntimeSettings
     from headrace.runtime.step import Report
-
-STOPPED = "stopped"
-"""The cause of the dirty entry of a view whose query fails on its data."""
-
-STOPPED_AFTER = "stopped after"
-"""A setting of the ledger, by view that stopped: the last epoch in which it ran."""
-
-WAITING = "waiting"
-"""The cause of the dirty entry of a view that lacks a function, or depends on such a view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +77,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Notify the threads that wait for a new epoch."""
+    """Have readers see the new epoch."""
 
 
 Stage = RunStep | Commit | Publish
@@ -94,7 +85,7 @@ Stage = RunStep | Commit | Publish
 
 @dataclass(slots=True)
 class EpochLoop:
-    """Makes the epochs of one database. The lock is held meanwhile, and by catalog changes.
+    """Makes the epochs of one database; see :meth:`exclusive` for what else may not run meanwhile.
 
     ``clock`` returns the time in microseconds UTC. It may go back: ``now()`` of epochs does not.
     """
@@ -104,19 +95,34 @@ class EpochLoop:
     runner: StepRunner
     settings: RuntimeSettings
     partitions: int
-    catalog: Catalog
+    published: Publisher
     fault: Callable[[str], None] = field(default=lambda _stage: None)
     clock: Callable[[], int] = machine_clock
     lock: StatementLock = field(default_factory=StatementLock)
-    published: threading.Condition = field(default_factory=threading.Condition)
     held: dict[RelationId, Epoch] = field(default_factory=dict)
     """The position of each sink: the changes after it are not delivered, and stay readable."""
-    _pins: list[Epoch] = field(default_factory=list)
     _timetable: Timetable = field(init=False)
 
     def __post_init__(self) -> None:
         """Create the timetable of this loop's database."""
-        self._timetable = Timetable(self.directory, self.ledger, self.runner)
+        self._timetable = Timetable(self.directory, self.runner)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current relations."""
+        return self.published.current.catalog
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Run a block while no epoch is made and the catalog does not change; publish its effect.
+
+        A block that changes the catalog publishes that change itself.
+        """
+        with self.lock:
+            try:
+                yield
+            finally:
+                self.published.publish()
 
     # -- making an epoch -------------------------------------------------------------------
 
@@ -175,19 +181,8 @@ class EpochLoop:
         return within[-1] if within else segments[0].range.end if some else first
 
     def maintained(self) -> frozenset[RelationId]:
-        """Return the relations whose changes epochs read: tables, and streams that views read."""
-        stopped = self.stopped()
-        read = {
-            id_
-            for v in self.catalog.views_in_order()
-            if v.id not in stopped
-            for id_ in v.depends_on
-        }
-        return frozenset(
-            r.id
-            for r in self.catalog
-            if isinstance(r, Table) or (isinstance(r, Stream) and r.id in read)
-        )
+        """Return the relations whose changes the next epoch reads."""
+        return maintained_logs(self.catalog, self.stopped())
 
     def plan(self, poll: Poll) -> tuple[Stage, ...]:
         """Return the stages of an epoch, without side effects."""
@@ -254,8 +249,7 @@ class EpochLoop:
                 )
             case Publish():
                 self.fault("publish")
-                with self.published:
-                    self.published.notify_all()
+                self.published.publish()
                 return None
             case _:
                 assert_never(stage)
@@ -300,10 +294,8 @@ class EpochLoop:
     # -- views that fail -------------------------------------------------------------------
 
     def stopped(self) -> frozenset[RelationId]:
-        """Return the views that are not maintained: stopped, waiting, and their dependants."""
-        causes = (STOPPED, WAITING)
-        marked = {entry.view for entry in self.ledger.dirty() if entry.cause in causes}
-        return frozenset(marked | {v.id for id_ in marked for v in self.catalog.dependants(id_)})
+        """Return the views that the next epoch does not maintain."""
+        return stopped_views(self.ledger.head, self.catalog)
 
     def _stop_failing_views(self, poll: Poll, failure: HeadraceError) -> None:
         """Try each view alone on the polled changes, and mark the views that fail as stopped.
@@ -316,12 +308,12 @@ class EpochLoop:
                 continue
             error = self._trial(view, poll)
             if error is not None:
-                known = self.ledger.get(STOPPED_AFTER) or {}
-                self.ledger.set(STOPPED_AFTER, {**known, str(view.id): poll.previous})
-                self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
+                stopped = Dirty(view.id, STOPPED, time.time(), str(error), poll.previous)
+                self.ledger.mark_dirty(stopped)
                 found = True
         if not found:
             raise failure
+        self.published.publish()
 
     def _trial(self, view: View, poll: Poll) -> HeadraceError | None:
         """Step a view with only the views it depends on, discard the result, return the error."""
@@ -359,34 +351,24 @@ class EpochLoop:
         return max(0, min(times) - self.clock()) / 1e6 if times else None
 
     def _due_times(self) -> Mapping[RelationId, int]:
-        with self.pinned() as epoch:
-            times = self._timetable.at(epoch)
-        stopped = self.stopped() if times else frozenset()
-        return {id_: due for id_, due in times.items() if id_ not in stopped}
+        state = self.published.current
+        times = self._timetable.at(state)
+        return {id_: due for id_, due in times.items() if id_ not in state.stopped}
 
-    # -- waiting and reading ---------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------
 
     @contextmanager
-    def pinned(self) -> Iterator[Epoch]:
-        """Keep the last epoch readable while the block runs."""
-        with self.published:
-            epoch = self.ledger.last_epoch()
-            self._pins.append(epoch)
-        try:
-            yield epoch
-        finally:
-            with self.published:
-                self._pins.remove(epoch)
+    def kept(self) -> Iterator[tuple[Epoch, Epoch]]:
+        """Yield the oldest epochs that must stay readable: of contents, and of operators' state.
 
-    def oldest_pin(self) -> Epoch | None:
-        """Return the oldest epoch that a reader or a sink needs; None if there is none."""
-        with self.published:
-            return min([*self._pins, *self.held.values()], default=None)
+        That is for readers and, for the changes of contents, sinks; it holds during the block.
+        """
+        with self.published.oldest() as oldest:
+            yield min([oldest, *self.held.values()]), oldest
 
     def pending(self) -> int:
         """Return the number of changes that have arrived and that no epoch has read yet."""
-        ends, done = self.ledger.log_ends(), self.ledger.positions()
-        return sum(ends.get(id_, Offset(0)) - done.get(id_, Offset(0)) for id_ in self.maintained())
+        return self.published.current.behind(self.ledger.log_ends())
 
 
 def _ancestors(view: View, catalog: Catalog) -> set[RelationId]:

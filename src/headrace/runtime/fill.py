@@ -1,8 +1,8 @@
 """Backfill: compute the first contents of a new view from the stored contents of its inputs.
 
-The view's own circuit reads its inputs' contents as insertions, in parts of bounded size, and
-joins the live epochs at a fixed point: the last epoch and, for a stream that no view reads yet,
-the end of its log. One commit publishes the view, its contents and that point together.
+The view's own circuit reads its inputs' contents in one published state as insertions, in parts of
+bounded size, and then their changes since: epochs go on meanwhile. Only the last few changes are
+read with the lock of epochs, and one commit publishes the view and its contents.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from headrace.catalog import Stream, View
 from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
     EpochCommit,
     Merge,
@@ -23,13 +24,15 @@ from headrace.ledger import (
     NewObject,
     NewRun,
     Read,
+    Repaired,
     RunKind,
 )
+from headrace.log import LogShare
 from headrace.runtime.attempt import new_run
 from headrace.runtime.compaction import compacted
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
-from headrace.runtime.shares import NOTHING, run_file, snapshot
-from headrace.runtime.step import Arranged, Clock, LogShare, RowsShare, Share, Step
+from headrace.runtime.shares import NOTHING, log_share, snapshot
+from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
 from headrace.spine import (
     HIGHEST,
     LOWEST,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.ports import StepPlan
+    from headrace.runtime.published import Published
     from headrace.zset import Layout
 
 Progress = Callable[[int, int], None]
@@ -68,15 +72,61 @@ class Fill:
 
     loop: EpochLoop
     view: View
-    layouts: Mapping[ArrangementId, Layout]
-    """The layouts of the stored contents of every relation."""
     progress: Progress
+    clocked: bool = False
+    """Whether the view reads the clock."""
     _clock: int = 0
     _partitions: int = 1
+    _files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
+    _at: Published | None = None
+    """The state up to which the inputs have been read."""
+    _ends: dict[RelationId, Offset] = field(default_factory=dict)
+    """How far each stream among them has been read."""
+    _rows: int = 0
+    _layouts: Mapping[ArrangementId, Layout] = field(default_factory=dict)
+    _committing: bool = False
+
+    @property
+    def ends(self) -> Mapping[RelationId, Offset]:
+        """How far each stream among the inputs has been read."""
+        return self._ends
+
+    def begin(self, state: Published) -> None:
+        """Read what the inputs hold in a state, and the logs of streams that no view reads.
+
+        Not for a view that has recursions: see :meth:`run`.
+        """
+        self._clock = state.clock
+        self._read(state)
+
+    def catch_up(self, state: Published, clock: int | None = None) -> int:
+        """Read what the inputs changed by up to a later state; return the number of changes.
+
+        ``now()`` is the clock of the state, or the later one that is given.
+
+        Raises:
+            HeadraceError: INVALID if their changes are no longer kept.
+        """
+        return self._read_changes(state, Clock(self._clock, clock or state.clock))
+
+    def commit(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
+        """Commit the view in place of ``dropped``; the lock is held since the last catching up.
+
+        The clock of that is the epoch's.
+        """
+        return self._commit(self._filled(), dropped)
+
+    def abandon(self) -> None:
+        """Remove what was written, unless a commit was begun: the ledger may name it then."""
+        if not self._committing:
+            for written in self._files.values():
+                remove_runs(self.loop.directory / "runs", written)
 
     def run(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
         """Fill the view and commit it, in place of ``dropped``; the loop's lock is held."""
-        filled = self.filled(self.loop.quiet_clock())
+        return self._commit(self.filled(self.loop.quiet_clock()), dropped)
+
+    def _commit(self, filled: Filled, dropped: tuple[RelationId, ...]) -> Epoch:
         created = NewObject(
             self.view.id,
             self.view.name,
@@ -85,6 +135,7 @@ class Fill:
             self.view.inputs,
             tuple(NewArrangement(id_, a.to_json()) for id_, a in filled.layouts.items()),
         )
+        self._committing = True
         return self.loop.ledger.commit(
             EpochCommit(
                 filled.previous,
@@ -98,7 +149,7 @@ class Fill:
             )
         )
 
-    def again(self) -> Epoch:
+    def again(self, repaired: Repaired) -> Epoch:
         """Fill the view again, replacing its stored rows; both locks are held.
 
         The view is one that no epoch maintains. Its rows change by the difference, as in any
@@ -113,7 +164,7 @@ class Fill:
             if runs and id_ != rows
         )
         kept = tuple(run for run in filled.runs if run.arrangement != rows)
-        changes = self._difference(filled, [run_file(run) for run in stored[rows]])
+        changes = self._difference(filled, [run.file for run in stored[rows]])
         epoch = ledger.commit(
             EpochCommit(
                 filled.previous,
@@ -121,14 +172,16 @@ class Fill:
                 filled.reads,
                 (*kept, *changes),
                 merges=gone,
+                repaired=(repaired,),
                 counters={"filled": self.view.name, "changes": filled.rows},
                 clock=self._clock,
             )
         )
         ledger.advance_since({id_: epoch for id_ in filled.layouts if id_ != rows})
+        self.loop.published.publish()
         return epoch
 
-    def rebuilt(self) -> Epoch:
+    def rebuilt(self, *repaired: Repaired) -> Epoch:
         """Fill the view again, replacing its stored rows, damaged or not; both locks are held.
 
         The view is as of the last epoch, so its rows stay what they were, and nothing that is over
@@ -149,17 +202,19 @@ class Fill:
                 filled.reads,
                 filled.runs,
                 merges=gone,
+                repaired=repaired,
                 counters={"repaired": self.view.name, "changes": 0},
                 clock=self._clock,
             )
         )
         ledger.advance_since(dict.fromkeys(filled.layouts, epoch))
+        self.loop.published.publish()
         return epoch
 
     def _difference(self, filled: Filled, before: list[RunFile]) -> tuple[NewRun, ...]:
         """Write what the view's stored rows change by, a run for each partition."""
         rows, directory = rows_of(self.view.id), self.loop.directory / "runs"
-        after = [run_file(run) for run in filled.runs if run.arrangement == rows]
+        after = [run.file for run in filled.runs if run.arrangement == rows]
         layout = filled.layouts[rows]
         found = [
             difference(directory, layout, before, after, hashes)
@@ -173,26 +228,25 @@ class Fill:
         """Write what the view holds as of the last epoch, and of streams nobody else reads.
 
         ``clock`` is what ``now()`` is: other views stay as they are, so no row of theirs may be due
-        by then. Where filling fails or is cancelled, no file that it wrote stays.
+        by then. The loop's lock is held.
         """
         self._clock = clock
-        files: dict[ArrangementId, list[RunFile]] = defaultdict(list)
         try:
-            return self._filled(files)
+            self._read(self.loop.published.current)
+            return self._filled()
         except BaseException:
-            for written in files.values():
-                remove_runs(self.loop.directory / "runs", written)
+            self.abandon()
             raise
 
-    def _filled(self, files: dict[ArrangementId, list[RunFile]]) -> Filled:
-        loop, previous = self.loop, self.loop.ledger.last_epoch()
-        inputs = [loop.catalog.by_id[id_] for id_ in sorted(self.view.depends_on)]
-        ends = self._fixed_point(inputs)
-        named = snapshot(loop.ledger, inputs, self.layouts, previous, ends)
+    def _read(self, state: Published) -> None:
+        loop = self.loop
+        inputs = [state.catalog.by_id[id_] for id_ in sorted(self.view.depends_on)]
+        ends = self._fixed_point(inputs, state)
+        named = snapshot(loop.ledger, state, inputs, ends)
         self._partitions = loop.partitions_for(sum(share.rows for share in named.values()))
         needs = loop.runner.plan_fill(self.view.id, self._partitions)
         shares = {id_: share for id_, share in named.items() if id_ in needs.reads}
-        reads = self._unread({id_: end for id_, end in ends.items() if id_ in needs.reads})
+        self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads}
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
         rounds = Rounds(loop.directory / "runs", needs.loops, loop.settings.recursion_rows)
@@ -201,25 +255,70 @@ class Fill:
         for parts, rows in self._parts(shares):
             for id_, part in parts.items():
                 contents.begin(rows_of(id_), part)
-            self._step(needs, parts, files, contents, pending, rounds)
+            self._step(needs, parts, contents, pending, rounds)
             for id_, part in parts.items():
                 contents.finish(rows_of(id_), part)
             pending = frozenset()
             done += rows
             self.progress(min(done, total), total)
         if pending:
-            self._step(needs, {}, files, contents, pending, rounds)
-        kept = self._own(needs) | self._rounds(files, contents, rounds)
-        runs = tuple(new_run(id_, f, RunKind.MERGED) for id_ in files for f in files[id_])
-        sync_directory(loop.directory / "runs")
-        return Filled(previous, reads, runs, kept, total)
+            self._step(needs, {}, contents, pending, rounds)
+        self._layouts = self._own(needs) | self._rounds(contents, rounds)
+        self._at, self._rows = state, total
 
-    def _fixed_point(self, inputs: Iterable[Relation]) -> dict[RelationId, Offset]:
+    def _read_changes(self, state: Published, clock: Clock) -> int:
+        loop, before = self.loop, self._at
+        if before is None:
+            raise HeadraceError(Code.INTERNAL, "a fill has not begun")
+        shares: dict[RelationId, Share] = {}
+        for id_ in sorted(self.view.depends_on):
+            relation = before.catalog.by_id[id_]
+            if isinstance(relation, Stream):
+                first = self._ends.get(id_, Offset(0))
+                end = Offset(max(first, state.positions.get(id_, first)))
+                shares[id_] = log_share(loop.ledger, id_, first, end)
+                self._ends[id_] = end
+            else:
+                deltas = loop.ledger.delta_runs(rows_of(id_), before.epoch, state.epoch)
+                runs = tuple(run.file for run in deltas)
+                shares[id_] = RowsShare(before.layout(relation), runs, LOWEST, HIGHEST)
+        rows = sum(share.rows for share in shares.values())
+        ticks = self.clocked and clock.after > clock.before
+        if rows or ticks:
+            self._partitions = loop.partitions_for(rows)
+            needs = loop.runner.plan_fill(self.view.id, self._partitions, ticks=ticks)
+            inputs = [before.catalog.by_id[id_] for id_ in needs.shared.values()]
+            there = snapshot(loop.ledger, before, inputs, {})
+            contents = _Contents({id_: there[of] for id_, of in needs.shared.items()})
+            contents.below = dict.fromkeys(contents.shares)
+            parts = {id_: share for id_, share in shares.items() if id_ in needs.reads}
+            rounds = Rounds(loop.directory / "runs", (), loop.settings.recursion_rows)
+            loop.fault("catch up")
+            self._step(needs, parts, contents, frozenset(), rounds, clock, ticks=ticks)
+            self._rows += rows
+        self._at, self._clock = state, clock.after
+        return rows
+
+    def _filled(self) -> Filled:
+        """Return what has been written, on disk."""
+        if self._at is None:
+            raise HeadraceError(Code.INTERNAL, "a fill has not begun")
+        runs = tuple(
+            new_run(id_, file, RunKind.MERGED) for id_ in self._files for file in self._files[id_]
+        )
+        sync_directory(self.loop.directory / "runs")
+        reads = self._unread(self._ends)
+        return Filled(self._at.epoch, reads, runs, self._layouts, self._rows)
+
+    def _fixed_point(
+        self, inputs: Iterable[Relation], state: Published
+    ) -> dict[RelationId, Offset]:
         """Return the offset up to which each stream is read."""
-        loop = self.loop
-        ends, done, live = loop.ledger.log_ends(), loop.ledger.positions(), loop.maintained()
+        ends, done = self.loop.ledger.log_ends(), state.positions
         streams = [relation.id for relation in inputs if isinstance(relation, Stream)]
-        return {id_: (done if id_ in live else ends).get(id_, Offset(0)) for id_ in streams}
+        return {
+            id_: (done if id_ in state.maintained else ends).get(id_, Offset(0)) for id_ in streams
+        }
 
     def _unread(self, ends: Mapping[RelationId, Offset]) -> tuple[Read, ...]:
         """Return the ranges up to the given offsets that no epoch has read."""
@@ -262,10 +361,12 @@ class Fill:
         self,
         needs: StepPlan,
         parts: Mapping[RelationId, Share],
-        files: dict[ArrangementId, list[RunFile]],
         contents: _Contents,
         initialise: frozenset[str],
         rounds: Rounds,
+        clock: Clock | None = None,
+        *,
+        ticks: bool = False,
     ) -> None:
         """Run the step of one part. Recursions continue only after all parts have been read."""
         loop = self.loop
@@ -274,16 +375,14 @@ class Fill:
             loop.directory,
             self._partitions,
             {id_: parts.get(id_, NOTHING) for id_ in needs.reads},
-            self._before(needs, files, contents) | arranged_for(needs.loops, {}),
+            self._before(needs, contents) | arranged_for(needs.loops, {}),
             initialise,
-            Clock(self._clock, self._clock),
+            clock or Clock(self._clock, self._clock),
         )
         loop.fault("fill")
-        self._run(step, needs, files, rounds)
+        self._run(step, needs, rounds, ticks=ticks)
 
-    def _rounds(
-        self, files: dict[ArrangementId, list[RunFile]], contents: _Contents, rounds: Rounds
-    ) -> dict[ArrangementId, Layout]:
+    def _rounds(self, contents: _Contents, rounds: Rounds) -> dict[ArrangementId, Layout]:
         """Run rounds until no recursion changes; return the layouts of the rounds' arrangements."""
         loop, clock = self.loop, Clock(self._clock, self._clock)
         if not rounds.loops:
@@ -295,36 +394,33 @@ class Fill:
             partitions = loop.partitions_for(rounds.rows)
             needs = loop.runner.plan_fill(self.view.id, partitions, looping=True)
             step = rounds.next_step(
-                replace(first, partitions=partitions), self._before(needs, files, contents)
+                replace(first, partitions=partitions), self._before(needs, contents)
             )
-            self._run(step, needs, files, rounds)
+            self._run(step, needs, rounds)
         rounds.finish()
         return self._own(needs)
 
-    def _before(
-        self, needs: StepPlan, files: dict[ArrangementId, list[RunFile]], contents: _Contents
-    ) -> dict[ArrangementId, Arranged]:
+    def _before(self, needs: StepPlan, contents: _Contents) -> dict[ArrangementId, Arranged]:
         own = self._own(needs)
-        return {id_: Arranged(a, tuple(files[id_])) for id_, a in own.items()} | contents.arranged()
+        return {
+            id_: Arranged(a, tuple(self._files[id_])) for id_, a in own.items()
+        } | contents.arranged()
 
-    def _run(
-        self,
-        step: Step,
-        needs: StepPlan,
-        files: dict[ArrangementId, list[RunFile]],
-        rounds: Rounds,
-    ) -> None:
-        looping = rounds.count > 0
+    def _run(self, step: Step, needs: StepPlan, rounds: Rounds, *, ticks: bool = False) -> None:
+        looping, runner = rounds.count > 0, self.loop.runner
         step.write()
         try:
-            reports = rounds.take(self.loop.runner.run_fill(step, self.view.id, looping=looping))
+            found = runner.run_fill(step, self.view.id, looping=looping, ticks=ticks)
+            reports = rounds.take(found)
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
         for report in reports:
             for id_, file in report.runs.items():
-                files[id_].append(file)
+                self._files[id_].append(file)
         for id_, layout in self._own(needs).items():
-            files[id_] = compacted(step.runs_directory, layout, files[id_], self.loop.partitions)
+            self._files[id_] = compacted(
+                step.runs_directory, layout, self._files[id_], self.loop.partitions
+            )
 
     def _own(self, needs: StepPlan) -> dict[ArrangementId, Layout]:
         """Return what the view keeps itself."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-    from headrace.runtime.step import Report, Share, Step
-    from headrace.types import ArrangementId, Epoch, RelationId
+    from headrace.ledger import LoadProgress, Reject
+    from headrace.runtime.step import Report, Step
+    from headrace.types import ArrangementId, Epoch, Offset, RelationId
     from headrace.zset import Layout, ZSet
 
 
@@ -83,18 +84,61 @@ class StepRunner(Protocol):
         """
         ...
 
-    def plan_fill(self, view: RelationId, partitions: int, *, looping: bool = False) -> StepPlan:
+    def plan_fill(
+        self, view: RelationId, partitions: int, *, looping: bool = False, ticks: bool = False
+    ) -> StepPlan:
         """Return the plan of the steps that fill a view from the stored contents of its inputs.
 
         ``partitions`` is the number of partitions of the steps. With ``looping``, return the plan
-        of a further round of its recursions, which reads no inputs.
+        of a further round of its recursions, which reads no inputs; with ``ticks``, of a step in
+        which time passes.
         """
         ...
 
     def run_fill(
-        self, step: Step, view: RelationId, *, looping: bool = False
+        self, step: Step, view: RelationId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
-        """Run one step of filling a view or, with ``looping``, a further round of recursions."""
+        """Run one step of filling a view; see :meth:`plan_fill`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a source: rows, those that were refused, and where the source continues after it.
+
+    ``position`` is a JSON object that only the source understands. ``done`` of ``total`` units of
+    the source have been read, for progress; ``total`` is None where it is not known.
+    """
+
+    rows: pa.Table
+    rejects: tuple[Reject, ...]
+    position: Mapping[str, Any]
+    done: int = 0
+    total: int | None = None
+
+
+class Source(Protocol):
+    """An external source of rows, which can be read again from any of its positions."""
+
+    @property
+    def identity(self) -> str:
+        """What tells it from all other sources; for a file, also from its other states."""
+        ...
+
+    def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
+        """Yield the parts from a position on; None is the beginning.
+
+        Raises:
+            HeadraceError: CONFLICT if the source is no longer what it was at the position.
+        """
+        ...
+
+
+class Append(Protocol):
+    """Appends changes to the log of one relation, with what belongs into the same transaction."""
+
+    def __call__(self, rows: pa.Table, *, load: LoadProgress, rejects: Sequence[Reject]) -> Offset:
+        """Append durably; return the log's end."""
         ...
 
 
@@ -124,12 +168,4 @@ class SinkWriter(Protocol):
         Epochs are written in order. After a crash, the last epoch may be written again, with the
         same delta.
         """
-        ...
-
-
-class Reader(Protocol):
-    """Evaluates queries on snapshots with Spark."""
-
-    def select(self, query: str, shares: Mapping[RelationId, Share]) -> Any:
-        """Return the result as an Arrow table."""
         ...

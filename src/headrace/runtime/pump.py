@@ -13,12 +13,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError
+from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from headrace.runtime.compaction import Compaction
     from headrace.runtime.epoch import EpochLoop
-    from headrace.types import Epoch
+    from headrace.runtime.published import Published
+    from headrace.types import Epoch, Offset, RelationId
 
 _RETRY_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 60.0
@@ -78,6 +81,41 @@ class Pump:
             else:
                 self.compaction.run()
 
+    def settle(
+        self,
+        wanted: Mapping[RelationId, Offset] | None = None,
+        timed: frozenset[RelationId] | None = None,
+    ) -> Published:
+        """Make epochs until all changes before the wanted offsets (default: now's) are read.
+
+        Rows of the views ``timed`` (default: all) that are due by now have also entered or left.
+        """
+        loop, now = self.loop, self.loop.now()
+        ends = dict(loop.ledger.log_ends() if wanted is None else wanted)
+
+        def settled() -> Published | None:
+            state = loop.published.current
+            due = loop.due(now)
+            waits = due if timed is None else due & timed
+            return state if state.has_read(ends) and not waits else None
+
+        while (state := settled()) is None:
+            with loop.lock:  # which another thread may have held to make the epoch
+                epoch = None
+                if settled() is None:
+                    epoch = loop.advance()
+                    if epoch is None:
+                        self._require(settled)
+            if epoch is not None:
+                self.made(epoch)
+        return state
+
+    def _require(self, settled: Callable[[], Published | None]) -> None:
+        """Publish again, since a view may have stopped, so that nothing waits for its inputs."""
+        self.loop.published.publish()
+        if settled() is None:
+            raise HeadraceError(Code.INTERNAL, "no epoch reads what a statement waits for")
+
     def _make_epochs(self) -> None:
         while not self._closed.is_set():
             self._arrived.wait(self._seconds_to_wait())
@@ -90,8 +128,8 @@ class Pump:
                     self.made(epoch)
                     self._gather()
                 self.error = None
-            except HeadraceError as error:
-                self.error = error
+            except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
+                self.error = _shown(error)
                 self._closed.wait(_RETRY_SECONDS)
                 self._arrived.set()
 
@@ -103,7 +141,7 @@ class Pump:
         settings, last = self.loop.settings, self.loop.ledger.epochs(1)[0].counters
         if last.get("changes", 0) <= settings.small_rows:
             return
-        until = time.monotonic() + last["seconds"]
+        until = time.monotonic() + last.get("seconds", 0.0)  # none if a fill has come between
         while self.loop.pending() < settings.epoch_rows and not self._closed.is_set():
             self._arrived.clear()
             if not self._arrived.wait(max(0.0, until - time.monotonic())):
@@ -127,5 +165,11 @@ class Pump:
             try:
                 while self.compaction.run() and not self._closed.is_set():
                     pass
-            except HeadraceError as error:
-                self.error = error
+            except Exception as error:  # noqa: BLE001 - as above
+                self.error = _shown(error)
+
+
+def _shown(error: Exception) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return error
+    return HeadraceError(Code.INTERNAL, "a background thread failed", detail=f"{error!r}.")

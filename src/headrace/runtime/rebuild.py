@@ -16,7 +16,7 @@ from headrace.ledger import EpochCommit, Merge, RunKind
 from headrace.runtime.attempt import new_run
 from headrace.runtime.compaction import compacted
 from headrace.runtime.rounds import remove_runs
-from headrace.runtime.shares import log_share, run_file
+from headrace.runtime.shares import log_share
 from headrace.runtime.step import Arranged, Clock, Step
 from headrace.spine import check_run, sync_directory
 from headrace.types import Offset, RelationId
@@ -58,7 +58,7 @@ def damaged_runs(
         layout = Layout.of_json(dict(record.layout))
         for run in spines[record.id]:
             try:
-                check_run(directory, run_file(run), layout)
+                check_run(directory, run.file, layout)
             except HeadraceError as error:
                 if error.code is not Code.CORRUPT:
                     raise
@@ -103,6 +103,7 @@ class TableRebuild:
             )
         )
         ledger.advance_since({id_: epoch})
+        self.loop.published.publish()
         return epoch, end
 
     def _read(self, end: Offset, files: list[RunFile]) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Relation, Stream
-from headrace.circuit import rows_of
-from headrace.runtime.step import Arranged, LogShare, RowsShare, Share
-from headrace.spine import HIGHEST, LOWEST, RunFile
+from headrace.log import LogShare
+from headrace.runtime.step import Arranged, RowsShare, Share
+from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.ledger import Ledger, NewRun, Run
+    from headrace.ledger import Ledger
+    from headrace.runtime.published import Published
     from headrace.zset import Layout
 
 NOTHING = LogShare((), Offset(0), Offset(0))
@@ -33,33 +34,24 @@ def arranged(
     """Return the arrangements at an epoch."""
     spines = ledger.spines(list(layouts), epoch)
     return {
-        id_: Arranged(layout, tuple(run_file(run) for run in spines.get(id_, ())))
+        id_: Arranged(layout, tuple(run.file for run in spines.get(id_, ())))
         for id_, layout in layouts.items()
     }
 
 
 def snapshot(
     ledger: Ledger,
+    state: Published,
     relations: Iterable[Relation],
-    layouts: Mapping[ArrangementId, Layout],
-    epoch: Epoch,
     ends: Mapping[RelationId, Offset],
 ) -> dict[RelationId, Share]:
-    """Return the contents of relations at an epoch; those of streams end at ``ends``."""
+    """Return the contents of relations in a state; those of streams end at ``ends``."""
     shares: dict[RelationId, Share] = {}
-    stored = []
     for relation in relations:
         if isinstance(relation, Stream):
             end = ends.get(relation.id, Offset(0))
             shares[relation.id] = log_share(ledger, relation.id, Offset(0), end)
         else:
-            stored.append(relation.id)
-    wanted = {rows_of(id_): layouts[rows_of(id_)] for id_ in stored}
-    for id_, found in zip(stored, arranged(ledger, wanted, epoch).values(), strict=True):
-        shares[id_] = RowsShare(found.layout, found.runs, LOWEST, HIGHEST)
+            runs = tuple(run.file for run in state.runs(relation))
+            shares[relation.id] = RowsShare(state.layout(relation), runs, LOWEST, HIGHEST)
     return shares
-
-
-def run_file(run: Run | NewRun) -> RunFile:
-    """Return the description of a run's file."""
-    return RunFile(run.name, run.rows, run.bytes, run.checksum, run.low, run.high)

@@ -17,26 +17,13 @@ import pyarrow as pa
 from headrace.errors import not_written
 from headrace.ledger import Segment, SegmentFile
 from headrace.ledger.records import OffsetRange
+from headrace.log import LogShare
 from headrace.spine import RunFile
-from headrace.types import ArrangementId, Offset, RelationId
+from headrace.types import ArrangementId, RelationId
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-@dataclass(frozen=True, slots=True)
-class LogShare:
-    """The changes ``[first, end)`` of a relation's log, and the segments that contain them."""
-
-    segments: tuple[Segment, ...]
-    first: Offset
-    end: Offset
-
-    @property
-    def rows(self) -> int:
-        """The number of changes."""
-        return self.end - self.first
 
 
 @dataclass(frozen=True, slots=True)

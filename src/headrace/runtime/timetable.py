@@ -6,15 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.runtime.shares import arranged
 from headrace.spine import Spine, earliest_due
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from headrace.ledger import Ledger
     from headrace.runtime.ports import StepRunner
+    from headrace.runtime.published import Published
     from headrace.types import Epoch, RelationId
 
 
@@ -28,30 +27,26 @@ class Timetable:
     """Reads the first due times of the arrangements ordered by time, once per epoch."""
 
     directory: Path
-    ledger: Ledger
     runner: StepRunner
     _known: tuple[Epoch, Mapping[RelationId, int]] | None = None
 
-    def at(self, epoch: Epoch) -> Mapping[RelationId, int]:
+    def at(self, state: Published) -> Mapping[RelationId, int]:
         """Return the next due time, in microseconds, of each view that has one.
 
-        All of them are after the clock of the epoch, which the caller must keep readable.
+        All of them are after the clock of the epoch.
         """
-        if self._known is None or self._known[0] != epoch:
-            self._known = (epoch, self._read(epoch))
-        return self._known[1]
+        known = self._known
+        if known is None or known[0] != state.epoch:
+            known = self._known = (state.epoch, self._read(state))
+        return known[1]
 
-    def _read(self, epoch: Epoch) -> Mapping[RelationId, int]:
+    def _read(self, state: Published) -> Mapping[RelationId, int]:
         found: dict[RelationId, int] = {}
-        temporal = self.runner.temporal()
-        layouts = {id_: layout for kept in temporal.values() for id_, layout in kept.items()}
-        if not layouts:
-            return found
-        clock, spines = self.ledger.clock(epoch), arranged(self.ledger, layouts, epoch)
-        for view, kept in temporal.items():
+        for view, kept in self.runner.temporal().items():
             for id_, layout in kept.items():
-                spine = Spine.open(self.directory / "runs", layout, spines[id_].runs)
-                due = earliest_due(spine, clock)
+                runs = [run.file for run in state.spines.get(id_, ())]
+                spine = Spine.open(self.directory / "runs", layout, runs)
+                due = earliest_due(spine, state.clock)
                 if due is not None:
                     found[view] = min(due, found.get(view, due))
         return found

@@ -1,7 +1,15 @@
 """Reading views: snapshots, lookups and subscriptions."""
 
-from headrace.serving.contents import Contents, key_values
+from headrace.serving.contents import Contents, History, key_values
 from headrace.serving.operations import OPERATION, with_operations
 from headrace.serving.subscription import Change, Follower
 
-__all__ = ["OPERATION", "Change", "Contents", "Follower", "key_values", "with_operations"]
+__all__ = [
+    "OPERATION",
+    "Change",
+    "Contents",
+    "Follower",
+    "History",
+    "key_values",
+    "with_operations",
+]

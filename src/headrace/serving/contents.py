@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.runtime.shares import run_file
 from headrace.serving.keys import can_hash, spark_hash
 from headrace.spine import Spine
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from headrace.catalog import Relation
     from headrace.ledger import Ledger
+    from headrace.runtime.published import Published
     from headrace.types import ArrangementId, Epoch
 
 _SCAN_ROWS = 1 << 18
+_FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Reads the contents of one arrangement."""
+    """The contents of one arrangement at one epoch."""
 
-    ledger: Ledger
-    directory: Path
-    id: ArrangementId
-    layout: Layout
+    spine: Spine
 
-    def whole(self, epoch: Epoch) -> pa.Table:
-        """Return the snapshot at an epoch, each row as often as its weight, in no defined order."""
-        parts = [repeated(part) for part in self._spine(epoch).scan(_SCAN_ROWS)]
+    @classmethod
+    def of(cls, directory: Path, state: Published, relation: Relation) -> Contents:
+        """Return the contents of a table or view in a published state of a data directory."""
+        return cls(state.spine(relation, directory / "runs"))
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the rows."""
+        return self.spine.layout
+
+    def whole(self) -> pa.Table:
+        """Return all rows, each as often as its weight, in no defined order."""
+        parts = [repeated(part) for part in self.spine.scan(_SCAN_ROWS)]
         schema = self.layout.columns
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
@@ -42,15 +52,56 @@ class Contents:
         """Whether :meth:`by_key` can be used for this arrangement."""
         return bool(self.layout.key) and all(can_hash(type_) for type_ in self._key_types())
 
-    def by_key(self, key: Sequence[object], epoch: Epoch) -> pa.Table:
+    def by_key(self, key: Sequence[object]) -> pa.Table:
         """Return the rows with this key, without a scan; see :meth:`can_look_up`."""
         types = self._key_types()
-        hashes = np.array([spark_hash(key, types)], np.int64)
+        hash_ = spark_hash(key, types)
+        places = self.spine.places(hash_)
+        if len(places) <= _FEW_ROWS:
+            return self._sum(places, list(key))
+        hashes = np.array([hash_], np.int64)
         values = [pa.array([v], type=t) for v, t in zip(key, types, strict=True)]
-        _, rows = self._spine(epoch).lookup(hashes, values)
+        _, rows = self.spine.lookup(hashes, values)
         return repeated(rows)
 
-    def with_keys(self, keys: pa.Table, epoch: Epoch) -> pa.Table:
+    def _sum(self, places: list[tuple[pa.RecordBatch, int]], key: list[object]) -> pa.Table:
+        """Return the rows that have a key, added up without leaving Python: for a few rows."""
+        schema = self.layout.columns
+        at = {name: place for place, name in enumerate(schema.names)}
+        keys = [at[name] for name in self.layout.key]
+        summed: dict[tuple[object, ...], tuple[int, pa.RecordBatch]] = {}
+        for batch, row in places:
+            found = batch.slice(row, 1)
+            values = tuple(_identity(found.column(name)[0]) for name in schema.names)
+            if [values[place] for place in keys] == key:
+                weight = found.column(WEIGHT)[0].as_py()
+                summed[values] = (summed.get(values, (0, found))[0] + weight, found)
+        rows = [found for weight, found in summed.values() for _ in range(weight)]
+        return pa.Table.from_batches([row.select(schema.names) for row in rows], schema)
+
+    def where(
+        self, tests: Sequence[Callable[[pa.RecordBatch], pa.Array]], most: int
+    ) -> pa.Table | None:
+        """Return the rows that pass all tests, each as often as its weight; None if over ``most``.
+
+        A test returns whether each row of a batch passes, which must depend on the row alone.
+        """
+        parts, count = [], 0
+        for run in self.spine.runs:
+            for batch in run.batches:
+                kept = batch
+                for test in tests:
+                    kept = kept.filter(test(kept))
+                count += kept.num_rows
+                if count > most:
+                    return None
+                if kept.num_rows:
+                    parts.append(kept)
+        rows = ZSet(self.layout, pa.Table.from_batches(parts, self.layout.schema))
+        found = repeated(rows.consolidated())
+        return found if found.num_rows <= most else None
+
+    def with_keys(self, keys: pa.Table) -> pa.Table:
         """Return the rows that have one of the keys, whose columns are those of the layout's key.
 
         Without a scan where :meth:`can_look_up`.
@@ -63,28 +114,43 @@ class Contents:
             asked = keys.select(list(self.layout.key))
             hashes = np.array([spark_hash(key, types) for key in wanted], np.int64)
             arrays = [column.combine_chunks() for column in asked.columns]
-            _, rows = self._spine(epoch).lookup(hashes, arrays)
+            _, rows = self.spine.lookup(hashes, arrays)
             return repeated(rows)
         known = set(wanted)
-        rows = self.whole(epoch)
+        rows = self.whole()
         found = [key in known for key in key_values(rows, self.layout.key)]
         return rows.filter(pa.array(found, pa.bool_()))
+
+    def _key_types(self) -> list[pa.DataType]:
+        return [self.layout.columns.field(name).type for name in self.layout.key]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The snapshots and deltas of one arrangement, by epoch, as far back as they are kept."""
+
+    ledger: Ledger
+    directory: Path
+    id: ArrangementId
+    layout: Layout
+
+    def at(self, epoch: Epoch) -> Contents:
+        """Return the contents at an epoch."""
+        files = [run.file for run in self.ledger.spine(self.id, epoch)]
+        return Contents(Spine.open(self.directory / "runs", self.layout, files))
+
+    def whole(self, epoch: Epoch) -> pa.Table:
+        """Return the snapshot at an epoch, each row as often as its weight."""
+        return self.at(epoch).whole()
 
     def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
         """Yield the consolidated delta of each epoch in ``(after, upto]``, except empty ones."""
         by_epoch: dict[Epoch, list[ZSet]] = {}
         for run in self.ledger.delta_runs(self.id, after, upto):
-            spine = Spine.open(self.directory / "runs", self.layout, [run_file(run)])
+            spine = Spine.open(self.directory / "runs", self.layout, [run.file])
             by_epoch.setdefault(run.added, []).extend(spine.scan(_SCAN_ROWS))
         for epoch in sorted(by_epoch):
             yield epoch, ZSet.sum_of(self.layout, by_epoch[epoch]).consolidated()
-
-    def _spine(self, epoch: Epoch) -> Spine:
-        runs = [run_file(run) for run in self.ledger.spine(self.id, epoch)]
-        return Spine.open(self.directory / "runs", self.layout, runs)
-
-    def _key_types(self) -> list[pa.DataType]:
-        return [self.layout.columns.field(name).type for name in self.layout.key]
 
 
 def key_values(rows: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
@@ -96,6 +162,19 @@ def key_values(rows: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
         for name in key
     ]
     return list(zip(*columns, strict=True))
+
+
+def _identity(value: pa.Scalar) -> object:
+    """Return a value that is equal where, as part of a row, the given one is the same."""
+    type_ = value.type
+    if not value.is_valid or pa.types.is_integer(type_) or pa.types.is_string(type_):
+        return value.as_py()
+    if pa.types.is_temporal(type_) and not pa.types.is_duration(type_):
+        return value.value
+    found = value.as_py()
+    if isinstance(found, float):
+        return struct.pack("<d", found)
+    return repr(found) if pa.types.is_nested(type_) else found
 
 
 def repeated(rows: ZSet) -> pa.Table:

@@ -11,7 +11,7 @@ from headrace.zset import WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.serving.contents import Contents
+    from headrace.serving.contents import History
     from headrace.types import Epoch
     from headrace.zset import ZSet
 
@@ -43,7 +43,7 @@ class Follower:
     that the snapshot has not been delivered yet. Changes of one ``key`` are updates.
     """
 
-    contents: Contents
+    history: History
     key: tuple[str, ...]
     last_epoch: Callable[[], Epoch]
     at: Epoch | None = None
@@ -54,12 +54,12 @@ class Follower:
         last = self.last_epoch()
         if self.at is None:
             self.at = last
-            return [Change(last, "+I", 1, row) for row in self.contents.whole(last).to_pylist()]
+            return [Change(last, "+I", 1, row) for row in self.history.whole(last).to_pylist()]
         if last <= self.at:
             return None
         changes = [
             change
-            for epoch, rows in self.contents.changes(self.at, last)
+            for epoch, rows in self.history.changes(self.at, last)
             for change in self._operations(epoch, rows)
         ]
         self.at = last
@@ -68,6 +68,6 @@ class Follower:
     def _operations(self, epoch: Epoch, rows: ZSet) -> Iterator[Change]:
         changes = with_operations(rows.table, self.key)
         operations, weights = changes[OPERATION].to_pylist(), changes[WEIGHT].to_pylist()
-        plain = changes.select(self.contents.layout.columns.names).to_pylist()
+        plain = changes.select(self.history.layout.columns.names).to_pylist()
         for operation, weight, row in zip(operations, weights, plain, strict=True):
             yield Change(epoch, operation, weight, row)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import Span
+from headrace.formats.fitted import not_fitting
+from headrace.formats.fitting import fitted
+from headrace.formats.values import Refused
 from headrace.session.defaults import is_default
 from headrace.session.literals import NoLiteral, literal, literal_converter
-from headrace.sources.fitted import not_fitting
-from headrace.sources.fitting import fitted
-from headrace.sources.values import Refused
 from headrace.sql.lexer import tokens
 from headrace.types import to_arrow
 

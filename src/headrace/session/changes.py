@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.catalog import Relation, Sink, Stream, Table
-from headrace.circuit import rows_of
+from headrace.connectors import Given
+from headrace.connectors.file_source import FileOptions, FileSource
 from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.formats.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
+from headrace.formats.envelopes import read_envelopes
 from headrace.ledger import ProducerPosition
+from headrace.log import LogShare, read_range
+from headrace.runtime.ports import Part
+from headrace.runtime.shares import log_share
 from headrace.serving import Contents, key_values
+from headrace.session.appending import alone, append, changing
 from headrace.session.assignments import split_assignments, updated
 from headrace.session.conflicts import Conflicts, found_in, place_of_text, require_key
-from headrace.session.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
 from headrace.session.defaults import completed
 from headrace.session.loading import Load
 from headrace.session.query_rows import evaluate_query
 from headrace.session.results import Progress
-from headrace.sources.envelopes import read_envelopes
-from headrace.sources.files import FileOptions, read_file
+from headrace.session.settling import settled
+from headrace.session.snapshots import SnapshotQuery
 from headrace.sql import Copy, Delete, Insert, Name, Truncate, Update, quote
 from headrace.types import Column, Offset, Schema
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
+    from headrace.catalyst.analysed import Analysed
     from headrace.ledger import ProducerPosition
+    from headrace.runtime.published import Published
     from headrace.session.instance import Instance
 
 Report = Callable[[Progress], None]
@@ -59,16 +69,20 @@ class Changes:
         table = self._table(statement.target)
         for assignment in statement.on_conflict.assignments:
             chosen(table, (assignment.column,), assignment.span)
-        with _CaughtUp(self.instance):
-            rows = evaluate_query(self.instance, span, columns, defaults)
-            rows = completed(self.instance.queries, table, rows)
-            require_present(table, rows, span)
-            there = self._rows_with_keys(table, rows.select(list(table.primary_key)))
-            conflicts = Conflicts(self.instance, table, statement.on_conflict)
+        rows = evaluate_query(self.instance, span, columns, defaults)
+        rows = completed(self.instance.queries, table, rows)
+        require_present(table, rows, span)
+        conflicts = Conflicts(self.instance, table, statement.on_conflict)
+
+        def resolved() -> _Changed:
+            state = settled(self.instance, [table.id])
+            there = self._rows_with_keys(table, rows.select(list(table.primary_key)), state)
             written = conflicts.resolved(rows, there)
-            require_present(table, written.updated, statement.on_conflict.span)
+            require_present(table, written.updated, conflicts.clause.span)
             new = pa.concat_tables([written.inserted, written.updated])
-            return new.num_rows, self._append_changes(table, [_weighted(new, 1)])
+            return _Changed(state, new.num_rows, (_weighted(new, 1),))
+
+        return self._change(table, resolved)
 
     def append(
         self,
@@ -81,9 +95,7 @@ class Changes:
         require_present(relation, rows, span)
         if isinstance(relation, Table):
             rows = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, np.int64)))
-        with self.instance.appending:
-            end = self.instance.append(relation, rows, producer=producer)
-        return rows.num_rows, end
+        return rows.num_rows, append(self.instance, relation, rows, producer=producer)
 
     def update(self, statement: Update) -> Written:
         """Replace the matching rows; all are read before this statement's changes."""
@@ -98,9 +110,10 @@ class Changes:
             [quote(name) for name in names]
             + [f"({span.source}) AS `__new{i}`" for i, (_, span) in enumerate(computed)]
         )
-        with _CaughtUp(self.instance):
-            names_of = [statement.target.span, *(a.span for a in statement.assignments)]
-            found = self._matching(table, text, statement.where, statement.span, names_of)
+        names_of = [statement.target.span, *(a.span for a in statement.assignments)]
+
+        def changed() -> _Changed:
+            found, state = self._matching(table, text, statement.where, statement.span, names_of)
             old = found.select(range(len(names)))
             values = found.columns[len(names) :]
             new = updated(table.schema, old, constants, computed, values)
@@ -113,18 +126,23 @@ class Changes:
                 )
                 if moved:
                     _require_distinct(table, new, statement.span)
-                    self._require_free(table, old, new, statement.span)
+                    self._require_free(table, old, new, statement.span, state)
                 changes = [*([_weighted(old, -1)] if moved else []), _weighted(new, 1)]
-            return old.num_rows, self._append_changes(table, changes)
+            return _Changed(state, old.num_rows, tuple(changes))
+
+        return self._change(table, changed)
 
     def delete(self, statement: Delete) -> Written:
         """Delete the matching rows; all are read before this statement's changes."""
         table = self._table(statement.target)
         text = ", ".join(quote(name) for name in table.schema.names)
-        with _CaughtUp(self.instance):
+
+        def changed() -> _Changed:
             places = [statement.target.span]
-            old = self._matching(table, text, statement.where, statement.span, places)
-            return old.num_rows, self._append_changes(table, [_weighted(old, -1)])
+            old, state = self._matching(table, text, statement.where, statement.span, places)
+            return _Changed(state, old.num_rows, (_weighted(old, -1),))
+
+        return self._change(table, changed)
 
     def truncate(self, statement: Truncate) -> Written:
         """Delete all rows of a table."""
@@ -139,25 +157,28 @@ class Changes:
         relation = self.target(statement.target)
         path = Path(statement.path)
         if isinstance(relation, Table) and is_debezium(relation):
-            with _CaughtUp(self.instance):
+            # Without a key, deletions name rows that have to be there: nobody else may write them.
+            keyed = bool(relation.primary_key)
+            with nullcontext() if keyed else alone(self.instance, relation):
                 return self._copy_envelopes(statement, relation, path)
-        pairs = [(option.key, option.value) for option in statement.options]
+        given = Given.of(statement.options)
         load = None
         try:
-            options = FileOptions.of(path, pairs)
+            options = FileOptions.of(path, given)
             columns = chosen(relation, statement.columns, statement.span)
             load = Load.begin(self.instance, relation, path, restart=options.restart)
-            for chunk in read_file(path, Schema(columns), options, load.resumed):
-                rows = completed(self.instance.queries, relation, chunk.table)
+            source = FileSource(path, Schema(columns), options)
+            for part in source.parts(load.ingest.position):
+                rows = completed(self.instance.queries, relation, part.rows)
                 if isinstance(relation, Table):
                     rows = _weighted(rows, 1)
-                load.append(rows, chunk.progress, chunk.rejects)
-                self._report(load, chunk.bytes_done, chunk.bytes_total)
+                load.land(part, rows)
+                self._report(load, part)
             end = load.finish()
         except HeadraceError as error:
             failure = error if load is None else load.stopped(error)
             raise failure.at(statement.path_span) from error
-        return load.copied, load.rejected, end, load.note
+        return load.ingest.landed, load.ingest.rejected, end, load.note
 
     def _copy_envelopes(
         self, statement: Copy, table: Table, path: Path
@@ -168,27 +189,29 @@ class Changes:
         try:
             load = Load.begin(self.instance, table, path, restart=restart)
             envelopes = DebeziumChanges(table, str(path), self._rows_to_take_back(table))
-            for part in read_envelopes(path, image_schema(table), load.resumed):
-                rows, refused = envelopes.changes(part.found)
-                load.append(rows, part.progress, (*part.rejects, *refused))
-                done += len(part.found) - len(refused)
-                self._report(load, part.bytes_done, part.bytes_total)
+            for found in read_envelopes(path, image_schema(table), load.resumed):
+                rows, refused = envelopes.changes(found.found)
+                rejects, at = (*found.rejects, *refused), found.progress.to_json()
+                part = Part(rows, rejects, at, found.bytes_done, found.bytes_total)
+                load.land(part, rows)
+                done += len(found.found) - len(refused)
+                self._report(load, part)
             end = load.finish()
         except HeadraceError as error:
             failure = error if load is None else load.stopped(error)
             raise failure.at(statement.path_span) from error
-        return done, load.rejected, end, load.note
+        return done, load.ingest.rejected, end, load.note
 
-    def _report(self, load: Load, done: int, total: int) -> None:
-        self.progress(Progress(f"copying {load.path.name}", done, total, "bytes", load.rejected))
+    def _report(self, load: Load, part: Part) -> None:
+        what, rejected = f"copying {load.path.name}", load.ingest.rejected
+        self.progress(Progress(what, part.done, part.total, "bytes", rejected))
 
     def _rows_to_take_back(self, table: Table) -> pa.Table | None:
         """Return the rows of a table without a key, in which the deleted rows are looked up."""
         if table.primary_key:
             return None
-        id_, instance = rows_of(table.id), self.instance
-        contents = Contents(instance.ledger, instance.directory, id_, instance.layouts[id_])
-        return contents.whole(instance.ledger.last_epoch())
+        state = settled(self.instance, [table.id])
+        return Contents.of(self.instance.directory, state, table).whole()
 
     # -- targets ---------------------------------------------------------------------------
 
@@ -222,12 +245,16 @@ class Changes:
 
     # -- evaluation ------------------------------------------------------------------------
 
-    def _require_free(self, table: Table, old: pa.Table, new: pa.Table, span: Span) -> None:
+    def _require_free(
+        self, table: Table, old: pa.Table, new: pa.Table, span: Span, state: Published
+    ) -> None:
         """Refuse to give a row the key of another row that stays."""
         key = list(table.primary_key)
         moving = set(key_values(old, key))
         moved = [place for place, found in enumerate(key_values(new, key)) if found not in moving]
-        there = self._rows_with_keys(table, new.select(key).take(pa.array(moved, pa.int64())))
+        there = self._rows_with_keys(
+            table, new.select(key).take(pa.array(moved, pa.int64())), state
+        )
         if not there.num_rows:
             return
         shown = ", ".join(f"{name} = {there[name][0]}" for name in key)
@@ -239,58 +266,89 @@ class Changes:
             span=span,
         )
 
-    def _rows_with_keys(self, table: Table, keys: pa.Table) -> pa.Table:
-        """Return the rows of a table, at the last epoch, that have one of these keys."""
-        id_, instance = rows_of(table.id), self.instance
-        contents = Contents(instance.ledger, instance.directory, id_, instance.layouts[id_])
-        return contents.with_keys(keys, instance.ledger.last_epoch())
+    def _rows_with_keys(self, table: Table, keys: pa.Table, state: Published) -> pa.Table:
+        """Return the rows of a table that have one of these keys."""
+        return Contents.of(self.instance.directory, state, table).with_keys(keys)
 
     def _matching(
         self, table: Table, columns: str, where: Any, span: Span, names: Iterable[Span]
-    ) -> pa.Table:
+    ) -> tuple[pa.Table, Published]:
         # Doubled parentheses: `FROM t WHERE (x)` can also mean a table alias "where" with a column.
         condition = "" if where is None else f" WHERE (({where.text}))"
         # If the statement has double-quoted names, so has the query generated from it.
         doubled = any(name.source.startswith('"') for name in names)
         name = f'"{table.name}"' if doubled and '"' not in table.name else quote(table.name)
         text = f"SELECT {columns} FROM {name}{condition}"
-        engine, whole = self.instance.engine, Span(text, 0, len(text))
+
+        def state(analysed: Analysed) -> Published:
+            return settled(self.instance, (*analysed.reads, table.id))
+
+        whole, also = Span(text, 0, len(text)), (table.id,)
         try:
-            with engine.planning:
-                analysed = engine.planner.analyse(whole, once=True)
-            epoch = self.instance.ledger.last_epoch()
-            self.instance.gather(analysed.names)
-            shares = self.instance.shares((*analysed.reads, table.id), epoch)
-            return self.instance.queries.select(text, shares)
+            return SnapshotQuery(self.instance, whole, state, lambda _: text, also).run()
         except HeadraceError as error:
             raise HeadraceError(
                 error.code, error.primary, error.detail, error.hint, found_in(error.span, span)
             ) from error
 
-    def _append_changes(self, table: Table, changes: Iterable[pa.Table]) -> Offset:
-        rows = pa.concat_tables(changes)
-        with self.instance.appending:
-            return self.instance.append(table, rows)
+    # -- changes of rows that were read ----------------------------------------------------
+
+    def _change(self, table: Table, compute: Callable[[], _Changed]) -> Written:
+        """Append the changes that a statement computed from the rows of a table.
+
+        Inserts go on meanwhile. If they touch the rows that are to be changed, the statement is
+        computed again, and other writers of this table wait for it.
+        """
+        with changing(self.instance, table):
+            try:
+                return self._append_changed(table, compute())
+            except _OvertakenError:
+                with self.instance.appender.closed(table.id):
+                    return self._append_changed(table, compute())
+
+    def _append_changed(self, table: Table, changed: _Changed) -> Written:
+        rows = pa.concat_tables(changed.rows)
+
+        def guard(end: Offset) -> None:
+            read = changed.state.positions.get(table.id, Offset(0))
+            share = log_share(self.instance.ledger, table.id, read, end)
+            if _touches(table, rows, self._logged(share)):
+                raise _OvertakenError(Code.CONFLICT, "other statements changed the same rows")
+
+        return changed.count, append(self.instance, table, rows, guard=guard)
+
+    def _logged(self, share: LogShare) -> pa.Table | None:
+        """Return the changes of a part of a log; None if there are none."""
+        directory = self.instance.directory / "log"
+        batches = list(read_range(directory, share.segments, share.first, share.end))
+        return pa.Table.from_batches(batches) if batches else None
 
 
-@dataclass(slots=True)
-class _CaughtUp:
-    """Holds the locks of epochs and of appending, with all changes read by an epoch."""
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """The changes of a statement, the number of rows it counts, and the state it has read."""
 
-    instance: Instance
+    state: Published
+    count: int
+    rows: tuple[pa.Table, ...]
 
-    def __enter__(self) -> None:
-        self.instance.loop.lock.acquire()
-        self.instance.appending.acquire()
-        try:
-            self.instance.settle()
-        except BaseException:
-            self.__exit__()
-            raise
 
-    def __exit__(self, *_: object) -> None:
-        self.instance.appending.release()
-        self.instance.loop.lock.release()
+class _OvertakenError(HeadraceError):
+    """Rows that a statement is about to change were changed since it read them."""
+
+
+def _touches(table: Table, rows: pa.Table, meanwhile: pa.Table | None) -> bool:
+    """Return whether changes that were made meanwhile are of the same rows.
+
+    The order of all others does not matter. Without a key, rows are equal or not: insertions touch
+    no row that was there.
+    """
+    if meanwhile is None:
+        return False
+    if not table.primary_key:
+        return bool((pc.min(meanwhile[WEIGHT]).as_py() or 0) < 0)
+    key = list(table.primary_key)
+    return not set(key_values(rows, key)).isdisjoint(key_values(meanwhile, key))
 
 
 def _weighted(rows: pa.Table, weight: int) -> pa.Table:

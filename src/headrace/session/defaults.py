@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, Span
+from headrace.formats.fitted import not_fitting
+from headrace.formats.fitting import fitted, is_of_kind
+from headrace.formats.values import Refused, refuse
 from headrace.session.literals import NoLiteral, literal, literal_converter
-from headrace.sources.fitted import not_fitting
-from headrace.sources.fitting import fitted, is_of_kind
-from headrace.sources.values import Refused, refuse
 from headrace.sql.keywords import quote
 from headrace.sql.lexer import tokens
 from headrace.types import to_arrow

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql.types import TimeType
 
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View
 from headrace.circuit.digest import digest
+from headrace.connectors import Secret
 from headrace.errors import Code, HeadraceError, Span, masked
-from headrace.session.debezium import is_debezium
+from headrace.formats.debezium import is_debezium
 from headrace.session.defaults import require_default
 from headrace.session.drops import WORDS, Drops
 from headrace.session.functions import Functions
@@ -24,6 +26,7 @@ from headrace.session.options import (
     refresh_note,
     stored_options,
 )
+from headrace.session.relations import Relations
 from headrace.session.results import Progress
 from headrace.session.system import refuse_system
 from headrace.session.versioned import effective_column, refuse_versions
@@ -31,6 +34,7 @@ from headrace.sql import (
     ColumnDefinition,
     CreateMaterializedView,
     CreateSchema,
+    CreateSecret,
     CreateSink,
     CreateStream,
     CreateTable,
@@ -39,9 +43,11 @@ from headrace.sql import (
     Drop,
     DropFunction,
     DropSchema,
+    DropSecret,
     Name,
     ObjectKind,
     Query,
+    SecretSource,
 )
 from headrace.types import Column, RelationId, Schema, holds, require_kept, require_key
 
@@ -54,7 +60,9 @@ Creation: TypeAlias = (
     CreateStream | CreateTable | CreateMaterializedView | CreateTableAs | CreateView
 )
 Placed: TypeAlias = Creation | CreateSink
-Definition: TypeAlias = Creation | Drop | DropFunction | CreateSchema | DropSchema
+Definition: TypeAlias = (
+    Creation | Drop | DropFunction | CreateSchema | DropSchema | CreateSecret | DropSecret
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,10 @@ class Definitions:
                 return self.create_schema(statement)
             case DropSchema():
                 return Drops(self.instance).drop_schema(statement)
+            case CreateSecret():
+                return self.create_secret(statement)
+            case DropSecret():
+                return Drops(self.instance).drop_secret(statement)
 
     def create(self, statement: CreateStream | CreateTable) -> str:
         """Create an empty stream or table."""
@@ -104,7 +116,7 @@ class Definitions:
             relation = Stream(id_, name, schema, _declaration(statement))
         if isinstance(relation, Table) and is_debezium(relation):
             require_known_rows(relation, statement.name.span)
-        self.instance.create(relation, replaced)
+        Relations(self.instance).create(relation, replaced)
         where = broker_note(statement.options)
         return f"created {relation.kind} {name}{where}"
 
@@ -147,7 +159,7 @@ class Definitions:
             masked(statement.span.source),
             tuple(sorted(analysed.calls)),
         )
-        self.instance.create(view, replaced)
+        Relations(self.instance).create(view, replaced)
         return f"created {view.kind} {view.name}"
 
     def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
@@ -165,7 +177,7 @@ class Definitions:
             seen = total
             self.progress(Progress(f"filling {name}", done, total, "rows"))
 
-        self.instance.create_view(view, report, replaced)
+        Relations(self.instance).create_view(view, report, replaced)
         return seen
 
     def view(self, name: str, query: Query, columns: tuple[str, ...], created_sql: str) -> View:
@@ -219,6 +231,27 @@ class Definitions:
             )
         ledger.set(SCHEMAS, sorted({*(ledger.get(SCHEMAS) or ()), name}))
         return f"created schema {name}"
+
+    def create_secret(self, statement: CreateSecret) -> str:
+        """Create a reference to a value, which can be read now."""
+        name, secrets = statement.name.dotted, self.instance.secrets
+        if name in {secret.name for secret in secrets} and not statement.or_replace:
+            if statement.if_not_exists:
+                return f'"{name}" exists already'
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'secret "{name}" exists already',
+                hint="Use CREATE OR REPLACE SECRET, or IF NOT EXISTS.",
+                span=statement.name.span,
+            )
+        where = statement.where
+        if statement.source is SecretSource.FILE:
+            where = str(Path(where).expanduser().resolve())
+        try:
+            secrets.add(Secret(name, statement.source, where))
+        except HeadraceError as error:
+            raise error.at(statement.span) from error
+        return f"created secret {name}; its value is read when it is needed, and not stored"
 
     def place_of(self, name: Name, statement: Placed) -> tuple[RelationId, ...] | None:
         """Return the relations that the new one replaces; None if it need not be created."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
+from headrace.connectors import secrets_of
 from headrace.errors import Code, HeadraceError
 from headrace.session.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
-from headrace.sql import Drop, DropSchema, ObjectKind
+from headrace.session.relations import Relations
+from headrace.sql import Drop, DropSchema, DropSecret, ObjectKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,12 +52,35 @@ class Drops:
                 span=statement.name.span,
             )
         if inside:
-            instance.drop(sorted({*ids, *above}))
+            Relations(instance).drop(sorted({*ids, *above}))
         ledger = instance.ledger
         ledger.set(SCHEMAS, [known for known in ledger.get(SCHEMAS) or () if known != name])
         contents = f" with {_listed(inside)} in it" if inside else ""
         also = f" and {over} over it" if over else ""
         return f"dropped schema {name}{contents}{also}"
+
+    def drop_secret(self, statement: DropSecret) -> str:
+        """Drop a secret that no sink uses."""
+        name, secrets = statement.name.dotted, self.instance.secrets
+        if statement.if_exists and name not in {secret.name for secret in secrets}:
+            return f'"{name}" does not exist'
+        secrets.find(name, statement.name.span)
+        using = [
+            relation.name
+            for relation in self.instance.catalog
+            if isinstance(relation, Sink)
+            and relation.target is None
+            and name in secrets_of(relation.options)
+        ]
+        if using:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'secret "{name}" is used by {", ".join(using)}',
+                hint="Drop these first, or CREATE OR REPLACE the secret.",
+                span=statement.name.span,
+            )
+        secrets.remove(name)
+        return f"dropped secret {name}"
 
     def drop(self, statement: Drop) -> str:
         """Drop a relation; with CASCADE, also the views that depend on it."""
@@ -74,7 +99,7 @@ class Drops:
                 hint=f"Use DROP {WORDS[type(relation)]} {relation.name} CASCADE to drop these too.",
                 span=name.span,
             )
-        instance.drop([relation.id, *(view.id for view in above)])
+        Relations(instance).drop([relation.id, *(view.id for view in above)])
         also = f" and {_listed(visible)} over it" if visible else ""
         return f"dropped {WORDS[type(relation)].lower()} {relation.name}{also}"
 

@@ -17,10 +17,10 @@ from headrace.catalog import View
 from headrace.catalyst.python import lacks
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.functions import Function, FunctionRecord
-from headrace.ledger import Dirty, EpochCommit
-from headrace.runtime.epoch import STOPPED, WAITING
+from headrace.ledger import NO_EPOCH, Dirty, EpochCommit, Repaired
 from headrace.runtime.fill import Fill
-from headrace.types import Epoch, RelationId
+from headrace.runtime.published import STOPPED, WAITING
+from headrace.session.relations import Relations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,15 +29,9 @@ if TYPE_CHECKING:
     from headrace.catalyst.python import Registered
     from headrace.session.instance import Instance
     from headrace.sql import DropFunction
+    from headrace.types import RelationId
 
 _RECORDS = "functions"
-_SINCE = "waiting since"
-"""By view: the last epoch that included it."""
-
-_KNOWN_FROM = "filled again"
-"""By view: the epoch that rebuilt it. Its contents before are not the result of its query."""
-
-_NEVER = Epoch(-1)
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -78,7 +72,7 @@ class Functions:
         With ``replace``, views that call another function of this name are rebuilt.
         """
         instance = self.instance
-        with instance.loop.lock:
+        with instance.loop.exclusive():
             prepared = self._prepared(function)
             record = prepared.record
             calling = users(instance.catalog, record.name)
@@ -104,7 +98,7 @@ class Functions:
             raise HeadraceError(
                 Code.INVALID, f'function "{name}" does not exist', hint=hint, span=span
             )
-        with instance.loop.lock:
+        with instance.loop.exclusive():
             calling = users(instance.catalog, key)
             gone = above(instance.catalog, calling)
             if calling and not statement.cascade:
@@ -115,7 +109,7 @@ class Functions:
                     span=span,
                 )
             if gone:
-                instance.drop([view.id for view in gone])
+                Relations(instance).drop([view.id for view in gone])
             registered = instance.engine.unregister(key)
             if registered is not None:
                 instance.queries.forget_function(registered)
@@ -187,24 +181,19 @@ class Functions:
         """
         instance, ledger = self.instance, self.instance.ledger
         live = {view.id for view in instance.catalog.views_in_order()}
-        why = {id_: reason for id_, reason in why.items() if id_ in live}
-        marked = {entry.view for entry in ledger.dirty() if entry.cause == WAITING}
-        behind = instance.loop.stopped()
-        since = {id_: epoch for id_, epoch in self._since().items() if id_ in marked}
-        for id_ in why:
-            if changed or id_ not in marked:
-                since[id_] = _NEVER if changed or id_ in behind else ledger.last_epoch()
-        if since != self._since():
-            ledger.set(_SINCE, {str(id_): epoch for id_, epoch in since.items()})
+        behind = instance.loop.stopped() - self._marked(WAITING)
         for id_, reason in why.items():
-            ledger.mark_dirty(Dirty(id_, WAITING, time.time(), reason))
+            if id_ not in live:
+                continue
+            after = NO_EPOCH if changed or id_ in behind else ledger.last_epoch()
+            ledger.mark_dirty(Dirty(id_, WAITING, time.time(), reason, after))
             if changed:
                 ledger.clear_dirty(id_, STOPPED)
 
     def resume(self, progress: Callable[[int, int], None] = _silent) -> None:
         """Include every view in epochs again that no longer waits for a function."""
         instance, ledger = self.instance, self.instance.ledger
-        with instance.loop.lock:
+        with instance.loop.exclusive():
             lacking, marked = self.lacking(instance.catalog), self._marked(WAITING)
             ready = [
                 view
@@ -212,40 +201,31 @@ class Functions:
                 if view.id not in lacking and (view.id in marked or view.id in instance.unplanned)
             ]
             for view in ready:
-                instance.plan_again(view)
+                Relations(instance).plan_again(view)
             views = [view for view in ready if isinstance(view, View)]
-            since, last = self._since(), ledger.last_epoch()
+            last = ledger.last_epoch()
+            since = {entry.view: entry.after for entry in ledger.dirty() if entry.cause == WAITING}
             current = [view for view in views if since.get(view.id) == last]
             if current:  # the clock and history of the last epoch did not include them
-                ledger.commit(EpochCommit(last, uuid4().hex))
+                right = tuple(Repaired(view.id, WAITING, last) for view in current)
+                ledger.commit(EpochCommit(last, uuid4().hex, repaired=right))
+                instance.loop.published.publish()
             for view in [*current, *(view for view in views if view not in current)]:
                 # Rebuilding does not help a view that stopped, or that reads a stopped one.
                 if view not in current and not self._failed(view):
                     self._fill_again(view, progress)
                 ledger.clear_dirty(view.id, WAITING)
-        with instance.loop.published:
-            instance.loop.published.notify_all()
 
     def _fill_again(self, view: View, progress: Callable[[int, int], None]) -> None:
         instance = self.instance
-        ledger, epoch = instance.ledger, Epoch(instance.settle() + 1)
-        stored = ledger.get(_KNOWN_FROM) or {}
-        live = {
-            id_: at for id_, at in stored.items() if RelationId(int(id_)) in instance.catalog.by_id
-        }
-        ledger.set(_KNOWN_FROM, {**live, str(view.id): epoch})
+        instance.pump.settle()
         try:
             with instance.pump.compaction.busy:
-                Fill(instance.loop, view, instance.layouts, progress).again()
+                Fill(instance.loop, view, progress).again(Repaired(view.id, WAITING))
         except HeadraceError as error:
             if error.code is not Code.INVALID:
                 raise
             instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
-
-    def known_from(self, view: View) -> Epoch:
-        """Return the oldest epoch at which the view's contents are valid with its functions."""
-        stored = self.instance.ledger.get(_KNOWN_FROM) or {}
-        return Epoch(stored.get(str(view.id), 0))
 
     def _failed(self, view: View) -> bool:
         catalog = self.instance.catalog
@@ -256,10 +236,6 @@ class Functions:
         live = self.instance.catalog.by_id
         dirty = self.instance.ledger.dirty()
         return frozenset(e.view for e in dirty if e.cause == cause and e.view in live)
-
-    def _since(self) -> dict[RelationId, Epoch]:
-        stored = self.instance.ledger.get(_SINCE) or {}
-        return {RelationId(int(id_)): Epoch(epoch) for id_, epoch in stored.items()}
 
 
 def users(catalog: Catalog, name: str) -> tuple[View | PlainView, ...]:

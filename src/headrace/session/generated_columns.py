@@ -14,21 +14,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
-from headrace.sources.fitted import require_fitting
-from headrace.sources.fitting import fitted, is_of_kind
-from headrace.sources.values import type_name
+from headrace.formats.fitted import require_fitting
+from headrace.formats.fitting import fitted, is_of_kind
+from headrace.formats.values import type_name
 from headrace.sql.keywords import quote
 from headrace.sql.rewritten import Rewriting
 from headrace.types import Column, Schema, to_arrow
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.catalog import Stream, Table
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
     from headrace.errors import Span
     from headrace.sql import ColumnDefinition
     from headrace.types import Offset
+
+_OFFSET = "offset"
+"""The METADATA key of a row's offset, which is known only as it is appended."""
 
 
 def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Schema) -> Column:
@@ -89,19 +94,25 @@ def require_known_rows(table: Table, span: Span) -> None:
     )
 
 
-def with_generated_columns(
-    queries: Queries, relation: Stream | Table, rows: pa.Table, first: Offset
-) -> pa.Table:
-    """Return changes with the values of the generated columns.
+def has_offsets(relation: Stream | Table) -> bool:
+    """Whether a column of a relation is the offset of its row."""
+    return any(key == _OFFSET for _, key in relation.declaration.metadata)
 
-    Deleted rows, with a negative weight, keep their values. ``first`` is the offset of the first
-    row; the caller ensures that nothing is appended before it.
+
+def with_offsets(relation: Stream | Table, rows: pa.Table, first: Offset) -> pa.Table:
+    """Return changes with their offsets, the first of which is given; see :func:`has_offsets`."""
+    offsets = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+    names = [name for name, key in relation.declaration.metadata if key == _OFFSET]
+    return _with_values(relation, rows, dict.fromkeys(names, offsets))
+
+
+def with_generated_columns(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+    """Return changes with the values of the generated columns, except offsets.
+
+    Deleted rows, with a negative weight, keep their values.
     """
     declaration = relation.declaration
-    if not declaration.generated or not rows.num_rows:
-        return rows
-    values = dict(_metadata_values(relation, rows.num_rows, first))
-    required = {column.name for column in relation.schema.columns if not column.nullable}
+    values = dict(_metadata_values(relation, rows.num_rows))
     if declaration.computed:
         arriving = rows.select([n for n in relation.schema.names if n not in declaration.generated])
         expressions = [f"({text}) AS {quote(name)}" for name, text in declaration.computed]
@@ -111,6 +122,14 @@ def with_generated_columns(
         made = [fitted(found[column.name], column.type, first=True) for column in computed]
         require_fitting(computed, made, None)
         values |= {c.name: each.values for c, each in zip(computed, made, strict=True)}
+    return _with_values(relation, rows, values)
+
+
+def _with_values(
+    relation: Stream | Table, rows: pa.Table, values: Mapping[str, pa.Array]
+) -> pa.Table:
+    """Return changes with values of some columns for the rows that are inserted."""
+    required = {column.name for column in relation.schema.columns if not column.nullable}
     comes = pc.greater(rows[WEIGHT], 0) if WEIGHT in rows.schema.names else None
     for name, value in values.items():
         place, field = rows.schema.get_field_index(name), rows.schema.field(name)
@@ -127,19 +146,17 @@ def with_generated_columns(
     return rows
 
 
-def _metadata_values(
-    relation: Stream | Table, count: int, first: Offset
-) -> list[tuple[str, pa.Array]]:
+def _metadata_values(relation: Stream | Table, count: int) -> list[tuple[str, pa.Array]]:
     types = {field.name: field.type for field in relation.schema.arrow}
     now = int(time.time() * 1_000_000)
     topic = relation.declaration.option("topic", "kafka_topic") or relation.name
     values = {
         "topic": lambda: pa.repeat(topic, count),
         "partition": lambda: pa.repeat(0, count),
-        "offset": lambda: pa.array(np.arange(first, first + count, dtype=np.int64)),
         "timestamp": lambda: pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), count),
     }
     return [
         (name, values[key]() if key in values else pa.nulls(count, types[name]))
         for name, key in relation.declaration.metadata
+        if key != _OFFSET
     ]

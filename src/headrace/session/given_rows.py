@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.sources.fitted import Fitted, require_fitting
-from headrace.sources.fitting import fitted
-from headrace.sources.fitting_objects import fitted_objects
+from headrace.formats.fitted import Fitted, require_fitting
+from headrace.formats.fitting import fitted
+from headrace.formats.fitting_objects import fitted_objects
 
 if TYPE_CHECKING:
     from headrace.types import Column

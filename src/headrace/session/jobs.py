@@ -8,6 +8,7 @@ from headrace.catalog import Sink, View
 from headrace.session.naming import HIDDEN
 
 if TYPE_CHECKING:
+    from headrace.runtime.published import Published
     from headrace.session.instance import Instance
 
 JOB_COLUMNS = (
@@ -15,29 +16,29 @@ JOB_COLUMNS = (
 )  # fmt: skip
 
 
-def jobs(instance: Instance) -> list[tuple[Any, ...]]:
+def jobs(instance: Instance, state: Published) -> list[tuple[Any, ...]]:
     """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first."""
-    last = instance.ledger.last_epoch()
-    stopped = instance.loop.stopped()
     rows = []
-    for sink in instance.catalog:
+    for sink in state.catalog:
         if not isinstance(sink, Sink):
             continue
-        source = instance.catalog.by_id[sink.source]
+        source = state.catalog.by_id[sink.source]
         hidden = source.name.startswith(HIDDEN) and isinstance(source, View)
-        delivery = instance.deliveries.by_sink[sink.id]
+        delivery = instance.deliveries.by_sink.get(sink.id)
+        if delivery is None:
+            continue  # it is being created or dropped
         at, error = delivery.at, delivery.error
-        state = "failing" if error else "stopped" if source.id in stopped else "running"
-        target = None if sink.target is None else instance.catalog.by_id[sink.target].name
+        running = "failing" if error else "stopped" if source.id in state.stopped else "running"
+        target = None if sink.target is None else state.catalog.by_id[sink.target].name
         rows.append(
             (
                 sink.name,
                 "a query" if hidden else source.name,
                 target or dict(sink.options)["connector"],
                 delivery.writer.guarantee,
-                state,
+                running,
                 at,
-                last - (delivery.begins - 1 if at is None else at),
+                state.epoch - (delivery.begins - 1 if at is None else at),
                 None if error is None else str(error),
             )
         )

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from headrace.session.definitions import Definitions
     from headrace.session.instance import Instance
-    from headrace.session.reading import Reading
     from headrace.types import RelationId
 
 _MOST_EPOCHS = 100
@@ -44,7 +43,6 @@ class Listings:
     """Runs the statements of one instance that list or describe objects."""
 
     instance: Instance
-    reading: Reading
     definitions: Definitions
 
     def run(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
@@ -106,7 +104,7 @@ class Listings:
             case Listing.SCHEMAS:
                 return self.answer(("name",), [(name,) for name in self.instance.schemas()])
             case Listing.SINKS | Listing.JOBS:
-                return self.answer(JOB_COLUMNS, jobs(self.instance))
+                return self.answer(JOB_COLUMNS, jobs(self.instance, self.instance.published))
             case Listing.TABLES:
                 return self._relations(lambda r: not isinstance(r, Sink))
             case Listing.VIEWS:
@@ -123,6 +121,10 @@ class Listings:
                 return self._freshness()
             case Listing.FUNCTIONS:
                 return self._functions()
+            case Listing.SECRETS:
+                secrets = self.instance.secrets
+                rows = [(s.name, s.source, s.where, secrets.problem(s)) for s in secrets]
+                return self.answer(("name", "source", "where", "problem"), rows)
 
     def describe(self, statement: Describe) -> Result:
         """List a relation's columns; with EXTENDED, also its properties and state."""
@@ -160,15 +162,15 @@ class Listings:
     # -- pieces ----------------------------------------------------------------------------
 
     def _relations(self, wanted: Callable[[Relation], bool]) -> Result:
-        stopped = self.instance.loop.stopped()
+        state = self.instance.published
         rows = [
             (
                 relation.name,
                 relation.kind,
                 ", ".join(key_of(relation)),
-                _state(relation, stopped),
+                _state(relation, state.stopped),
             )
-            for relation in self.instance.catalog
+            for relation in state.catalog
             if wanted(relation) and not relation.name.startswith(HIDDEN)
         ]
         return self.answer(("name", "kind", "key", "state"), rows)
@@ -222,18 +224,15 @@ class Listings:
         return self.answer(("epoch", "committed_at", *names), rows)
 
     def _freshness(self) -> Result:
-        instance = self.instance
-        ends, done = instance.ledger.log_ends(), instance.ledger.positions()
-        last = instance.ledger.epochs(1)
-        committed = _time(last[0].committed_at) if last else None
+        state, ends = self.instance.published, self.instance.ledger.log_ends()
+        committed = _time(state.committed_at)
         rows = []
-        for view in instance.catalog.views_in_order():
+        for view in state.catalog.views_in_order():
             if view.name.startswith(HIDDEN):
                 continue
-            bases = self.instance.bases(view)
-            behind = sum(ends.get(id_, 0) - done.get(id_, 0) for id_ in bases)
-            state = "stopped" if view.id in instance.loop.stopped() else "running"
-            rows.append((view.name, instance.ledger.last_epoch(), committed, behind, state))
+            behind = state.behind(ends, view.id)
+            shown = "stopped" if view.id in state.stopped else "running"
+            rows.append((view.name, state.epoch, committed, behind, shown))
         return self.answer(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
 
     def _functions(self) -> Result:

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import HeadraceError
-from headrace.sources.values import (
+from headrace.formats.values import (
     Converter,
     from_number,
     from_text,

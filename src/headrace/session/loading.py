@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Table
+from headrace.connectors.file_source import identity, place
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import LoadProgress
-from headrace.sources.blocks import Progress
-from headrace.sources.files import identity, place
+from headrace.formats.blocks import Progress
+from headrace.runtime.ingest import Ingest
+from headrace.session.appending import append
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from headrace.catalog import Stream
-    from headrace.ledger import Reject
+    from headrace.runtime.ports import Part
     from headrace.session.instance import Instance
     from headrace.types import Offset
 
@@ -27,75 +28,59 @@ if TYPE_CHECKING:
 class Load:
     """One file being loaded into one relation, and how far it is loaded.
 
-    ``parts``, ``rows`` and ``line`` count from the beginning of the file, including parts of an
-    earlier COPY; ``copied`` and ``rejected`` count only those of this one. ``resumed`` is where it
-    began.
+    ``line`` counts from the beginning of the file. ``resumed`` is where this COPY began, if an
+    earlier one had stopped there.
     """
 
-    instance: Instance
     relation: Stream | Table
     path: Path
-    source: str
-    resumed: Progress | None = None
-    parts: int = 0
-    rows: int = 0
+    ingest: Ingest
     line: int = 0
-    copied: int = 0
-    rejected: int = 0
+    resumed: Progress | None = None
 
     @classmethod
     def begin(
         cls, instance: Instance, relation: Stream | Table, path: Path, *, restart: bool = False
     ) -> Load:
         """Return the unfinished load of the file, or a new one if there is none, or ``restart``."""
+        ledger, into = instance.ledger, partial(append, instance, relation)
         if not path.is_file():
-            return cls(instance, relation, path, str(path))  # the reader reports the error
-        ledger = instance.ledger
+            return cls(relation, path, Ingest(into, str(path)))  # the reader reports the error
         for known in ledger.unfinished_loads(relation.id):
             if not known.source.startswith(place(path)):
                 continue
+            ingest = Ingest.of(ledger, relation.id, known.source, into)
             if restart:
-                ended = LoadProgress(known.source, known.progress, finished=True)
-                with instance.appending:
-                    instance.append(relation, _no_rows(relation), load=ended)
+                ingest.finish(_no_rows(relation))
                 continue
-            at = Progress.of_json(known.progress)
-            parts, rows = known.progress.get("parts", 1), known.progress.get("rows", 0)
-            return cls(instance, relation, path, known.source, at, parts, rows, at.line)
+            at = Progress.of_json(ingest.position or {})
+            return cls(relation, path, ingest, at.line, at)
         base, times = identity(path), 1
         while ledger.load_of(relation.id, f"{base}|{times}") is not None:
             times += 1
-        return cls(instance, relation, path, f"{base}|{times}")
+        return cls(relation, path, Ingest(into, f"{base}|{times}"))
 
     @property
     def note(self) -> str:
         """Where the load resumed, for the message; empty if it began with the file."""
         return f", resumed at byte {self.resumed.position:,}" if self.resumed else ""
 
-    def append(self, rows: pa.Table, progress: Progress, rejects: Sequence[Reject]) -> None:
+    def land(self, part: Part, changes: pa.Table) -> None:
         """Append one part durably, together with the position in the file."""
-        counts = {"parts": self.parts + 1, "rows": self.rows + rows.num_rows}
-        load = LoadProgress(self.source, {**progress.to_json(), **counts})
-        with self.instance.appending:
-            self.instance.append(self.relation, rows, load=load, rejects=rejects)
-        self.parts += 1
-        self.rows += rows.num_rows
-        self.copied += rows.num_rows
-        self.rejected += len(rejects)
-        self.line = progress.line
+        self.ingest.land(part, changes)
+        self.line = Progress.of_json(part.position).line
 
     def finish(self) -> Offset:
         """Record that the whole file is loaded; return the log's end."""
-        finished = LoadProgress(self.source, {}, finished=True)
-        with self.instance.appending:
-            return self.instance.append(self.relation, _no_rows(self.relation), load=finished)
+        return self.ingest.finish(_no_rows(self.relation))
 
     def stopped(self, error: HeadraceError) -> HeadraceError:
         """Return the error with the loaded part of the file, and how to continue or undo it."""
-        if self.parts == 0:
+        landed, so_far = self.ingest.parts, self.ingest.rows
+        if landed == 0:
             return error
-        parts = "1 part" if self.parts == 1 else f"{self.parts:,} parts"
-        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        parts = "1 part" if landed == 1 else f"{landed:,} parts"
+        rows = "1 row" if so_far == 1 else f"{so_far:,} rows"
         into = f'{self.relation.kind} "{self.relation.name}"'
         read = f"{parts} with {rows}, up to line {self.line:,}"
         loaded = f"Of the file, {read}, are in {into} and stay there."

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 OFFSET_RESET = "auto.offset.reset"
 RUNTIME_MODE = "execution.runtime-mode"
+CONSISTENCY = "consistency"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class Property:
 
 
 KNOWN: dict[str, Property] = {
+    CONSISTENCY: Property(
+        ("session", "latest", "strict"),
+        "a read sees this session's writes; or the last epoch, at once; or all that was written"
+        " before it",
+    ),
     OFFSET_RESET: Property(
         ("earliest", "latest"),
         "a push query begins with the present rows, or with the first change from now on",

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, Span
+from headrace.formats.fitted import Fitted, not_fitting, require_fitting, scattered
+from headrace.formats.fitting import fitted
+from headrace.formats.values import Refused
 from headrace.session.defaults import is_default
 from headrace.session.literals import NoLiteral, literal, literal_converter
-from headrace.sources.fitted import Fitted, not_fitting, require_fitting, scattered
-from headrace.sources.fitting import fitted
-from headrace.sources.values import Refused
+from headrace.session.settling import settled
+from headrace.session.snapshots import SnapshotQuery
 from headrace.sql.lexer import Kind, tokens
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows
@@ -26,6 +28,8 @@ _REPEATABLE = frozenset(
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headrace.catalyst.analysed import Analysed
+    from headrace.runtime.published import Published
     from headrace.session.instance import Instance
     from headrace.sql.lexer import Token
     from headrace.types import Column
@@ -180,18 +184,20 @@ def _selected(
     columns: tuple[Column, ...] = (),
 ) -> pa.Table:
     """Run a query with Spark; its columns are by position, with the types of the query."""
-    engine = instance.engine
-    with engine.planning, read.mapping_errors():
-        analysed = engine.planner.analyse(read.span, once=True)
-    given = len(analysed.schema.columns)
-    if count is None and given != len(columns):
-        raise _miscounted(columns, f"the query has {given}", query)
-    aliases = ", ".join(f"`c{i}`" for i in range(given))
-    text = read.text if count else f"SELECT * FROM ({read.text}\n) AS `__given`({aliases})"
-    epoch = instance.settle()
-    instance.gather(analysed.names)
+
+    def text(analysed: Analysed) -> str:
+        aliases = ", ".join(f"`c{i}`" for i in range(len(analysed.schema.columns)))
+        return read.text if count else f"SELECT * FROM ({read.text}\n) AS `__given`({aliases})"
+
+    def state(analysed: Analysed) -> Published:
+        given = len(analysed.schema.columns)
+        if count is None and given != len(columns):
+            raise _miscounted(columns, f"the query has {given}", query)
+        return settled(instance, analysed.reads)
+
     try:
-        return instance.queries.select(text, instance.shares(analysed.reads, epoch))
+        with read.mapping_errors():
+            return SnapshotQuery(instance, read.span, state, text).run()[0]
     except HeadraceError as error:
         raise error.at(query) from error
 

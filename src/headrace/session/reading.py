@@ -7,22 +7,26 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import Relation, Stream, Table, View
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, Span
+from headrace.ledger import NO_EPOCH
 from headrace.serving import Contents
-from headrace.session.functions import Functions
 from headrace.session.literals import plain_value
 from headrace.session.results import Freshness, Result
-from headrace.session.stopped import old_between
+from headrace.session.snapshots import SnapshotQuery
+from headrace.session.stopped import refuse_stopped, require_running
 from headrace.session.system import is_system
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
 from headrace.sql.lexer import Kind, Token, identifier_value, tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     import pyarrow as pa
 
+    from headrace.catalyst.analysed import Analysed
+    from headrace.runtime.published import Published
     from headrace.session.instance import Instance
-    from headrace.types import Epoch
+    from headrace.types import Epoch, RelationId
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,98 +41,109 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Answers the queries of one instance. The caller has waited for the epochs to be read."""
+    """Answers the queries of one session.
+
+    ``seen`` waits until some relations show what the session must see, and returns that state.
+    """
 
     instance: Instance
+    seen: Callable[[Iterable[RelationId]], Published]
 
     def select(self, query: Query) -> Result:
-        """Run a query at the last epoch, or at the epoch that it names."""
-        with self.instance.loop.pinned() as last:
-            epoch = last if query.as_of is None else self._epoch(query.as_of, last)
-            table = self._direct(query, epoch)
-            if table is None:
-                table = self._by_spark(query, epoch, last)
-            return Result(table, epoch, freshness=self.freshness(epoch))
+        """Run a query in the newest state, or at the epoch that it names."""
+        table, state = self._direct(query) or self._by_spark(query)
+        return Result(table, state.epoch, freshness=self.freshness(state))
 
-    def freshness(self, epoch: Epoch) -> Freshness:
-        """Return how current an epoch is."""
-        ledger = self.instance.ledger
-        found = [e for e in ledger.epochs(1) if e.epoch == epoch]
-        committed = found[0].committed_at if found else 0.0
-        return Freshness(epoch, committed, self.instance.loop.pending())
+    def freshness(self, state: Published) -> Freshness:
+        """Return how current a state is."""
+        ends = self.instance.ledger.log_ends()
+        return Freshness(state.epoch, state.committed_at, state.behind(ends))
 
-    def contents(self, relation: Relation) -> Contents:
-        """Return the reader of a table's or view's stored contents."""
-        instance, id_ = self.instance, rows_of(relation.id)
-        return Contents(instance.ledger, instance.directory, id_, instance.layouts[id_])
-
-    def _by_spark(self, query: Query, epoch: Epoch, last: Epoch) -> pa.Table:
+    def _by_spark(self, query: Query) -> tuple[pa.Table, Published]:
         instance = self.instance
-        with instance.engine.planning:
-            analysed = instance.engine.planner.analyse(query.span, once=True)
-        instance.gather(analysed.names)
-        for id_ in analysed.reads:
-            if is_system(id_):
-                continue
-            relation = instance.catalog.by_id[id_]
-            self._require_known(relation, query, epoch)
-            if epoch != last and isinstance(relation, Stream):
-                raise HeadraceError(
-                    Code.UNSUPPORTED,
-                    f'AS OF on stream "{relation.name}" is not supported',
-                    hint="Tables and views can be read as they were.",
-                    span=query.span,
-                )
+
+        def state(analysed: Analysed) -> Published:
+            last = self.seen(analysed.reads)
+            relations = [last.catalog.by_id[id_] for id_ in analysed.reads if not is_system(id_)]
+            state = self._as_of(query, last, relations)
+            for relation in relations:
+                if state.epoch != last.epoch and isinstance(relation, Stream):
+                    raise HeadraceError(
+                        Code.UNSUPPORTED,
+                        f'AS OF on stream "{relation.name}" is not supported',
+                        hint="Tables and views can be read as they were.",
+                        span=query.span,
+                    )
+            return state
+
         try:
-            shares = instance.shares(analysed.reads, epoch)
-            return instance.queries.select(query.text, shares)
+            return SnapshotQuery(instance, query.span, state, lambda _: query.text).run()
         except HeadraceError as error:
             raise error.at(query.span) from error
 
-    def _direct(self, query: Query, epoch: Epoch) -> pa.Table | None:
+    def _direct(self, query: Query) -> tuple[pa.Table, Published] | None:
         """Return the result without Spark if the query is simple enough; else None."""
         simple = simple_select(query.text)
-        relation = None if simple is None else self.instance.catalog.find(simple.relation)
-        if simple is None or not isinstance(relation, Table | View):
+        if simple is None:
             return None
-        names = {name.lower(): name for name in relation.schema.names}
-        if not all(column in names for column in (*simple.columns, *simple.equal)):
-            return None
-        self.instance.require_running(relation, epoch)
-        self._require_known(relation, query, epoch)
-        contents = self.contents(relation)
+        while True:
+            relation = self.instance.catalog.find(simple.relation)
+            if not isinstance(relation, Table | View):
+                return None
+            names = {name.lower(): name for name in relation.schema.names}
+            if not all(column in names for column in (*simple.columns, *simple.equal)):
+                return None
+            last = self.seen([relation.id])
+            if last.catalog.by_id.get(relation.id) is relation:
+                break
+        state = self._as_of(query, last, [relation])
+        require_running(self.instance, relation, state)
+        contents = Contents.of(self.instance.directory, state, relation)
         if simple.equal:
             key = self._key(relation, contents, simple)
             if key is None:
                 return None
-            found = contents.by_key(key, epoch)
+            found = contents.by_key(key)
         else:
-            found = contents.whole(epoch)
+            found = contents.whole()
         chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
-        return found.select(chosen)
+        return found.select(chosen), state
+
+    def _as_of(self, query: Query, last: Published, relations: Iterable[Relation]) -> Published:
+        """Return the state that a query reads: the last one, or that of the epoch it names."""
+        if query.as_of is None:
+            return last
+        epoch = self._epoch(query.as_of, last.epoch)
+        for relation in relations:
+            if relation.id in last.stopped:
+                refuse_stopped(self.instance, relation, epoch)
+            self._require_known(relation, query, epoch)
+        if epoch == last.epoch:
+            return last
+        return self.instance.loop.published.as_of(epoch, *relations)
 
     def _require_known(self, relation: Relation, query: Query, epoch: Epoch) -> None:
         """Refuse a view at an epoch that did not include it, or ran with another function."""
         if query.as_of is None or not isinstance(relation, View):
             return
-        oldest = Functions(self.instance).known_from(relation)
-        if epoch < oldest:
+        gap = self.instance.ledger.gap_at(relation.id, epoch)
+        if gap is None:
+            return
+        if gap.after == NO_EPOCH:
             raise HeadraceError(
                 Code.INVALID,
                 f'epoch {epoch} of view "{relation.name}" is no longer kept',
-                detail=f"It was rebuilt in epoch {oldest}, when a Python function changed.",
-                hint=f"Read it as of epoch {oldest} or later.",
+                detail=f"It was rebuilt in epoch {gap.until}, when a Python function changed.",
+                hint=f"Read it as of epoch {gap.until} or later.",
                 span=query.as_of.span,
             )
-        old = old_between(self.instance, relation, epoch)
-        if old is not None:
-            raise HeadraceError(
-                Code.INVALID,
-                f'view "{relation.name}" has no rows of epoch {epoch}',
-                detail=f"It stopped after epoch {old[0]}, and was rebuilt in epoch {old[1]}.",
-                hint="Read it as of an epoch in which it ran.",
-                span=query.as_of.span,
-            )
+        raise HeadraceError(
+            Code.INVALID,
+            f'view "{relation.name}" has no rows of epoch {epoch}',
+            detail=f"It stopped after epoch {gap.after}, and was rebuilt in epoch {gap.until}.",
+            hint="Read it as of an epoch in which it ran.",
+            span=query.as_of.span,
+        )
 
     def _key(self, relation: Relation, contents: Contents, simple: Simple) -> list[Any] | None:
         """Return the key's values if the conditions are just equalities of keys and literals."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from headrace.catalog import PlainView, Relation, Sink, Table, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty
-from headrace.runtime.epoch import STOPPED, WAITING
+from headrace.ledger import Dirty, Repaired
 from headrace.runtime.fill import Fill
+from headrace.runtime.published import STOPPED, WAITING
 from headrace.runtime.rebuild import Damage, TableRebuild, damaged_runs
 from headrace.session.naming import HIDDEN
 from headrace.session.results import Progress
-from headrace.session.stopped import mark_stopped, note_filled, stopped_after
+from headrace.session.stopped import mark_stopped, stopped_after
 from headrace.spine import forget_runs
 
 if TYPE_CHECKING:
@@ -76,12 +76,10 @@ class Repairs:
     def repair(self, name: Name | None) -> list[Row]:
         """Repair a relation and everything that it reads, or all; return problems and actions."""
         instance = self.instance
-        with instance.loop.lock, instance.pump.compaction.busy:
+        with instance.loop.exclusive(), instance.pump.compaction.busy:
             scope = self._scope(name)
             rows = self._rebuild_damaged(scope)
             rows += self._restart(scope)
-        with instance.loop.published:
-            instance.loop.published.notify_all()
         return rows
 
     def _scope(self, name: Name | None) -> list[Table | View]:
@@ -131,7 +129,7 @@ class Repairs:
         instance = self.instance
         progress = self._progress(f"rebuilding {relation.name}")
         if isinstance(relation, Table):
-            layout = instance.layouts[rows_of(relation.id)]
+            layout = instance.published.layout(relation)
             epoch, changes = TableRebuild(instance.loop, relation, layout, progress).run()
             return f"rebuilt from {changes:,} changes of its log in epoch {epoch}"
         if relation.id in instance.loop.stopped():
@@ -141,7 +139,7 @@ class Repairs:
             why = "One of its files was damaged after it stopped."
             mark_stopped(instance, relation, stopped_after(instance, relation), why)
             return "to be rebuilt, since it stopped: see below"
-        epoch = Fill(instance.loop, relation, instance.layouts, progress).rebuilt()
+        epoch = Fill(instance.loop, relation, progress).rebuilt()
         return f"rebuilt from its inputs in epoch {epoch}"
 
     def _set_aside(self, relation: Table | View, found: list[Damage]) -> str:
@@ -178,7 +176,7 @@ class Repairs:
         if not failed:
             return []
         try:
-            instance.settle()
+            instance.pump.settle()
         except HeadraceError as error:
             if error.code is not Code.CORRUPT:
                 raise
@@ -210,17 +208,15 @@ class Repairs:
         progress = self._progress(f"filling {name}")
         try:
             damaged = damage(instance, [view])
-            fill = Fill(instance.loop, view, instance.layouts, progress)
-            epoch = fill.rebuilt() if damaged else fill.again()
+            fill, right = Fill(instance.loop, view, progress), Repaired(view.id, STOPPED, after)
+            epoch = fill.rebuilt(right) if damaged else fill.again(right)
         except HeadraceError as error:
             if error.code is not Code.INVALID:
                 raise
             failing.add(view.id)
             instance.ledger.clear_dirty(view.id, STOPPED)
-            instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
+            instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error), after))
             return (name, "stopped", f"still stopped: {error.primary}")
-        note_filled(instance, view, after, epoch)
-        instance.ledger.clear_dirty(view.id, STOPPED)
         return (name, "stopped", f"rebuilt in epoch {epoch}, and running")
 
     # -- pieces ----------------------------------------------------------------------------

@@ -1,348 +1,168 @@
-"""A session: statements run one after another, and each sees the writes of those before it."""
+"""A session: what one client does, one statement after another."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import TYPE_CHECKING, assert_never
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
 
-from headrace.catalog import Sink, Stream, Table, View, key_of
-from headrace.errors import Code, HeadraceError
-from headrace.serving import Follower
-from headrace.session.changes import Changes, chosen
-from headrace.session.defaults import completed
-from headrace.session.definitions import Definitions
-from headrace.session.given_rows import Rows, given_rows
-from headrace.session.listings import Listings
-from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE, Properties
-from headrace.session.reading import Reading, simple_select, whole_span
-from headrace.session.repair import Repairs, with_owner
-from headrace.session.results import Progress, Result
-from headrace.session.sinks import Sinks
-from headrace.session.subscription import Subscription
-from headrace.sql import (
-    AsOfEpoch,
-    Copy,
-    CreateMaterializedView,
-    CreateSchema,
-    CreateSink,
-    CreateStream,
-    CreateTable,
-    CreateTableAs,
-    CreateView,
-    Delete,
-    Describe,
-    Drop,
-    DropFunction,
-    DropSchema,
-    Explain,
-    Flush,
-    Insert,
-    Name,
-    Print,
-    Query,
-    Refresh,
-    Repair,
-    ResetOption,
-    SetOption,
-    Show,
-    ShowCreate,
-    ShowOption,
-    Statement,
-    Subscribe,
-    Truncate,
-    Update,
-    Verify,
-    quote,
-)
-from headrace.types import Epoch, Offset, RelationId
+from headrace.engine.cancelling import StatementJobs
+from headrace.errors import Code, HeadraceError, Span
+from headrace.ledger import ProducerPosition
+from headrace.runtime.cancelling import check_cancelled
+from headrace.session.client import Client, silent
+from headrace.session.statements import Statements
+from headrace.sql import Query
+from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from headrace.ledger import ProducerPosition
+    from headrace.session.given_rows import Rows
     from headrace.session.instance import Instance
+    from headrace.session.results import Progress, Result
+    from headrace.session.subscription import Subscription
+    from headrace.sql.parameters import Parameters
+    from headrace.types import Epoch
 
 
-class Begin(Enum):
-    """Where a subscription begins, if not after an epoch."""
-
-    CONTENTS = auto()
-    NOW = auto()
-
-
-def _silent(_progress: Progress) -> None:
-    """Ignore progress reports."""
-
-
-@dataclass(slots=True)
 class Session:
-    """Runs statements on an instance; reads see all earlier writes, also those of the session.
+    """One client of an open database. A context manager; safe to use from several threads.
 
-    ``awaited`` are the offsets that reads wait for: the ends of all logs when the session began,
-    advanced by its own writes.
+    Its statements run one after another; those of different sessions run side by side. Its reads
+    see all of its earlier writes, and all that was written before it began; ``SET consistency``
+    changes that. :meth:`headrace.Database.session` opens one.
     """
 
-    instance: Instance
-    is_open: Callable[[], bool]
-    awaited: dict[RelationId, Offset]
-    report: Callable[[Progress], None] = _silent
-    properties: Properties = field(default_factory=Properties)
-
-    @property
-    def instance_is_open(self) -> bool:
-        """Whether the database is still open."""
-        return self.is_open()
-
-    def run(self, statement: Statement) -> Result | Subscription:
-        """Run one statement.
-
-        Raises:
-            HeadraceError: with the place in the statement wherever there is one.
-        """
-        try:
-            return self._run(statement)
-        except HeadraceError as error:
-            named = with_owner(self.instance, error)
-            if named is error:
-                raise
-            raise named from error
-
-    def _run(self, statement: Statement) -> Result | Subscription:
-        match statement:
-            case (
-                CreateStream()
-                | CreateTable()
-                | CreateMaterializedView()
-                | CreateTableAs()
-                | CreateView()
-                | CreateSchema()
-                | Drop()
-                | DropFunction()
-                | DropSchema()
-            ):
-                return self._done(self._definitions.run(statement))
-            case CreateSink():
-                return self._done(self._sinks.create(statement))
-            case Insert() | Update() | Delete() | Truncate():
-                return self._change(statement)
-            case Copy():
-                return self._copy(statement)
-            case Flush():
-                epoch = self.instance.settle_all()
-                return Result(None, epoch, f"epoch {epoch} is committed")
-            case Refresh():
-                return self._refresh(statement)
-            case Query():
-                if statement.emit_changes or self._is_streaming(statement):
-                    return self.subscribe(statement)
-                self._see_awaited()
-                return self._reading.select(statement)
-            case Subscribe():
-                return self._subscribe(statement)
-            case Print():
-                return self._print(statement)
-            case Show() | ShowCreate() | Describe() | Explain():
-                return self._listings.run(statement)
-            case Repair():
-                return self._repair(statement)
-            case Verify():
-                return self._listings.verify(statement.name, self.report)
-            case SetOption() | ResetOption() | ShowOption():
-                return self._properties(statement)
-            case _:
-                assert_never(statement)
-
-    def begin_sinks(self) -> None:
-        """Resume delivery to the sinks in the catalog."""
-        for relation in self.instance.catalog:
-            if isinstance(relation, Sink):
-                self._sinks.begin(relation)
-
-    def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
-        """Append rows, matched to columns by name; return their number."""
-        relation = self.instance.catalog.resolve(name)
-        target = self._changes.target_of(relation)
-        span = whole_span(name)
-        given = given_rows(
-            rows,
-            chosen(target, (), span),
-            lambda names: chosen(target, names, span),
-            [name for name, _ in target.declaration.defaults],
+    def __init__(self, instance: Instance, is_open: Callable[[], bool]) -> None:
+        self._open = True
+        self._client = Client(
+            instance, lambda: self._open and is_open(), dict(instance.ledger.log_ends())
         )
-        whole = completed(self.instance.queries, target, given)
-        taken, end = self._changes.append(target, whole, None, producer)
-        self._wrote(relation.id, end)
-        return taken
+        self._statements = Statements(self._client)
+        self._jobs = StatementJobs(instance.engine.spark, self._client.cancellation.tag)
 
-    def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
-        """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
-        latest = self.properties[OFFSET_RESET] == "latest"
-        return self._followed(query, after or (Begin.NOW if latest else Begin.CONTENTS))
+    def sql(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Result | Subscription:
+        """Run one statement, or several separated by semicolons; return the last one's result.
+
+        ``parameters`` are the values of ``?``, a sequence, or of ``:name``, a mapping. Queries,
+        INSERT, UPDATE, DELETE and SUBSCRIBE take them.
+        """
+        result: Result | Subscription | None = None
+        for last in self.script(text, parameters, file=file, progress=progress):
+            result = last
+        if result is None:
+            span = Span(text, 0, len(text), file)
+            raise HeadraceError(Code.INVALID, "there is no statement to run", span=span)
+        return result
+
+    def script(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result | Subscription]:
+        """Run statements one by one, and yield each result when its statement has run."""
+        bound = bind(text, parameters, file)
+        for statement in bound.statements(file):
+            with self._running(progress or silent), bound.rewritten.mapping_errors():
+                result = self._statements.run(statement)
+            yield result
+
+    def insert(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """Append rows to a stream or table, durably; return the number of rows appended.
+
+        With ``producer`` and a ``sequence`` that grows with each call, a call that is repeated
+        because its outcome was not known takes effect once.
+        """
+        position = None
+        if producer is not None and sequence is not None:
+            position = ProducerPosition(producer, sequence)
+        with self._alone():
+            return self._statements.insert(name, rows, position)
+
+    def subscribe(
+        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
+    ) -> Subscription:
+        """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch."""
+        text = query if " " in query.strip() else f"SELECT * FROM {query}"
+        bound = bind(text, parameters)
+        with self._running(silent), bound.rewritten.mapping_errors():
+            statement = bound.statements()[0]
+            if not isinstance(statement, Query):
+                raise HeadraceError(Code.INVALID, "only a query can be followed")
+            return self._statements.subscribe(statement, after)
 
     def flush(self) -> Epoch:
-        """Make all written changes readable; return the epoch."""
-        try:
-            return self.instance.settle_all()
-        except HeadraceError as error:
-            raise with_owner(self.instance, error) from error
+        """Wait until all written changes are readable; return the epoch."""
+        with self._running(silent):
+            return self._statements.flush()
 
-    # -- pieces ----------------------------------------------------------------------------
+    def cancel(self) -> bool:
+        """Cancel the running statement, which then fails with an error; return whether one runs.
 
-    def _subscribe(self, statement: Subscribe) -> Subscription:
-        target = statement.target
-        if isinstance(target, Name):
-            span = target.span
-            self.instance.catalog.resolve(target.dotted, span)
-            text = f"SELECT * FROM {target.dotted}"
-            target = Query(text, whole_span(text))
-        after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
-        if after is None and not statement.snapshot:
-            return self._followed(target, Begin.NOW)
-        return self.subscribe(target, after)
-
-    def _print(self, statement: Print) -> Subscription:
-        """Follow the relation of a name, or the relation over a topic of this name."""
-        catalog, topic = self.instance.catalog, statement.topic.lower()
-        over = [
-            relation
-            for relation in catalog
-            if isinstance(relation, Stream | Table)
-            and relation.declaration.option("kafka_topic", "topic") == statement.topic
-        ]
-        named = catalog.find(topic)
-        relation = over[0] if named is None and len(over) == 1 else named
-        if relation is None:
-            relation = catalog.resolve(topic, statement.topic_span)
-        text = f"SELECT * FROM {'.'.join(map(quote, relation.name.split('.')))}"
-        query = Query(text, whole_span(text), emit_changes=True, limit=statement.limit)
-        return self._followed(query, Begin.CONTENTS if statement.from_beginning else Begin.NOW)
-
-    def _followed(self, query: Query, after: Epoch | Begin) -> Subscription:
-        self._see_awaited()
-        simple = simple_select(query.text)
-        found = None if simple is None else self.instance.catalog.find(simple.relation)
-        plain = simple is not None and not simple.equal and not simple.columns
-        if plain and isinstance(found, Table | View):
-            relation: Table | View = found
-            hidden = None
-        else:
-            relation = hidden = self._definitions.create_hidden(query)
-        self.instance.require_running(relation)
-        contents, last_epoch = self._reading.contents(relation), self.instance.ledger.last_epoch
-        match after:
-            case Begin.CONTENTS:
-                start = None
-            case Begin.NOW:
-                start = last_epoch()
-            case _:
-                start = after
-        follower = Follower(contents, key_of(relation), last_epoch, start)
-        return Subscription(self, follower, hidden, query.limit)
-
-    def _change(self, statement: Insert | Update | Delete | Truncate) -> Result:
-        changes = self._changes
-        match statement:
-            case Insert() if self._is_job(statement):
-                target = self._changes.target(statement.target)
-                return self._done(self._sinks.job(statement, target))
-            case Insert():
-                (count, end), verb = changes.insert(statement), "inserted"
-            case Update():
-                (count, end), verb = changes.update(statement), "updated"
-            case Delete():
-                (count, end), verb = changes.delete(statement), "deleted"
-            case Truncate():
-                (count, end), verb = changes.truncate(statement), "deleted"
-        self._wrote(self.instance.catalog.resolve(statement.target.dotted).id, end)
-        return self._done(f"{count:,} {'row' if count == 1 else 'rows'} {verb}")
-
-    def _repair(self, statement: Repair) -> Result:
-        rows = Repairs(self.instance, self.report).repair(statement.name)
-        if not rows:
-            return self._done("nothing is damaged, and no view has stopped")
-        return self._listings.answer(("relation", "found", "done"), rows)
-
-    def _refresh(self, statement: Refresh) -> Result:
-        if statement.name is not None:
-            relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
-            self.instance.require_running(relation)
-        epoch = self.instance.settle_all()
-        return Result(None, epoch, f"all changes so far are readable in epoch {epoch}")
-
-    def _is_job(self, statement: Insert) -> bool:
-        """Whether INSERT ... SELECT runs continuously: the target has a connector."""
-        target = self._changes.target(statement.target)
-        if target.declaration.connector is None:
+        Statements of other sessions and epochs continue. Between two jobs of a statement there may
+        be nothing to cancel: a caller that waits for the end of the statement calls this again.
+        """
+        if not self._client.cancellation.running:
             return False
-        text = statement.query.text.lstrip("( \n\t")
-        if text[:6].upper() == "VALUES":
-            return False
-        with self.instance.engine.planning:
-            found = self.instance.engine.planner.analyse(statement.query.span, once=True)
-        if found.names and (statement.on_conflict is not None or statement.replace):
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                "a conflict clause in an INSERT ... SELECT that runs continuously is not supported",
-                detail=f'Table "{target.name}" has a connector.',
-                hint="Leave it out: a row replaces the existing row of its primary key.",
-                span=statement.span,
-            )
-        return bool(found.names)
+        self._client.cancellation.asked = True
+        self._jobs.cancel()
+        return True
 
-    def _copy(self, statement: Copy) -> Result:
-        try:
-            done, rejected, _, note = self._changes.copy(statement)
-        finally:  # the rows copied before a failure or cancellation stay
-            relation = self.instance.catalog.find(statement.target.dotted)
-            if isinstance(relation, Stream | Table):
-                self._wrote(relation.id, self.instance.ledger.log_end(relation.id))
-        rejects = f", {rejected:,} rejected: see SHOW REJECTS" if rejected else ""
-        return self._done(f"{done:,} {'row' if done == 1 else 'rows'} copied{rejects}{note}")
+    def close(self) -> None:
+        """End the session; its subscriptions end."""
+        self._open = False
 
-    def _properties(self, statement: SetOption | ResetOption | ShowOption) -> Result:
-        match statement:
-            case SetOption():
-                return self._done(self.properties.set(statement))
-            case ResetOption():
-                return self._done(self.properties.reset(statement))
-            case ShowOption():
-                rows = self.properties.listed(statement.key, statement.span)
-                return self._listings.answer(("name", "value", "meaning"), rows)
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._client.is_open():
+            what = "the database" if self._open else "the session"
+            raise HeadraceError(Code.UNAVAILABLE, f"{what} is closed")
+        with self._client.lock:
+            yield
 
-    def _is_streaming(self, query: Query) -> bool:
-        """Return whether a bare SELECT is a push query in this session."""
-        return self.properties[RUNTIME_MODE] == "streaming" and query.as_of is None
+    @contextmanager
+    def _running(self, progress: Callable[[Progress], None]) -> Iterator[None]:
+        """Run a statement that reports its progress and that :meth:`cancel` can end."""
 
-    def _wrote(self, relation: RelationId, end: Offset) -> None:
-        self.awaited[relation] = Offset(max(end, self.awaited.get(relation, 0)))
+        def report(made: Progress) -> None:
+            check_cancelled()
+            progress(made)
+            check_cancelled()  # the report itself may have cancelled the statement
 
-    def _see_awaited(self) -> None:
-        live = self.instance.catalog.by_id
-        self.awaited = {id_: end for id_, end in self.awaited.items() if id_ in live}
-        self.instance.settle(self.awaited)
-        if self.instance.deliveries.by_sink and not self.instance.pump.running:
-            self.instance.settle_all()  # reads see the writes of sinks, which belong to no session
+        client = self._client
+        with self._alone():
+            client.report = report
+            try:
+                with client.cancellation.statement():
+                    yield
+            finally:
+                client.report = silent
+                if client.cancellation.asked:
+                    self._jobs.free_slots()
 
-    def _done(self, message: str) -> Result:
-        return Result(None, self.instance.ledger.last_epoch(), message)
+    def __repr__(self) -> str:
+        """Return whether it is open."""
+        return f"<headrace.Session, {'open' if self._client.is_open() else 'closed'}>"
 
-    @property
-    def _definitions(self) -> Definitions:
-        return Definitions(self.instance, self.report)
+    def __enter__(self) -> Self:
+        return self
 
-    @property
-    def _sinks(self) -> Sinks:
-        return Sinks(self.instance, self._definitions)
-
-    @property
-    def _changes(self) -> Changes:
-        return Changes(self.instance, self.report)
-
-    @property
-    def _reading(self) -> Reading:
-        return Reading(self.instance)
-
-    @property
-    def _listings(self) -> Listings:
-        return Listings(self.instance, self._reading, self._definitions)
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
+from headrace.formats.values import type_name
 from headrace.session.reading import whole_span
-from headrace.sources.values import type_name
 from headrace.sql import Query, quote
 
 if TYPE_CHECKING:

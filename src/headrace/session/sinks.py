@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.catalog import Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
-from headrace.errors import Code, HeadraceError, Span, masked, nearest
+from headrace.connectors import CONNECTOR, Connector, Given, SinkContext, sink_connector
+from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.ledger import ProducerPosition
 from headrace.runtime.deliveries import Delivery
-from headrace.serving import Contents
+from headrace.serving import History
+from headrace.session.appending import append
 from headrace.session.changes import chosen, require_present
 from headrace.session.defaults import completed
 from headrace.session.generated_columns import require_known_rows
 from headrace.session.reading import simple_select, whole_span
+from headrace.session.relations import Relations
 from headrace.session.sink_columns import with_types_of
-from headrace.sinks import Blackhole, FileFormat, FileSink, Printed, require_format
+from headrace.session.stopped import require_running
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
 from headrace.sql.lexer import tokens
 from headrace.types import Epoch, RelationId, Schema
@@ -31,9 +34,6 @@ if TYPE_CHECKING:
     from headrace.runtime.ports import SinkWriter
     from headrace.session.definitions import Definitions
     from headrace.session.instance import Instance
-
-_CONNECTORS = ("file", "filesystem", "print", "blackhole")
-_OPTIONS = ("connector", "path", "format")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,26 @@ class TableWriter:
         else:
             rows = rows.append_column(WEIGHT, weights).sort_by(WEIGHT)
         producer = ProducerPosition(f"sink {self.sink.id}", epoch)
-        with self.instance.appending:
-            self.instance.append(relation, rows, producer=producer)
+        append(self.instance, relation, rows, producer=producer)
+
+
+def begin_sinks(instance: Instance) -> None:
+    """Resume delivery to the sinks in the catalog."""
+    for relation in instance.catalog:
+        if isinstance(relation, Sink):
+            begin(instance, relation)
+
+
+def begin(instance: Instance, sink: Sink) -> str:
+    """Start delivering to a sink of the catalog; return its guarantee."""
+    source = rows_of(sink.source)
+    layout = instance.published.layouts[source]
+    history = History(instance.ledger, instance.directory, source, layout)
+    created = {r.relation: r.created_epoch for r in instance.ledger.objects()}
+    writer = writer_of(instance, sink)
+    delivery = Delivery(instance.loop, sink.id, created[sink.id], history, writer)
+    instance.deliveries.add(delivery, background=instance.pump.running)
+    return writer.guarantee
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +112,7 @@ class Sinks:
                 hint="Use CREATE SINK name INTO table FROM view, or WITH (connector = ...).",
                 span=name.span,
             )
-        options = checked_options(statement.options) if statement.into is None else ()
+        into = _Destination.of(statement.options) if statement.into is None else None
         target = None if statement.into is None else self._target(statement.into)
         former = self.instance.catalog.by_id[replaced[0]] if replaced else None
         secret = created != statement.span.source  # a masked secret may have changed
@@ -104,9 +122,9 @@ class Sinks:
             and _words(former.created_sql) == _words(created)
         ):
             return f"sink {former.name} is unchanged, and continues"
-        self._require_own_place(statement, former, target, options)
+        self._require_own_place(statement, former, target, into)
         sink = self._made(
-            name.dotted, statement.source, target, (), options, created, replaced=replaced
+            name.dotted, statement.source, target, (), into, created, replaced=replaced
         )
         return f"created sink {sink.name}: {self.begin(sink)}"
 
@@ -120,19 +138,12 @@ class Sinks:
             else next(n for n in names if self.instance.catalog.find(n) is None)
         )
         created = masked(statement.span.source)
-        sink = self._made(name, statement.query, target, statement.columns, (), created)
+        sink = self._made(name, statement.query, target, statement.columns, None, created)
         return f"started job {sink.name}: {self.begin(sink)}"
 
     def begin(self, sink: Sink) -> str:
         """Start delivering to a sink of the catalog; return its guarantee."""
-        instance = self.instance
-        source = rows_of(sink.source)
-        contents = Contents(instance.ledger, instance.directory, source, instance.layouts[source])
-        created = {r.relation: r.created_epoch for r in instance.ledger.objects()}
-        writer = writer_of(instance, sink)
-        delivery = Delivery(instance.loop, sink.id, created[sink.id], contents, writer)
-        instance.deliveries.add(delivery, background=instance.pump.running)
-        return writer.guarantee
+        return begin(self.instance, sink)
 
     # -- pieces ----------------------------------------------------------------------------
 
@@ -142,7 +153,7 @@ class Sinks:
         source: Query | Name,
         target: Stream | Table | None,
         columns: tuple[str, ...],
-        options: tuple[tuple[str, str], ...],
+        into: _Destination | None,
         created_sql: str,
         *,
         replaced: tuple[RelationId, ...] = (),
@@ -157,9 +168,8 @@ class Sinks:
             filled = Schema(chosen(target, columns, span))
         followed, made = self._followed(source, filled)
         try:
-            form = dict(options).get("format")
-            if form is not None:
-                _require_format(followed.schema, form, span)
+            if into is not None:
+                into.check(self.instance, followed.schema, span)
             if target is not None and filled is not None:
                 self._require_unique(followed, target, filled, span)
                 self._require_no_circle(followed, target, span)
@@ -170,13 +180,13 @@ class Sinks:
                 followed.id,
                 None if target is None else target.id,
                 filled.names if filled is not None else (),
-                options,
+                () if into is None else into.connector.stored(into.options),
                 created_sql,
             )
-            self.instance.create(sink, replaced)
+            Relations(self.instance).create(sink, replaced)
         except BaseException:
             if made:
-                self.instance.drop([followed.id])
+                Relations(self.instance).drop([followed.id])
             raise
         return sink
 
@@ -185,7 +195,7 @@ class Sinks:
         statement: CreateSink,
         former: Relation | None,
         target: Stream | Table | None,
-        options: tuple[tuple[str, str], ...],
+        into: _Destination | None,
     ) -> None:
         """Refuse a destination in which another sink has written rows."""
         if isinstance(former, Sink) and target is not None and former.target == target.id:
@@ -197,10 +207,11 @@ class Sinks:
                 " it wrote, and CREATE it again.",
                 span=statement.span if statement.into is None else statement.into.span,
             )
-        path = dict(options).get("path")
-        if path is None:
+        place = None if into is None else into.place(self.instance)
+        if into is None or place is None:
             return
-        place = self.instance.directory / "sinks" / path
+        stored = into.connector.stored(into.options)
+        path = dict(stored)["path"]
         others = [r for r in self.instance.catalog if isinstance(r, Sink)]
         taken = [r.name for r in others if dict(r.options).get("path") == path]
         if not taken and not (place.is_dir() and any(place.glob("*.*"))):
@@ -226,7 +237,7 @@ class Sinks:
             and isinstance(found, View | Table)
             and (wanted is None or _types(found.schema) == _types(wanted))
         ):
-            self.instance.require_running(found)
+            require_running(self.instance, found)
             return found, False
         if wanted is None:
             return self.definitions.create_hidden(query), True
@@ -315,72 +326,50 @@ def writer_of(instance: Instance, sink: Sink) -> SinkWriter:
     """Return the writer for a sink's destination."""
     if sink.target is not None:
         return TableWriter(instance, sink, sink.target)
-    options, key = dict(sink.options), key_of(instance.catalog.by_id[sink.source])
-    match options["connector"]:
-        case "print":
-            return Printed(key)
-        case "blackhole":
-            return Blackhole()
-        case _:
-            root: Path = instance.directory / "sinks"
-            return FileSink(root / options["path"], FileFormat(options["format"]), key)
+    connector = sink_connector(dict(sink.options)[CONNECTOR])
+    context = _context(instance, sink.schema, key_of(instance.catalog.by_id[sink.source]))
+    if connector.open_sink is None:
+        raise HeadraceError(Code.INTERNAL, f"connector {connector.name} has no sink")
+    return connector.open_sink(connector.restored(sink.options), context)
 
 
-def checked_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
-    """Return a sink's options, completed with defaults.
-
-    Raises:
-        HeadraceError: ``invalid`` or ``unsupported``, at the option that is wrong.
-    """
-    given = {option.key.lower(): option for option in options}
-    for key, option in given.items():
-        if key not in _OPTIONS:
-            close = nearest(key, _OPTIONS)
-            hint = f'Did you mean "{close}"?' if close else f"There are: {', '.join(_OPTIONS)}."
-            raise _wrong(f'option "{option.key}" does not exist', hint, option)
-    connector = given.get("connector")
-    named = "file" if connector is None else connector.value.lower()
-    if connector is not None and named not in _CONNECTORS:
-        raise HeadraceError(
-            Code.UNSUPPORTED,
-            f'connector "{connector.value}" is not supported in a sink',
-            hint="Use file, print or blackhole; or CREATE SINK name INTO table FROM view, with a"
-            " table of that connector: with no broker it lives in the embedded log.",
-            span=connector.span,
-        )
-    if named in ("print", "blackhole"):
-        return (("connector", named),)
-    form, path = given.get("format"), given.get("path")
-    if path is None:
-        place = connector or next(iter(given.values()), None)
-        raise HeadraceError(
-            Code.INVALID,
-            "a file sink has no path",
-            hint="Use WITH (connector = 'file', path = 'name'): a directory under sinks/.",
-            span=None if place is None else place.span,
-        )
-    parts = path.value.split("/")
-    if not all(part.strip(". ") for part in parts) or "\\" in path.value or "\0" in path.value:
-        raise _wrong(
-            f"'{path.value}' is outside of the directory for sinks",
-            "Use a relative path without dots, such as 'orders/daily'.",
-            path,
-        )
-    if form is not None and form.value.lower() not in list(FileFormat):
-        raise _wrong(f"'{form.value}' is not a format of file sinks", "Use json or csv.", form)
-    chosen_form = "json" if form is None else form.value.lower()
-    return (("connector", "file"), ("path", path.value), ("format", chosen_form))
+def _context(instance: Instance, schema: Schema, key: tuple[str, ...] = ()) -> SinkContext:
+    return SinkContext(instance.directory, schema.arrow, key, instance.secrets)
 
 
-def _require_format(schema: Schema, form: str, span: Span) -> None:
-    try:
-        require_format(schema.arrow, FileFormat(form))
-    except HeadraceError as error:
-        raise error.at(span) from error
+@dataclass(frozen=True, slots=True)
+class _Destination:
+    """A connector and its options, as a CREATE SINK gives them."""
 
+    connector: Connector[Any]
+    options: Any
 
-def _wrong(primary: str, hint: str, option: Option) -> HeadraceError:
-    return HeadraceError(Code.INVALID, primary, hint=hint, span=option.span)
+    @classmethod
+    def of(cls, options: tuple[Option, ...]) -> _Destination:
+        """Read the options of a statement.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unsupported``, at the option that is wrong.
+        """
+        given = Given.of(options)
+        named = next((each for each in given if each.key.lower() == CONNECTOR), None)
+        name, span = ("file", None) if named is None else (named.value, named.span)
+        connector = sink_connector(name, span)
+        try:
+            return cls(connector, connector.read(given, "sink"))
+        except HeadraceError as error:
+            raise error.at(given[0].span) if given[0].span is not None else error from error
+
+    def place(self, instance: Instance) -> Path | None:
+        """Return where it writes, if only one sink may write there."""
+        return self.connector.place(self.options, _context(instance, Schema(())))
+
+    def check(self, instance: Instance, schema: Schema, span: Span) -> None:
+        """Refuse rows that cannot be written there."""
+        try:
+            self.connector.check_sink(self.options, _context(instance, schema))
+        except HeadraceError as error:
+            raise error.at(span) from error
 
 
 def _types(schema: Schema) -> list[str]:

@@ -1,4 +1,4 @@
-"""Views that stopped: since which epoch their contents are old, and when they were rebuilt."""
+"""Views that stopped: since which epoch their contents are old."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING
 
 from headrace.catalyst.python import waits
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty
-from headrace.runtime.epoch import STOPPED, STOPPED_AFTER, WAITING
-from headrace.types import Epoch, RelationId
+from headrace.ledger import NO_EPOCH, Dirty
+from headrace.runtime.published import STOPPED, WAITING
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation, View
+    from headrace.runtime.published import Published
     from headrace.session.instance import Instance
-
-_OLD_BETWEEN = "old between"
-"""By view: pairs of the last epoch in which it ran, and the epoch that rebuilt it."""
-
-_NEVER = Epoch(-1)
+    from headrace.types import Epoch
 
 
 def stopped_after(instance: Instance, view: Relation) -> Epoch:
@@ -26,11 +22,10 @@ def stopped_after(instance: Instance, view: Relation) -> Epoch:
 
     For a view that reads a stopped one, this is the last epoch in which that one ran.
     """
-    stored = instance.ledger.get(STOPPED_AFTER) or {}
-    marked = {entry.view for entry in instance.ledger.dirty() if entry.cause == STOPPED}
+    marked = {e.view: e.after for e in instance.ledger.dirty() if e.cause == STOPPED}
     above = instance.catalog.dependants
     causes = [id_ for id_ in marked if id_ == view.id or view.id in {v.id for v in above(id_)}]
-    return min((Epoch(stored.get(str(id_), _NEVER)) for id_ in causes), default=_NEVER)
+    return min((marked[id_] for id_ in causes), default=NO_EPOCH)
 
 
 def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) -> None:
@@ -64,24 +59,10 @@ def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) 
 
 def mark_stopped(instance: Instance, view: View, after: Epoch, why: str) -> None:
     """Exclude a view from epochs: its contents are valid up to the epoch ``after``."""
-    ledger = instance.ledger
-    ledger.set(STOPPED_AFTER, {**(ledger.get(STOPPED_AFTER) or {}), str(view.id): after})
-    ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why))
+    instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why, after))
 
 
-def note_filled(instance: Instance, view: View, after: Epoch, epoch: Epoch) -> None:
-    """Record that a view's contents were old between two epochs."""
-    ledger, live = instance.ledger, instance.catalog.by_id
-    stored = ledger.get(_OLD_BETWEEN) or {}
-    of_live_views = {id_: pairs for id_, pairs in stored.items() if RelationId(int(id_)) in live}
-    of_live_views.setdefault(str(view.id), []).append([after, epoch])
-    ledger.set(_OLD_BETWEEN, of_live_views)
-
-
-def old_between(instance: Instance, view: View, epoch: Epoch) -> tuple[Epoch, Epoch] | None:
-    """Return the two epochs, exclusive, between which a view was stopped, if it was at an epoch."""
-    stored = instance.ledger.get(_OLD_BETWEEN) or {}
-    for after, filled in stored.get(str(view.id), ()):
-        if after < epoch < filled:
-            return Epoch(after), Epoch(filled)
-    return None
+def require_running(instance: Instance, relation: Relation, state: Published | None = None) -> None:
+    """Refuse a view that has stopped; with a state, one that stopped before its epoch."""
+    if relation.id in (state or instance.published).stopped:
+        refuse_stopped(instance, relation, None if state is None else state.epoch)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from headrace.session.relations import Relations
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.catalog import View
     from headrace.serving import Change, Follower
-    from headrace.session.session import Session
+    from headrace.session.client import Client
     from headrace.types import Epoch
 
 _POLL_SECONDS = 0.5
@@ -27,12 +29,12 @@ class Subscription:
 
     def __init__(
         self,
-        session: Session,
+        client: Client,
         follower: Follower,
         hidden: View | None,
         limit: int | None = None,
     ) -> None:
-        self._session = session
+        self._client = client
         self._follower = follower
         self._hidden = hidden
         self._left = limit
@@ -46,7 +48,7 @@ class Subscription:
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns of each change's row."""
-        return tuple(self._follower.contents.layout.columns.names)
+        return tuple(self._follower.history.layout.columns.names)
 
     @property
     def epoch(self) -> Epoch | None:
@@ -62,17 +64,16 @@ class Subscription:
         """Return the changes of whole epochs, or None if none came within ``timeout`` seconds."""
         if not self._open:
             return None
-        failed = self._session.instance.pump.error
+        failed = self._client.instance.pump.error
         if failed is not None:
             raise failed
         found = self._follower.poll()
         if found is None and timeout > 0:
-            loop = self._session.instance.loop
-            with loop.published:
-                loop.published.wait_for(
-                    lambda: not self._open or (self._follower.at or 0) < loop.ledger.last_epoch(),
-                    timeout,
-                )
+            publisher = self._client.instance.loop.published
+            publisher.wait_for(
+                lambda: not self._open or (self._follower.at or 0) < publisher.current.epoch,
+                timeout,
+            )
             found = self._follower.poll() if self._open else None
         return found if found is None or self._left is None else self._first(found, self._left)
 
@@ -94,7 +95,7 @@ class Subscription:
         return taken
 
     def __iter__(self) -> Iterator[Change]:
-        while self._open and self._session.instance_is_open:
+        while self._open and self._client.is_open():
             yield from self.poll(_POLL_SECONDS) or ()
 
     def close(self) -> None:
@@ -102,8 +103,8 @@ class Subscription:
         if not self._open:
             return
         self._open = False
-        if self._hidden is not None and self._session.instance_is_open:
-            self._session.instance.drop([self._hidden.id])
+        if self._hidden is not None and self._client.is_open():
+            Relations(self._client.instance).drop([self._hidden.id])
 
     def __enter__(self) -> Self:
         return self

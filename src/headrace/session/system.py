@@ -6,6 +6,7 @@ cannot read them, since they change without events.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,13 @@ from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.session.jobs import JOB_COLUMNS, jobs
 from headrace.session.naming import HIDDEN, SYSTEM_SCHEMA
-from headrace.types import Column, Offset, RelationId, Schema
+from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.errors import Span
+    from headrace.runtime.published import Published
     from headrace.session.instance import Instance
     from headrace.types import DataType
 
@@ -73,10 +75,10 @@ def system_relations() -> tuple[Stream, ...]:
     )
 
 
-def system_rows(instance: Instance, relation: Stream) -> pa.Table:
-    """Return the rows of one of these relations; the caller holds the loop's lock."""
+def system_rows(instance: Instance, state: Published, relation: Stream) -> pa.Table:
+    """Return the rows of one of these relations in a published state."""
     _, gather = _RELATIONS[relation.name.partition(".")[2]]
-    rows = gather(instance)
+    rows = gather(_Moment(instance, state))
     arrays = [
         pa.array([row[i] for row in rows], field.type)
         for i, field in enumerate(relation.schema.arrow)
@@ -87,8 +89,14 @@ def system_rows(instance: Instance, relation: Stream) -> pa.Table:
 # -- what is gathered --------------------------------------------------------------------------
 
 
-def _listed(instance: Instance) -> list[Relation]:
-    return [r for r in instance.catalog if not r.name.startswith(HIDDEN)]
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    instance: Instance
+    state: Published
+
+
+def _listed(state: Published) -> list[Relation]:
+    return [r for r in state.catalog if not r.name.startswith(HIDDEN)]
 
 
 def _place(relation: Relation) -> tuple[str, str]:
@@ -96,43 +104,42 @@ def _place(relation: Relation) -> tuple[str, str]:
     return schema or "default", name
 
 
-def _schemata(instance: Instance) -> list[tuple[Any, ...]]:
-    return [(name,) for name in ("default", *instance.schemas())]
+def _schemata(at: _Moment) -> list[tuple[Any, ...]]:
+    return [(name,) for name in ("default", *at.instance.schemas())]
 
 
-def _tables(instance: Instance) -> list[tuple[Any, ...]]:
-    stopped = instance.loop.stopped()
+def _tables(at: _Moment) -> list[tuple[Any, ...]]:
     return [
         (
             *_place(relation),
             _TYPES[type(relation)],
             ", ".join(key_of(relation)) or None,
-            "stopped" if relation.id in stopped else "running",
+            "stopped" if relation.id in at.state.stopped else "running",
         )
-        for relation in _listed(instance)
+        for relation in _listed(at.state)
         if not isinstance(relation, Sink)
     ]
 
 
-def _streams(instance: Instance) -> list[tuple[Any, ...]]:
+def _streams(at: _Moment) -> list[tuple[Any, ...]]:
     return [
-        (*_place(r), r.declaration.connector, instance.ledger.log_end(r.id))
-        for r in _listed(instance)
+        (*_place(r), r.declaration.connector, at.instance.ledger.log_end(r.id))
+        for r in _listed(at.state)
         if isinstance(r, Stream)
     ]
 
 
-def _views(instance: Instance) -> list[tuple[Any, ...]]:
+def _views(at: _Moment) -> list[tuple[Any, ...]]:
     return [
         (*_place(r), r.query, isinstance(r, View))
-        for r in _listed(instance)
+        for r in _listed(at.state)
         if isinstance(r, View | PlainView)
     ]
 
 
-def _columns(instance: Instance) -> list[tuple[Any, ...]]:
+def _columns(at: _Moment) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    for r in _listed(instance):
+    for r in _listed(at.state):
         if isinstance(r, Sink):
             continue
         declaration = r.declaration if isinstance(r, Stream | Table) else Declaration()
@@ -153,7 +160,7 @@ def _columns(instance: Instance) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _epochs(instance: Instance) -> list[tuple[Any, ...]]:
+def _epochs(at: _Moment) -> list[tuple[Any, ...]]:
     return [
         (
             e.epoch,
@@ -161,42 +168,40 @@ def _epochs(instance: Instance) -> list[tuple[Any, ...]]:
             *(e.counters.get(name) for name in _COUNTED),
             e.counters.get("seconds"),
         )
-        for e in instance.ledger.epochs(_MOST_EPOCHS)
+        for e in at.instance.ledger.epochs(_MOST_EPOCHS)
+        if e.epoch <= at.state.epoch
     ]
 
 
-def _freshness(instance: Instance) -> list[tuple[Any, ...]]:
-    ledger, stopped = instance.ledger, instance.loop.stopped()
-    ends, done = ledger.log_ends(), ledger.positions()
-    last = ledger.epochs(1)
-    committed = _time(last[0].committed_at) if last else None
+def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
+    ends = at.instance.ledger.log_ends()
     return [
         (
             *_place(view),
-            ledger.last_epoch(),
-            committed,
-            sum(ends.get(id_, 0) - done.get(id_, Offset(0)) for id_ in instance.bases(view)),
-            "stopped" if view.id in stopped else "running",
+            at.state.epoch,
+            _time(at.state.committed_at),
+            at.state.behind(ends, view.id),
+            "stopped" if view.id in at.state.stopped else "running",
         )
-        for view in instance.catalog.views_in_order()
+        for view in at.state.catalog.views_in_order()
         if not view.name.startswith(HIDDEN)
     ]
 
 
-def _dependencies(instance: Instance) -> list[tuple[Any, ...]]:
-    by_id = instance.catalog.by_id
+def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
+    by_id = at.state.catalog.by_id
     return [
         (r.name, _TYPES[type(r)], by_id[id_].name, _TYPES[type(by_id[id_])])
-        for r in instance.catalog
+        for r in at.state.catalog
         if isinstance(r, View | PlainView | Sink)
         for id_ in r.inputs
     ]
 
 
-def _arrangements(instance: Instance) -> list[tuple[Any, ...]]:
-    by_id, ledger = instance.catalog.by_id, instance.ledger
-    records = [record for record in ledger.arrangements() if record.owner in by_id]
-    spines = ledger.spines([record.id for record in records])
+def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
+    by_id, spines = at.state.catalog.by_id, at.state.spines
+    kept = at.instance.ledger.arrangements()
+    records = [r for r in kept if r.owner in by_id and r.id in spines]
     return [
         (
             record.id,
@@ -215,12 +220,16 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def _sinks(at: _Moment) -> list[tuple[Any, ...]]:
+    return jobs(at.instance, at.state)
+
+
 Columns = tuple[tuple[str, "DataType"], ...]
 _PLACE: Columns = (("table_schema", _TEXT), ("table_name", _TEXT))
 _JOBS: Columns = tuple(
     (name, _WHOLE if name.startswith("epoch") else _TEXT) for name in JOB_COLUMNS
 )
-_RELATIONS: dict[str, tuple[Columns, Callable[[Instance], list[tuple[Any, ...]]]]] = {
+_RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]] = {
     "schemata": ((("schema_name", _TEXT),), _schemata),
     "tables": (
         (*_PLACE, ("table_type", _TEXT), ("primary_key", _TEXT), ("state", _TEXT)),
@@ -241,8 +250,8 @@ _RELATIONS: dict[str, tuple[Columns, Callable[[Instance], list[tuple[Any, ...]]]
         ),
         _columns,
     ),
-    "sinks": (_JOBS, jobs),
-    "jobs": (_JOBS, jobs),
+    "sinks": (_JOBS, _sinks),
+    "jobs": (_JOBS, _sinks),
     "epochs": (
         (
             ("epoch", _WHOLE),

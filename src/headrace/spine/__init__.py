@@ -1,17 +1,19 @@
 """Arrangements on disk: sorted immutable runs, spines (sums of runs), and compaction."""
 
 from headrace.spine.due_rows import due_rows, earliest_due
+from headrace.spine.durable import ChecksummedFile, sync_directory
 from headrace.spine.first_rows import Rank, Ranked
 from headrace.spine.merge import difference, due, merge
-from headrace.spine.open_runs import check_run, forget_runs, open_run
+from headrace.spine.open_runs import check_run, forget_runs, open_run, times_forgotten
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
-from headrace.spine.run_file import RunFile, RunWriter, sync_directory, write_run
+from headrace.spine.run_file import RunFile, RunWriter, write_run
 from headrace.spine.spine import Spine
 
 __all__ = [
     "HIGHEST",
     "LOWEST",
+    "ChecksummedFile",
     "Rank",
     "Ranked",
     "Run",
@@ -29,5 +31,6 @@ __all__ = [
     "partition_of",
     "ranges",
     "sync_directory",
+    "times_forgotten",
     "write_run",
 ]

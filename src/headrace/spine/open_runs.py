@@ -30,9 +30,10 @@ VERIFIED_RUNS = 65_536
 class _Process:
     """The runs that this process has opened and verified, least recently used first."""
 
-    runs: OrderedDict[Path, tuple[RunFile, Run]] = field(default_factory=OrderedDict)
-    verified: OrderedDict[tuple[Path, str], None] = field(default_factory=OrderedDict)
+    runs: OrderedDict[str, tuple[RunFile, Run]] = field(default_factory=OrderedDict)
+    verified: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
     lock: Lock = field(default_factory=Lock)
+    forgotten: int = 0
 
 
 _process = _Process()
@@ -45,7 +46,7 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
     Raises ``corrupt`` if the file is missing, its bytes differ from those written, or it does not
     have the columns of ``layout``.
     """
-    path = directory / file.name
+    path = f"{directory}/{file.name}"
     with _process.lock:
         known = _process.runs.get(path)
         if known is not None and known[0] == file and known[1].layout == layout:
@@ -65,7 +66,7 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
 
 def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
     """Read every byte of a run file, whatever is known of it; raise ``corrupt`` as `open_run`."""
-    _opened(directory / file.name, file, layout, verified=False)
+    _opened(f"{directory}/{file.name}", file, layout, verified=False)
 
 
 def forget_runs() -> None:
@@ -73,11 +74,17 @@ def forget_runs() -> None:
     with _process.lock:
         _process.runs.clear()
         _process.verified.clear()
+        _process.forgotten += 1
 
 
-def _opened(path: Path, file: RunFile, layout: Layout, *, verified: bool) -> Run:
+def times_forgotten() -> int:
+    """Return how often :func:`forget_runs` was called: what was opened before is not used again."""
+    return _process.forgotten
+
+
+def _opened(path: str, file: RunFile, layout: Layout, *, verified: bool) -> Run:
     try:
-        mapped = pa.memory_map(str(path))
+        mapped = pa.memory_map(path)
     except FileNotFoundError as error:
         raise _corrupt(file, "is missing") from error
     except OSError as error:

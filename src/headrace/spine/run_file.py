@@ -6,17 +6,15 @@ Others read it only once the ledger names it.
 
 from __future__ import annotations
 
-import io
-import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 import pyarrow as pa
-import xxhash
 
 from headrace.errors import Code, HeadraceError, not_written
+from headrace.spine.durable import ChecksummedFile
 from headrace.zset.zset import in_one_piece
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ class RunWriter:
         self._layout = layout
         self._path = directory / f"run-{uuid4().hex}.arrow"
         try:
-            self._file = _ChecksummedFile(self._path)
+            self._file = ChecksummedFile(self._path)
         except OSError as error:
             raise not_written(f'run file "{self._path}"', error) from error
         self._sink = pa.PythonFile(self._file, mode="w")
@@ -141,39 +139,3 @@ def write_run(directory: Path, rows: ZSet) -> RunFile:
     with RunWriter(directory, rows.layout) as writer:
         writer.append(rows)
         return writer.finish()
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names of the files in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-class _ChecksummedFile(io.RawIOBase):
-    """A new file that computes the checksum and the number of the bytes written to it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("xb")
-        self.digest = xxhash.xxh3_64()
-        self.bytes = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        with memoryview(data) as view:
-            self.digest.update(view)
-            self.bytes += view.nbytes
-            return self._file.write(view)
-
-    def sync(self) -> None:
-        """Make the bytes written so far durable."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()

@@ -108,6 +108,14 @@ class Spine:
         """
         return self._find(hashes, self.layout.key, keys)
 
+    def places(self, hash_: int) -> list[tuple[pa.RecordBatch, int]]:
+        """Return the batch, and the position in it, of every physical row of one hash.
+
+        The range of the spine, and its columns ``present``, do not restrict them. See
+        :meth:`Run.places` for when this is faster than :meth:`lookup`.
+        """
+        return [(run.batches[i], row) for run in self.runs for i, row in run.places(hash_)]
+
     def rows_of(self, rows: ZSet) -> tuple[Ints, ZSet]:
         """Return the given rows that the spine has, in the form that :meth:`lookup` returns.
 

@@ -18,12 +18,12 @@ from headrace.sql.parts import (
     Watermark,
 )
 from headrace.sql.rewritten import Rewritten
-from headrace.sql.spark_text import spark_text
 from headrace.sql.statements import (
     Assignment,
     Copy,
     CreateMaterializedView,
     CreateSchema,
+    CreateSecret,
     CreateSink,
     CreateStream,
     CreateTable,
@@ -34,6 +34,7 @@ from headrace.sql.statements import (
     Drop,
     DropFunction,
     DropSchema,
+    DropSecret,
     Explain,
     Explainable,
     Explained,
@@ -45,6 +46,7 @@ from headrace.sql.statements import (
     Refresh,
     Repair,
     ResetOption,
+    SecretSource,
     SetOption,
     Show,
     ShowCreate,
@@ -66,6 +68,7 @@ __all__ = [
     "Copy",
     "CreateMaterializedView",
     "CreateSchema",
+    "CreateSecret",
     "CreateSink",
     "CreateStream",
     "CreateTable",
@@ -76,6 +79,7 @@ __all__ = [
     "Drop",
     "DropFunction",
     "DropSchema",
+    "DropSecret",
     "Explain",
     "Explainable",
     "Explained",
@@ -93,6 +97,7 @@ __all__ = [
     "Repair",
     "ResetOption",
     "Rewritten",
+    "SecretSource",
     "SetOption",
     "Show",
     "ShowCreate",
@@ -107,6 +112,5 @@ __all__ = [
     "parse",
     "parse_statement",
     "quote",
-    "spark_text",
     "split",
 ]

@@ -17,6 +17,7 @@ from headrace.sql.statements import (
     Drop,
     DropFunction,
     DropSchema,
+    DropSecret,
     Flush,
     Listing,
     Refresh,
@@ -33,11 +34,11 @@ from headrace.sql.statements import (
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
-_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA")
+_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", "SECRET")
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 
-def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema:
+def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema | DropSecret:
     """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
     first = cursor.token
     cursor.expect("DROP")
@@ -46,6 +47,11 @@ def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema:
         name = cursor.name("the schema's name")
         cascade = _cascade(cursor)
         return DropSchema(name, cursor.span(first), if_exists, cascade)
+    if cursor.accept("SECRET"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.name("the secret's name")
+        cursor.expect_end()
+        return DropSecret(name, cursor.span(first), if_exists)
     if cursor.accept("FUNCTION"):
         if_exists = cursor.accept("IF", "EXISTS")
         name = cursor.name("the function's name")
@@ -109,7 +115,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     if (
         cursor.token.kind in {Kind.STRING, Kind.BACKQUOTED}
         or after.text == "."
-        or cursor.at("TIMEZONE")
+        or cursor.at_any("TIMEZONE", "CONSISTENCY")
     ):
         key = take_key(cursor)
         cursor.expect_end()
@@ -167,6 +173,13 @@ def take_set(cursor: Cursor) -> SetOption | ShowOption:
     key = cursor.token
     option = take_assignment(cursor, to=True)
     refuse_setting(option.key, cursor.span(key))
+    if option.secret:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a property of the session that is a secret is not supported",
+            hint="Secrets are values of options of connectors.",
+            span=option.span,
+        )
     cursor.expect_end()
     return SetOption(option.key, option.value, cursor.span(first))
 

@@ -13,11 +13,13 @@ from headrace.sql.parts import Name, ObjectKind, Query
 from headrace.sql.statements import (
     CreateMaterializedView,
     CreateSchema,
+    CreateSecret,
     CreateSink,
     CreateStream,
     CreateTable,
     CreateTableAs,
     CreateView,
+    SecretSource,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ def take_create(cursor: Cursor) -> Statement:
         )
     if cursor.accept("SCHEMA") or cursor.accept("DATABASE"):
         return _schema(cursor, first)
-    kind = _kind(cursor)
+    secret = cursor.accept("SECRET")
+    kind = None if secret else _kind(cursor)
     at_if = cursor.token
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     if or_replace and if_not_exists:
@@ -73,8 +76,10 @@ def take_create(cursor: Cursor) -> Statement:
             hint="Keep OR REPLACE to have the new definition, IF NOT EXISTS to keep the old one.",
             span=cursor.span(at_if),
         )
-    name = cursor.name(f"the {kind}'s name")
     modes = or_replace, if_not_exists
+    if kind is None:
+        return _secret(cursor, first, modes)
+    name = cursor.name(f"the {kind}'s name")
     if kind is ObjectKind.SINK:
         return _sink(cursor, name, first, modes)
     if kind in {ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW}:
@@ -87,6 +92,25 @@ def _schema(cursor: Cursor, first: Token) -> CreateSchema:
     name = cursor.name("the schema's name")
     cursor.expect_end()
     return CreateSchema(name, cursor.span(first), if_not_exists)
+
+
+def _secret(cursor: Cursor, first: Token, modes: tuple[bool, bool]) -> CreateSecret:
+    """Take ``name FROM ENV 'X' | FILE 'path'``."""
+    name = cursor.name("the secret's name")
+    if not cursor.accept("FROM"):
+        raise HeadraceError(
+            Code.INVALID,
+            "a secret is a reference, and this statement has none",
+            detail="The value itself is never stored.",
+            hint=f"Use CREATE SECRET {name} FROM ENV 'VARIABLE', or FROM FILE 'path'.",
+            span=cursor.span(cursor.token, cursor.token),
+        )
+    for source in SecretSource:
+        if cursor.accept(source.value.upper()):
+            where = cursor.string("a name between quotes")
+            cursor.expect_end()
+            return CreateSecret(name, source, where, cursor.span(first), *modes)
+    raise cursor.expected_word("ENV", "FILE")
 
 
 def _sink(cursor: Cursor, name: Name, first: Token, modes: tuple[bool, bool]) -> CreateSink:
@@ -121,7 +145,7 @@ def _kind(cursor: Cursor) -> ObjectKind:
             cursor.accept("STREAM")
         return ObjectKind.STREAM
     raise cursor.expected_word(
-        "STREAM", "TABLE", "SOURCE", "VIEW", "MATERIALIZED VIEW", "SCHEMA", "SINK"
+        "STREAM", "TABLE", "SOURCE", "VIEW", "MATERIALIZED VIEW", "SCHEMA", "SECRET", "SINK"
     )
 
 

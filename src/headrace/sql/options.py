@@ -45,6 +45,10 @@ def take_assignment(cursor: Cursor, *, to: bool = False) -> Option:
     key = _key(cursor)
     if not (to and cursor.accept("TO")):
         cursor.expect_symbol("=")
+    if cursor.at("SECRET") and cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED}:
+        cursor.advance()
+        name = cursor.name("a secret's name").dotted
+        return Option(key, name, cursor.span(first), secret=True)
     return Option(key, _value(cursor), cursor.span(first))
 
 

@@ -45,11 +45,13 @@ class Option:
 
     An unquoted key is in lower case. The value is text whatever its form: ``2`` and ``'2'`` are
     equal, and so are ``TRUE`` and ``'true'``. ``repr`` omits the value, since it may be a secret.
+    With ``SECRET name`` as the value, ``secret`` is set and the value is that name.
     """
 
     key: str
     value: str = field(repr=False)
     span: Span
+    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("CREATE INDEX", _INDEXES),
     _refused("CREATE PROCEDURE", _SCRIPTS),
     _refused("CREATE ROLE", _ACCOUNTS),
-    _refused("CREATE SECRET", "Write it as an option in WITH: listings mask passwords and keys."),
     _refused("CREATE STREAMING", "Use CREATE STREAM or CREATE TABLE.", "CREATE STREAMING TABLE"),
     _refused("CREATE TASK", "Views are maintained as their inputs change: no task is needed."),
     _refused("CREATE TRANSIENT", "Use CREATE TABLE.", "CREATE TRANSIENT TABLE"),

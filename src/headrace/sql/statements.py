@@ -108,6 +108,34 @@ class CreateSchema:
     if_not_exists: bool = False
 
 
+class SecretSource(StrEnum):
+    """Where the value of a secret is read from."""
+
+    ENV = "env"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSecret:
+    """``CREATE SECRET name FROM ENV 'X' | FILE 'path'``: a reference; the value is not stored."""
+
+    name: Name
+    source: SecretSource
+    where: str
+    span: Span
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropSecret:
+    """``DROP SECRET``."""
+
+    name: Name
+    span: Span
+    if_exists: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class DropSchema:
     """``DROP SCHEMA``; with ``cascade`` also everything in it."""
@@ -235,6 +263,7 @@ class Listing(StrEnum):
     EPOCHS = "epochs"
     FRESHNESS = "freshness"
     FUNCTIONS = "functions"
+    SECRETS = "secrets"
 
 
 NAMED_LISTINGS = frozenset(Listing) - {
@@ -379,9 +408,11 @@ Statement: TypeAlias = (
     | CreateMaterializedView
     | CreateView
     | CreateSchema
+    | CreateSecret
     | CreateSink
     | Drop
     | DropSchema
+    | DropSecret
     | DropFunction
     | Insert
     | Update

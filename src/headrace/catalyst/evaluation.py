@@ -1,0 +1,78 @@
+"""Evaluating Catalyst's expressions over a few rows in the driver's JVM, without a Spark job.
+
+The expressions are those of an analysed and optimised query, so their meaning is exactly Spark's.
+Rows cross to the JVM as text, so this is for small tables; see decision 2 for large ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.catalyst.scala import EXPRESSIONS, Scala, part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.types import StructType
+
+_ARROW = "org.apache.spark.sql.execution.arrow.ArrowConverters"
+_MOST_ROWS, _MOST_BYTES = 1 << 20, 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Expressions over the columns ``inputs`` of a plan; all are handles of JVM objects.
+
+    The result has the columns of ``schema``, aligned with the expressions.
+    """
+
+    scala: Scala
+    expressions: Iterable[Any]
+    inputs: Any
+    schema: StructType
+
+    def over(self, rows: pa.Table) -> pa.Table:
+        """Return the values for rows whose columns are aligned with the inputs, in their order.
+
+        Raises:
+            Py4JError: an expression fails on a row.
+        """
+        scala = self.scala
+        # Compiling would take longer than interpreting these few rows.
+        bind = scala.module(f"{EXPRESSIONS}.BindReferences").bindReferences
+        attributes = scala.named(f"{EXPRESSIONS}.package$AttributeSeq")(self.inputs)
+        bound = bind(scala.seq(self.expressions), attributes)
+        projection = scala.module(f"{EXPRESSIONS}.InterpretedUnsafeProjection").createProjection(
+            bound
+        )
+        projection.initialize(0)
+        batches = scala.named("java.util.ArrayList")()
+        batches.add(_to_bytes(rows))
+        given = scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())
+        converters = scala.module(_ARROW)
+        given_rows = part(converters.fromBatchWithSchemaIterator(given, None), 0)
+        values = given_rows.map(projection)
+        type_ = scala.type(self.schema.json())
+        found = converters.toBatchWithSchemaIterator(
+            values,
+            type_,
+            _MOST_ROWS,
+            _MOST_BYTES,
+            "UTC",
+            True,  # noqa: FBT003
+            False,  # noqa: FBT003
+        )
+        parts = []
+        while found.hasNext():
+            parts.append(pa.ipc.open_stream(found.next()).read_all())
+        return pa.concat_tables(parts)
+
+
+def _to_bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue().to_pybytes())

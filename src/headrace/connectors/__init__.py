@@ -1,0 +1,22 @@
+"""External systems: one module each, with typed options and what it opens; and secrets."""
+
+from headrace.connectors.options import Given
+from headrace.connectors.registry import (
+    CONNECTOR,
+    Connector,
+    SinkContext,
+    secrets_of,
+    sink_connector,
+)
+from headrace.connectors.secrets import Secret, Secrets
+
+__all__ = [
+    "CONNECTOR",
+    "Connector",
+    "Given",
+    "Secret",
+    "Secrets",
+    "SinkContext",
+    "secrets_of",
+    "sink_connector",
+]

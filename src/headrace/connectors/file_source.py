@@ -1,0 +1,283 @@
+"""Files for ``COPY``: CSV, JSON lines and Parquet as chunks of rows and refused rows.
+
+Memory stays flat: a few blocks are in flight. Every chunk carries the progress to resume after
+it, and a file read in parts gives the rows of one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.connectors.options import Given, option, read_options
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.formats.blocks import Block, Decoded, Progress, blocks, opened, side_by_side, size_of
+from headrace.formats.csv_text import CsvDecoder, CsvReader, Dialect
+from headrace.formats.json_lines import JsonDecoder, require_lines
+from headrace.formats.json_lines import cut as cut_lines
+from headrace.formats.parquet import parquet_chunks
+from headrace.runtime.ports import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headrace.ledger import Reject
+    from headrace.types import Schema
+
+__all__ = [
+    "Chunk",
+    "Dialect",
+    "FileFormat",
+    "FileOptions",
+    "FileSource",
+    "Progress",
+    "identity",
+    "place",
+    "read_file",
+]
+
+CHUNK_ROWS: Final = 262_144
+CHUNK_BYTES: Final = 64 << 20
+_HEADER_BYTES: Final = 1 << 20
+
+
+class FileFormat(StrEnum):
+    """The format of a file."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+_ENDINGS: Final = {
+    ".csv": FileFormat.CSV,
+    ".tsv": FileFormat.CSV,
+    ".json": FileFormat.JSON,
+    ".jsonl": FileFormat.JSON,
+    ".ndjson": FileFormat.JSON,
+    ".parquet": FileFormat.PARQUET,
+    ".pq": FileFormat.PARQUET,
+}
+
+
+def _character(value: str) -> str:
+    text = {"\\t": "\t", "tab": "\t"}.get(value.lower(), value)
+    if len(text) != 1 or not text.isascii() or text in "\r\n":
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{value}' is not one character",
+            hint='Write one ASCII character, or "\\t" for a tab.',
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The options of a COPY as they are written; None where one is left out."""
+
+    format: FileFormat | None = None
+    header: bool | None = None
+    delimiter: str | None = option(convert=_character, default=None)
+    quote: str | None = option(convert=_character, default=None)
+    null: str | None = None
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """How to read a file; ``header`` and ``dialect`` matter to CSV only.
+
+    With ``restart``, a file is read from its beginning where an earlier COPY of it has stopped.
+    """
+
+    format: FileFormat
+    header: bool = True
+    dialect: Dialect = field(default_factory=Dialect)
+    restart: bool = False
+
+    @classmethod
+    def of(cls, path: Path, options: Iterable[Given] = ()) -> FileOptions:
+        """Read the options of a statement, with defaults by the file's ending.
+
+        Raises:
+            HeadraceError: INVALID for an unknown option or value.
+        """
+        given = read_options(_Given, options, "a file")
+        ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
+        ending = ending.lower()
+        file_format = given.format or _format(path, ending)
+        of_csv = [
+            n for n in ("header", "delimiter", "quote", "null") if getattr(given, n) is not None
+        ]
+        if of_csv and file_format is not FileFormat.CSV:
+            raise HeadraceError(
+                Code.INVALID, f'option "{of_csv[0]}" does not apply to {file_format} files'
+            )
+        dialect = Dialect(
+            given.delimiter or ("\t" if ending == ".tsv" else ","),
+            given.quote or '"',
+            given.null or "",
+        )
+        if dialect.delimiter == dialect.quote:
+            raise HeadraceError(Code.INVALID, 'options "delimiter" and "quote" are the same')
+        return cls(file_format, given.header is not False, dialect, given.restart)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of a file, as ``schema.arrow``, and the refused rows among them, by line.
+
+    ``progress`` resumes after this chunk. ``bytes_done`` of ``bytes_total`` stored bytes are read.
+    """
+
+    table: pa.Table
+    rejects: tuple[Reject, ...]
+    progress: Progress
+    bytes_done: int
+    bytes_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A file as a source of rows of a schema: its parts are its chunks."""
+
+    path: Path
+    schema: Schema
+    options: FileOptions
+
+    @property
+    def identity(self) -> str:
+        """The identity of the file's present state."""
+        return identity(self.path)
+
+    def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
+        """Yield the file's chunks from a position on; see :func:`read_file` for errors."""
+        resume = None if position is None else Progress.of_json(position)
+        for chunk in read_file(self.path, self.schema, self.options, resume):
+            at = chunk.progress.to_json()
+            yield Part(chunk.table, chunk.rejects, at, chunk.bytes_done, chunk.bytes_total)
+
+
+def identity(path: Path) -> str:
+    """Return the identity of a file's present state: its path, size and modification time."""
+    found = path.stat()
+    return f"{place(path)}{found.st_size}|{found.st_mtime_ns}"
+
+
+def place(path: Path) -> str:
+    """Return the common prefix of the identities of all states of a file."""
+    return f"{path.resolve()}|"
+
+
+def read_file(
+    path: Path, schema: Schema, options: FileOptions, resume: Progress | None = None
+) -> Iterator[Chunk]:
+    """Yield a file's rows, about 260,000 per chunk or fewer if rows are long.
+
+    The file is opened, and its header read, before this returns.
+
+    Raises:
+        HeadraceError: INVALID for a missing or damaged file, or one that does not fit the schema;
+            UNSUPPORTED for a type that the format cannot hold.
+    """
+    total = size_of(path)
+    start = resume or Progress()
+    if total == 0:
+        return iter(())
+    match options.format:
+        case FileFormat.PARQUET:
+            parts = parquet_chunks(path, schema, start)
+        case FileFormat.JSON:
+            require_lines(str(path), _beginning(path, 4096))
+            json = JsonDecoder(str(path), schema)
+            parts = side_by_side(blocks(path, start, cut_lines), json.decode)
+        case FileFormat.CSV:
+            reader = CsvReader(options.dialect)
+            fields, header = _fields(path, schema, options, reader)
+            csv = CsvDecoder(str(path), schema, options.dialect, fields)
+            first = start if start.position >= header.position else header
+            parts = side_by_side(blocks(path, first, reader.cut), csv.decode)
+    return _chunks(parts, schema.arrow, total)
+
+
+def _chunks(
+    parts: Iterator[tuple[Block, Decoded]], schema: pa.Schema, total: int
+) -> Iterator[Chunk]:
+    tables: list[pa.Table] = []
+    rejects: list[Reject] = []
+    rows = size = 0
+    last: Block | None = None
+    for block, decoded in parts:
+        tables += decoded.tables
+        rejects += decoded.rejects
+        rows += sum(table.num_rows for table in decoded.tables)
+        size += sum(table.nbytes for table in decoded.tables)
+        last = block
+        if rows >= CHUNK_ROWS or size >= CHUNK_BYTES or len(rejects) >= CHUNK_ROWS:
+            yield _chunk(tables, rejects, schema, block, total)
+            tables, rejects, rows, size, last = [], [], 0, 0, None
+    if last is not None:
+        yield _chunk(tables, rejects, schema, last, total)
+
+
+def _chunk(
+    tables: list[pa.Table], rejects: list[Reject], schema: pa.Schema, block: Block, total: int
+) -> Chunk:
+    table = pa.concat_tables(tables) if tables else schema.empty_table()
+    return Chunk(table, tuple(rejects), block.progress, block.bytes_done, total)
+
+
+def _fields(
+    path: Path, schema: Schema, options: FileOptions, reader: CsvReader
+) -> tuple[list[int | None], Progress]:
+    """Return the column of each field of a CSV file, and the position of its first row."""
+    beginning = _beginning(path, _HEADER_BYTES)
+    mark = 3 if beginning.startswith(b"\xef\xbb\xbf") else 0
+    if not options.header:
+        return list(range(len(schema.columns))), Progress(mark, 0)
+    record = reader.record(beginning, mark)
+    names = [text.decode("utf-8", "replace").strip() for text, _ in record.fields]
+    columns = {column.name.casefold(): i for i, column in enumerate(schema.columns)}
+    fields = [columns.get(name.casefold()) for name in names]
+    found = [index for index in fields if index is not None]
+    if not found:
+        raise HeadraceError(
+            Code.INVALID,
+            f'file "{path}" has none of the columns in its header',
+            f"Its first line is: {', '.join(names)[:200]}.",
+            'Set the option "header" to false if that line is data.',
+        )
+    missing = [c.name for i, c in enumerate(schema.columns) if i not in found]
+    unknown = [name for name, index in zip(names, fields, strict=True) if index is None]
+    if missing and unknown:
+        close = nearest(missing[0], unknown)
+        meant = f' Is it "{close}" there?' if close else ""
+        raise HeadraceError(
+            Code.INVALID,
+            f'file "{path}" has no column "{missing[0]}" in its header, but "{unknown[0]}"',
+            hint=f"Name the columns to write: COPY t (a, b) FROM ...{meant}",
+        )
+    twice = [name for name in names if fields.count(columns.get(name.casefold(), -1)) > 1]
+    if twice:
+        raise HeadraceError(Code.INVALID, f'file "{path}" has two columns "{twice[0]}"')
+    return fields, Progress(record.end, beginning.count(b"\n", 0, record.end))
+
+
+def _beginning(path: Path, size: int) -> bytes:
+    with opened(path) as (text, _):
+        return text.read(size)
+
+
+def _format(path: Path, ending: str) -> FileFormat:
+    if ending not in _ENDINGS:
+        known = ", ".join(FileFormat)
+        raise HeadraceError(
+            Code.INVALID,
+            f'format of file "{path}" does not show in its name',
+            hint=f'Set the option "format" to one of: {known}.',
+        )
+    return _ENDINGS[ending]

@@ -1,0 +1,176 @@
+"""Typed options of connectors: a dataclass per connector, filled from ``key = value`` pairs."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field, fields
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NewType,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from headrace.errors import Code, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.errors import Span
+    from headrace.sql import Option
+
+SecretName = NewType("SecretName", str)
+"""The type of an option whose value is the name of a secret."""
+
+Options = TypeVar("Options")
+
+_WORDS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One option as it is written; with ``secret``, the value is the name of a secret."""
+
+    key: str
+    value: str = field(repr=False)
+    span: Span | None = None
+    secret: bool = False
+
+    @classmethod
+    def of(cls, options: Iterable[Option]) -> list[Given]:
+        """Return the options of a statement."""
+        return [cls(o.key, o.value, o.span, o.secret) for o in options]
+
+
+def option(*keys: str, default: Any = MISSING, convert: Callable[[str], Any] | None = None) -> Any:
+    """Return a field of a dataclass of options, which is given under any of these keys.
+
+    Without keys, it is given under the field's name. ``convert`` turns the text into the value,
+    and refuses it by a HeadraceError without a place.
+    """
+    return field(default=default, metadata={"keys": keys, "convert": convert})
+
+
+def read_options(cls: type[Options], given: Iterable[Given], what: str) -> Options:
+    """Return the options of a dataclass; ``what`` has them, for messages.
+
+    Raises:
+        HeadraceError: ``invalid``, at its place, for an option that does not exist, is given
+            twice, or has a value that it cannot have; and for one that is missing.
+    """
+    types = _types(cls)
+    by_key = {
+        key: each
+        for each in fields(cls)  # type: ignore[arg-type]
+        for key in (each.metadata.get("keys") or (each.name,))
+    }
+    values: dict[str, Any] = {}
+    for one in given:
+        known = by_key.get(one.key.lower())
+        if known is None:
+            near = nearest(one.key.lower(), tuple(by_key))
+            hint = f'Did you mean "{near}"?' if near else f"There are: {', '.join(by_key)}."
+            raise _wrong(f'option "{one.key}" of {what} does not exist', hint, one)
+        if known.name in values:
+            raise _wrong(f'option "{one.key}" is given twice', "Give it once.", one)
+        convert = known.metadata.get("convert")
+        values[known.name] = _value(one, types[known.name], convert)
+    for each in fields(cls):  # type: ignore[arg-type]
+        if each.default is MISSING and each.default_factory is MISSING and each.name not in values:
+            key = (each.metadata.get("keys") or (each.name,))[0]
+            raise HeadraceError(
+                Code.INVALID, f"{what} has no {key}", hint=f"Add {key} = '...' to its options."
+            )
+    return cls(**values)
+
+
+def stored_options(options: Any) -> tuple[tuple[str, str], ...]:
+    """Return options for the catalog, by their first key; of secrets, the names."""
+    found = []
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if value is not None:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            found.append(((each.metadata.get("keys") or (each.name,))[0], text))
+    return tuple(found)
+
+
+def used_secrets(options: Any) -> list[str]:
+    """Return the names of the secrets among options."""
+    types = _types(type(options))
+    named = [each.name for each in fields(options) if types[each.name] is SecretName]
+    return [value for name in named if (value := getattr(options, name)) is not None]
+
+
+def restored_options(cls: type[Options], stored: Iterable[tuple[str, str]], what: str) -> Options:
+    """Return the options that :func:`stored_options` returned."""
+    types = _types(cls)
+    secret = {
+        (each.metadata.get("keys") or (each.name,))[0]
+        for each in fields(cls)  # type: ignore[arg-type]
+        if types[each.name] is SecretName
+    }
+    given = [Given(key, value, secret=key in secret) for key, value in stored]
+    return read_options(cls, given, what)
+
+
+def _types(cls: type[Any]) -> dict[str, Any]:
+    """Return the types of the fields; of ``T | None``, T."""
+    hints = get_type_hints(cls)
+    return {
+        name: next(each for each in get_args(hint) if each is not NoneType)
+        if isinstance(hint, UnionType) or get_origin(hint) is Union
+        else hint
+        for name, hint in hints.items()
+    }
+
+
+def _value(given: Given, type_: Any, convert: Callable[[str], Any] | None) -> Any:
+    if type_ is SecretName:
+        if not given.secret:
+            raise _wrong(
+                f'option "{given.key}" is a secret, and is not written into a statement',
+                f"CREATE SECRET name FROM ENV 'VARIABLE', then {given.key} = SECRET name.",
+                given,
+            )
+        return SecretName(given.value)
+    if given.secret:
+        raise _wrong(f'option "{given.key}" is not a secret', "Write its value.", given)
+    if convert is not None:
+        try:
+            return convert(given.value)
+        except HeadraceError as error:
+            raise error.at(given.span) if given.span is not None else error from error
+    text = given.value
+    if type_ is bool:
+        if text.lower() not in _WORDS:
+            raise _is_not(given, 'Write "true" or "false".')
+        return _WORDS[text.lower()]
+    if type_ is int:
+        if not text.isascii() or not text.isdigit():
+            raise _is_not(given, "Write a whole number.")
+        return int(text)
+    if isinstance(type_, type) and issubclass(type_, StrEnum):
+        known = [str(each) for each in type_]
+        if text.lower() not in known:
+            near = nearest(text.lower(), known)
+            raise _is_not(given, f'Did you mean "{near}"?' if near else f"Use {_or(known)}.")
+        return type_(text.lower())
+    return text
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _is_not(given: Given, hint: str) -> HeadraceError:
+    return _wrong(f"'{given.value}' is not a value of option \"{given.key}\"", hint, given)
+
+
+def _wrong(primary: str, hint: str, given: Given) -> HeadraceError:
+    return HeadraceError(Code.INVALID, primary, hint=hint, span=given.span)

@@ -1,0 +1,128 @@
+"""The connectors: each is one module, with its options and what it opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from headrace.connectors import file_sink, plain
+from headrace.connectors.options import (
+    Given,
+    read_options,
+    restored_options,
+    stored_options,
+    used_secrets,
+)
+from headrace.errors import Code, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from headrace.connectors.secrets import Secrets
+    from headrace.errors import Span
+    from headrace.runtime.ports import SinkWriter
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink's writer is opened with.
+
+    ``directory`` is the data directory. The rows have ``schema``, and ``key`` are the columns of a
+    unique key of them, empty if none is known.
+    """
+
+    directory: Path
+    schema: pa.Schema
+    key: tuple[str, ...]
+    secrets: Secrets
+
+
+@dataclass(frozen=True, slots=True)
+class Connector(Generic[Options]):
+    """A kind of external system.
+
+    ``options`` is a dataclass. ``open_sink`` returns a writer, and ``check_sink`` raises if rows
+    cannot be written there, when a sink is created. ``place`` names where a sink writes: two sinks
+    of one place are refused, and it is None if many may write there.
+    """
+
+    names: tuple[str, ...]
+    options: type[Options]
+    open_sink: Callable[[Options, SinkContext], SinkWriter] | None = None
+    check_sink: Callable[[Options, SinkContext], None] = lambda _options, _context: None
+    place: Callable[[Options, SinkContext], Path | None] = lambda _options, _context: None
+
+    @property
+    def name(self) -> str:
+        """The name by which it is stored."""
+        return self.names[0]
+
+    def read(self, given: Iterable[Given], use: str) -> Options:
+        """Return its options, of all that are given but the connector's name."""
+        rest = [each for each in given if each.key.lower() != CONNECTOR]
+        return read_options(self.options, rest, f"a {self.name} {use}")
+
+    def stored(self, options: Options) -> tuple[tuple[str, str], ...]:
+        """Return options for the catalog, with the connector's name."""
+        return ((CONNECTOR, self.name), *stored_options(options))
+
+    def restored(self, stored: Iterable[tuple[str, str]]) -> Options:
+        """Return the options that :meth:`stored` returned."""
+        rest = [(key, value) for key, value in stored if key != CONNECTOR]
+        return restored_options(self.options, rest, f"a {self.name} sink")
+
+
+CONNECTOR = "connector"
+
+_ALL: tuple[Connector[Any], ...] = (
+    Connector(
+        ("file", "filesystem"),
+        file_sink.Options,
+        open_sink=lambda options, context: file_sink.opened(
+            options, context.directory, context.key
+        ),
+        check_sink=lambda options, context: file_sink.require_format(
+            context.schema, options.format
+        ),
+        place=lambda options, context: file_sink.place(options, context.directory),
+    ),
+    Connector(
+        ("print",), plain.Options, open_sink=lambda _options, context: plain.Printed(context.key)
+    ),
+    Connector(
+        ("blackhole",), plain.Options, open_sink=lambda _options, _context: plain.Blackhole()
+    ),
+)
+
+
+def secrets_of(stored: tuple[tuple[str, str], ...]) -> frozenset[str]:
+    """Return the names of the secrets that a sink's stored options use."""
+    connector = sink_connector(dict(stored)[CONNECTOR])
+    return frozenset(used_secrets(connector.restored(stored)))
+
+
+def sink_connector(name: str, span: Span | None = None) -> Connector[Any]:
+    """Return the connector of a name that can be written to.
+
+    Raises:
+        HeadraceError: ``unsupported``, at the span, if there is none.
+    """
+    writable = {known: each for each in _ALL if each.open_sink for known in each.names}
+    if name.lower() in writable:
+        return writable[name.lower()]
+    near = nearest(name.lower(), tuple(writable))
+    listed = ", ".join(each.name for each in _ALL if each.open_sink)
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f'connector "{name}" is not supported in a sink',
+        hint=f'Did you mean "{near}"?'
+        if near
+        else f"There are: {listed}. Or CREATE SINK name INTO table FROM view, with a table of that"
+        " connector: with no broker it lives in the embedded log.",
+        span=span,
+    )

@@ -1,0 +1,112 @@
+"""Secrets: references to values that are read when they are needed, and never stored or shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.sql import SecretSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.errors import Span
+    from headrace.ledger import Ledger
+
+_SETTING = "secrets"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A reference: the name of a variable of the environment, or the absolute path of a file."""
+
+    name: str
+    source: SecretSource
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The secrets of one database. ``variable`` reads a variable of the environment."""
+
+    ledger: Ledger
+    variable: Callable[[str], str | None]
+
+    def __iter__(self) -> Iterator[Secret]:
+        """Yield the secrets by name."""
+        for name, (source, where) in sorted((self.ledger.get(_SETTING) or {}).items()):
+            yield Secret(name, SecretSource(source), where)
+
+    def add(self, secret: Secret) -> None:
+        """Add a secret, or replace the one of its name, if its value can be read now.
+
+        Raises:
+            HeadraceError: ``unavailable`` if it cannot.
+        """
+        self._read(secret)
+        kept = self.ledger.get(_SETTING) or {}
+        self.ledger.set(_SETTING, {**kept, secret.name: [secret.source, secret.where]})
+
+    def remove(self, name: str) -> None:
+        """Remove a secret."""
+        kept = self.ledger.get(_SETTING) or {}
+        self.ledger.set(_SETTING, {key: kept[key] for key in kept if key != name})
+
+    def find(self, name: str, span: Span | None = None) -> Secret:
+        """Return the secret of a name.
+
+        Raises:
+            HeadraceError: ``invalid``, at the span, if there is none.
+        """
+        known = {secret.name: secret for secret in self}
+        if name in known:
+            return known[name]
+        near = nearest(name, tuple(known))
+        raise HeadraceError(
+            Code.INVALID,
+            f'secret "{name}" does not exist',
+            hint=f'Did you mean "{near}"?'
+            if near
+            else f"CREATE SECRET {name} FROM ENV 'VARIABLE', or FROM FILE 'path'.",
+            span=span,
+        )
+
+    def value(self, name: str) -> str:
+        """Return the value of a secret, read now; of a file, without the end of its last line.
+
+        Raises:
+            HeadraceError: ``invalid`` if there is no such secret; ``unavailable`` if it cannot be
+                read.
+        """
+        return self._read(self.find(name))
+
+    def problem(self, secret: Secret) -> str | None:
+        """Return why the value of a secret cannot be read; None if it can."""
+        try:
+            self._read(secret)
+        except HeadraceError as error:
+            return error.detail
+        return None
+
+    def _read(self, secret: Secret) -> str:
+        if secret.source is SecretSource.ENV:
+            value = self.variable(secret.where)
+            if value is None:
+                raise _unreadable(secret, f"The variable {secret.where} is not set.")
+            return value
+        try:
+            return Path(secret.where).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise _unreadable(secret, f"File {secret.where}: {reason}.") from error
+
+
+def _unreadable(secret: Secret, why: str) -> HeadraceError:
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f'the value of secret "{secret.name}" cannot be read',
+        detail=why,
+        hint="Make it readable to this process, or CREATE OR REPLACE the secret.",
+    )

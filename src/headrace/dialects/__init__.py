@@ -1,0 +1,25 @@
+"""Queries of four dialects in Spark's words: one table of translations, and the forms beyond it."""
+
+from headrace.dialects.calls import CALLS, Call
+from headrace.dialects.differences import DIFFERENCES, Difference
+from headrace.dialects.ksqldb import MEANINGS, MEANT
+from headrace.dialects.refused import REFUSED_CALLS, RefusedCall
+from headrace.dialects.spark_text import spark_text
+from headrace.dialects.streams import OFFSET, log_of
+from headrace.dialects.translate import TRANSLATED, translated
+
+__all__ = [
+    "CALLS",
+    "DIFFERENCES",
+    "MEANINGS",
+    "MEANT",
+    "OFFSET",
+    "REFUSED_CALLS",
+    "TRANSLATED",
+    "Call",
+    "Difference",
+    "RefusedCall",
+    "log_of",
+    "spark_text",
+    "translated",
+]

@@ -1,0 +1,215 @@
+"""The SELECTs of one bracket level, and the positions of their clauses.
+
+A query that begins with FROM, as in ``FROM t |> WHERE ...``, is a block too. A pipe ends a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.dialects.tree import Group, Node, bare_name, is_group, is_query
+from headrace.sql.lexer import Kind, Token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_SETS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
+_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "PARTITION"})
+_ALONE = frozenset({"WHERE", "HAVING", "QUALIFY"})
+_COUNTED = frozenset({"LIMIT", "OFFSET", "FETCH"})
+KSQL_WINDOWS = frozenset({"TUMBLING", "HOPPING", "SESSION"})
+_JOINING = frozenset({"ON", "USING", "JOIN", "LATERAL", "TABLESAMPLE", "PIVOT", "UNPIVOT", "FOR"})
+KINDS_OF_JOIN = frozenset(
+    {"INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "OUTER", "SEMI", "ANTI", "ASOF"}
+)
+"""The words that can come before JOIN."""
+
+_AFTER_RELATION = KINDS_OF_JOIN - {"LEFT", "RIGHT"} | {"JOIN", "ON", "USING"}
+"""Words that cannot be followed by a condition. LEFT and RIGHT are also functions."""
+
+_WITHOUT_COLUMNS = frozenset({"SEMI", "ANTI"})
+
+NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One SELECT, or FROM alone: the nodes ``[start, end)`` of a level, and its clauses.
+
+    A clause is known by its first word, and is ``[first, last)``, from the node after its own words
+    to the next clause.
+    """
+
+    nodes: Sequence[Node]
+    start: int
+    end: int
+    clauses: dict[str, tuple[int, int]]
+
+    def clause(self, word: str) -> Sequence[Node]:
+        """Return the nodes of a clause; none if the SELECT has no such clause."""
+        first, last = self.clauses.get(word, (0, 0))
+        return self.nodes[first:last]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A relation named in FROM, with its alias; ``[start, end)`` are the nodes of the name.
+
+    ``shown`` is false for the right side of a SEMI or ANTI JOIN: only ON can name its columns.
+    """
+
+    start: int
+    end: int
+    name: str
+    alias: Token | None
+    shown: bool
+
+    @property
+    def qualifier(self) -> str:
+        """The qualifier of its columns."""
+        return self.alias.text if self.alias else f"`{self.name.rpartition('.')[2]}`"
+
+
+def blocks_of(nodes: Sequence[Node]) -> list[Block]:
+    """Return the SELECTs of a level, in order."""
+    starts = list(_starts(nodes))
+    found = []
+    for which, start in enumerate(starts):
+        limit = starts[which + 1] if which + 1 < len(starts) else len(nodes)
+        ends = (i for i in range(start, limit) if nodes[i].text == "|>" or _is_set(nodes, i))
+        end = next(ends, limit)
+        found.append(Block(nodes, start, end, _clauses(nodes, start, end)))
+    return found
+
+
+def _starts(nodes: Sequence[Node]) -> Iterator[int]:
+    """Yield the indexes at which SELECTs, and queries that begin with FROM, begin."""
+    begun = not is_query(nodes)
+    for i, node in enumerate(nodes):
+        if node.word == "SELECT" or (node.word == "FROM" and not begun):
+            yield i
+            begun = True
+        elif begun and _is_set(nodes, i):
+            begun = False
+
+
+def in_set(block: Block) -> bool:
+    """Return whether a SELECT is an operand of a set operation without parentheses."""
+    return any(_is_set(block.nodes, i) for i in range(len(block.nodes)))
+
+
+def _is_set(nodes: Sequence[Node], at: int) -> bool:
+    """Return whether a set operation begins here, and not the EXCEPT of ``* EXCEPT (column)``."""
+    if nodes[at].word not in _SETS or at + 1 >= len(nodes):
+        return False
+    following = nodes[at + 1]
+    if isinstance(following, Group):
+        return is_query(following.inside)
+    return following.word in {"SELECT", "ALL", "DISTINCT", "VALUES", "TABLE", "FROM", "WITH"}
+
+
+def _clauses(nodes: Sequence[Node], start: int, end: int) -> dict[str, tuple[int, int]]:
+    begun = [(nodes[start].word, start, start + 1)]
+    for i in range(start + 1, end):
+        width = _opens(nodes, i, end)
+        if width:
+            begun.append((nodes[i].word, i, i + width))
+    limits = [first for _, first, _ in begun[1:]] + [end]
+    found: dict[str, tuple[int, int]] = {}
+    for (word, _, first), last in zip(begun, limits, strict=True):
+        found.setdefault(word, (first, last))
+    return found
+
+
+def _opens_join(nodes: Sequence[Node], at: int, end: int) -> bool:
+    """Say whether words such as ``LEFT OUTER JOIN`` begin here."""
+    while at < end and nodes[at].word in KINDS_OF_JOIN:
+        at += 1
+    return at < end and nodes[at].word == "JOIN"
+
+
+def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
+    """Return the number of words of the clause that begins here; 0 if none does."""
+    word, before = nodes[at].word, nodes[at - 1]
+    following = nodes[at + 1] if at + 1 < end else None
+    if not word or before.text in {".", "::"} or before.word == "AS" or following is None:
+        return 0
+    if word == "FROM":
+        return 0 if before.word == "DISTINCT" else 1
+    if word in _BY:
+        return 2 if following.word == "BY" else 0
+    if word in _ALONE:
+        joins = following.word in _AFTER_RELATION or _opens_join(nodes, at + 1, end)
+        return int(following.text not in {".", ","} and not joins)
+    if word == "WINDOW":
+        named = at + 2 < end and nodes[at + 2].word == "AS"
+        tumbling = following.word in KSQL_WINDOWS and at + 2 < end and is_group(nodes[at + 2])
+        return int(named or tumbling)
+    if word == "EMIT":
+        if [node.word for node in nodes[at + 1 : at + 4]] == ["ON", "WINDOW", "CLOSE"]:
+            return 4  # RisingWave's EMIT ON WINDOW CLOSE
+        return 2 if following.word == "FINAL" else 0
+    if word == "FETCH" and following.word in {"FIRST", "NEXT"}:
+        return 1
+    if word in _COUNTED:
+        return int(isinstance(following, Token) and following.kind is Kind.NUMBER)
+    return 0
+
+
+def relations_of(block: Block) -> Iterator[Named]:
+    """Yield the relations named in the FROM of a block, without those in subqueries."""
+    first, last = block.clauses.get("FROM", (0, 0))
+    nodes = block.nodes
+    at = first
+    while at < last:
+        introduced = at == first or nodes[at - 1].text == "," or nodes[at - 1].word == "JOIN"
+        node = nodes[at]
+        if not introduced or not isinstance(node, Token) or node.kind not in NAMES:
+            at += 1
+            continue
+        end = at + 1
+        while end + 1 < last and nodes[end].text == ".":
+            end += 2
+        if end < last and is_group(nodes[end]):
+            at = end + 1  # a function
+            continue
+        name = ".".join(bare_name(n.text) for n in nodes[at:end:2])
+        shown = nodes[at - 1].word != "JOIN" or nodes[at - 2].word not in _WITHOUT_COLUMNS
+        yield Named(at, end, name, alias_at(nodes, end, last), shown)
+        at = end
+
+
+def alias_at(nodes: Sequence[Node], at: int, last: int) -> Token | None:
+    """Return the alias after a relation; None if there is none."""
+    if at < last and nodes[at].word == "AS":
+        at += 1
+    elif (at < last and nodes[at].word in _JOINING | KINDS_OF_JOIN) or opens_within(nodes, at):
+        return None
+    node = nodes[at] if at < last else None
+    return node if isinstance(node, Token) and node.kind in NAMES else None
+
+
+def opens_within(nodes: Sequence[Node], at: int) -> bool:
+    """Return whether ksqlDB's WITHIN and a duration begin here."""
+    if at + 2 >= len(nodes) or nodes[at].word != "WITHIN":
+        return False
+    following = nodes[at + 1]
+    return is_group(following) or getattr(following, "kind", None) is Kind.NUMBER
+
+
+_FURTHER = frozenset({"JOIN", "LATERAL", "PIVOT", "UNPIVOT"})
+
+
+def condition_end(nodes: Sequence[Node], at: int, last: int) -> int:
+    """Return the index after the condition that begins at a node: of the next join, or the end."""
+    end = next((i for i in range(at, last) if _goes_on(nodes, i)), last)
+    if end < last:
+        while nodes[end - 1].word in KINDS_OF_JOIN:
+            end -= 1
+    return end
+
+
+def _goes_on(nodes: Sequence[Node], at: int) -> bool:
+    """Return whether a part of FROM begins here that ends a condition."""
+    return nodes[at].text == "," or (nodes[at].word in _FURTHER and nodes[at - 1].text != ".")

@@ -1,0 +1,317 @@
+"""Operators and literals of other dialects: ``::type``, ``->``, ``~``, ``ARRAY[...]``, CAST."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from headrace.dialects.lambdas import makes_function
+from headrace.dialects.operands import ends_operand, is_double_arrow, operand_before
+from headrace.dialects.tree import Found, Group, Node, Part, is_group, split_at
+from headrace.errors import Code, HeadraceError, Span
+from headrace.sql.column_types import ALIASES, take_type
+from headrace.sql.cursor import Cursor
+from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.dialects.sites import Site
+    from headrace.dialects.writer import Scope, Writer
+
+_CUT_OFF = re.compile(r"(?<![`\w])(?:VAR)?CHAR\(([0-9]+)\)")
+"""A type with a length, also within an array or a struct."""
+
+_JSON = frozenset({"JSON", "JSONB"})
+_CAST = {"CAST": "CAST", "TRY_CAST": "TRY_CAST", "SAFE_CAST": "TRY_CAST"}
+_NAMED = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_ELEMENTS = {"OFFSET": "{0}", "ORDINAL": "({0}) - 1"}
+_SAFE = {"SAFE_OFFSET": "{0}", "SAFE_ORDINAL": "({0}) - 1"}
+
+
+def cast(site: Site) -> Found | None:
+    """``CAST(x AS type)``, ``TRY_CAST``, ``SAFE_CAST``: types of all dialects."""
+    inside, name = site.group.inside, _CAST[site.name]
+    words = [node.word for node in inside]
+    at = len(words) - 1 - words[::-1].index("AS") if "AS" in words else -1
+    if at <= 0 or at + 1 >= len(inside):
+        return None
+    type_, end = _type(site.writer, inside[at + 1 :], site.group.closing.start)
+    if type_ is None or end != inside[-1].end:
+        if site.name == "SAFE_CAST" or (end and words[-2:-1] == ["FORMAT"]):
+            raise site.refused(
+                f"{site.name} of this form is not supported", "Write CAST(x AS type)."
+            )
+        return None
+    return site.written(f"{name}({{0}} AS {type_})", [inside[:at]])
+
+
+def typed(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``x::type``; ``x::jsonb`` parses the string, as in PostgreSQL."""
+    del scope
+    if nodes[at].text != "::" or at + 1 >= len(nodes) or not ends_operand(nodes, at - 1):
+        return None
+    following = nodes[at + 1]
+    if following.word in _JSON:
+        first = operand_before(nodes, at)
+        return Found(at + 2, [], first, ("parse_json(", ")"))
+    type_, end = _type(writer, nodes[at + 1 :], nodes[-1].end)
+    if type_ is None:
+        return None
+    last = next(i for i in range(at + 1, len(nodes)) if nodes[i].end >= end)
+    return Found(last + 1, [writer.put(f"::{type_}", nodes[at], nodes[last])])
+
+
+_SPARKS_LITERALS = frozenset(
+    {"DATE", "INTERVAL", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "X"}
+)
+"""The words that make a literal of a string in Spark, too."""
+
+
+def literal(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``INT '5'``, ``NUMERIC '1.50'``, ``JSON '{}'``: a string after the name of a type."""
+    del scope
+    word, text = nodes[at].word, nodes[at + 1] if at + 1 < len(nodes) else None
+    if not isinstance(text, Token) or text.kind is not Kind.STRING or ends_operand(nodes, at - 1):
+        return None
+    if at and (nodes[at - 1].text in {".", "::"} or nodes[at - 1].word == "AS"):
+        return None
+    if word in _JSON:
+        return Found(at + 2, [writer.put(f"parse_json({text.text})", nodes[at], text)])
+    if word not in ALIASES or word in _SPARKS_LITERALS:
+        return None
+    type_, _ = _type(writer, nodes[at : at + 1], nodes[at].end)
+    if type_ is None:
+        return None
+    return Found(at + 2, [writer.put(f"CAST({text.text} AS {type_})", nodes[at], text)])
+
+
+def _type(writer: Writer, nodes: Sequence[Node], stop: int) -> tuple[str | None, int]:
+    """Return a type in Spark's notation, and its end; None if Spark should read it."""
+    first, query = nodes[0], writer.query
+    if not isinstance(first, Token) or first.kind is not Kind.WORD:
+        return None, 0
+    cursor = Cursor(Source(query.text, first.start, stop, query.file))
+    try:
+        fragment = take_type(cursor)
+    except HeadraceError as error:
+        if error.span is None or error.span.start < query.end:
+            raise
+        return None, 0
+    spark = fragment.text
+    cut = _CUT_OFF.search(spark)
+    if cut is not None:
+        length = cut[1]
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"a cast to {cut[0]} is not supported",
+            "Spark ignores the length, which cuts texts off in other dialects.",
+            f"Use CAST(x AS STRING) for the whole text, as Spark has it; left(CAST(x AS STRING),"
+            f" {length}) to cut it off, as others do.",
+            Span(query.text, fragment.span.start, fragment.span.end, query.file, query.line),
+        )
+    return spark, cursor.previous.end
+
+
+def arrow(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``json -> 'key'``, ``json ->> 'key'``, ksqlDB's ``struct->field`` and ``x => x + 1``."""
+    node = nodes[at]
+    if node.text not in {"->", "=>"} or at == 0 or at + 1 >= len(nodes):
+        return None
+    if makes_function(nodes, at, scope.function):
+        return Found(at + 1, [writer.put("->", node, node)]) if node.text == "=>" else None
+    if node.text == "=>":
+        return None
+    double = is_double_arrow(nodes, at)
+    key = nodes[at + 1 + double] if at + 1 + double < len(nodes) else None
+    if not isinstance(key, Token) or key.kind is Kind.SYMBOL:
+        return None
+    if key.kind in {Kind.WORD, Kind.BACKQUOTED} and not double:
+        if at > 1 and nodes[at - 2].word == "EXPLODE" and is_group(nodes[at - 1]):
+            raise writer.refused(
+                "a field of EXPLODE(...) is not supported",
+                "Use FROM s LATERAL VIEW explode(structs) x AS element, and element.field.",
+                nodes[at - 2],
+                key,
+            )
+        return Found(at + 1, [writer.put(".", node, node)])
+    path = _path(writer, key)
+    first, type_ = operand_before(nodes, at), "string" if double else "variant"
+    end = f", {path}, '{type_}')"
+    return Found(at + 2 + double, [], first, ("variant_get(", end))
+
+
+def _path(writer: Writer, key: Token) -> str:
+    if key.kind is Kind.NUMBER and key.text.isdecimal():
+        return f"'$[{key.text}]'"
+    text = string_value(key) if key.kind is Kind.STRING else ""
+    if not text or not text.replace("_", "").replace("-", "").replace(" ", "").isalnum():
+        raise writer.refused(
+            "a key of this form is not supported after -> and ->>",
+            "Use variant_get(json, '$.path', 'string').",
+            key,
+        )
+    return f"'$[\"{text}\"]'"
+
+
+def matching(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``x ~ 'pattern'``, ``~*``, ``!~``, ``!~*``, ``~~`` and similar operators of PostgreSQL."""
+    del scope
+    if nodes[at].text not in {"~", "!"} or not ends_operand(nodes, at - 1):
+        return None
+    end = at
+    while end < len(nodes) and end - at < 4 and nodes[end].text in "!~*":  # noqa: PLR2004 - !~~*
+        if end > at and nodes[end].start != nodes[end - 1].end:
+            break
+        end += 1
+    symbol = "".join(node.text for node in nodes[at:end])
+    words = {
+        "~": "RLIKE", "~*": "RLIKE", "!~": "NOT RLIKE", "!~*": "NOT RLIKE",
+        "~~": "LIKE", "~~*": "ILIKE", "!~~": "NOT LIKE", "!~~*": "NOT ILIKE",
+    }  # fmt: skip
+    if symbol not in words or end >= len(nodes):
+        return None
+    regex, insensitive = "RLIKE" in words[symbol], symbol.endswith("~*") and "~~" not in symbol
+    written = f" {words[symbol]} " + ("'(?i)' || " if insensitive else "")
+    pattern = nodes[end]
+    if not regex or not isinstance(pattern, Token) or "\\" not in pattern.text:
+        return Found(end, [writer.put(written, nodes[at], nodes[end - 1])])
+    raw = pattern.text[1:-1]
+    if pattern.kind is not Kind.STRING or "'" in raw:
+        raise writer.refused("a pattern of this form is not supported", "Use RLIKE.", pattern)
+    return Found(end + 1, [writer.put(f"{written}r'{raw}'", nodes[at], pattern)])
+
+
+def array_literal(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``ARRAY[1, 2]``, ``ARRAY<INT64>[1]``, ``[1, 2]``, ``MAP['a', 1]``, ``STRUCT<...>(1, 2)``."""
+    node = nodes[at]
+    following = nodes[at + 1] if at + 1 < len(nodes) else None
+    if node.word in {"ARRAY", "MAP"} and is_group(following, "["):
+        return _constructed(writer, node.word.lower(), (node, following), at + 2, scope)
+    if is_group(node, "[") and not ends_operand(nodes, at - 1):
+        return _constructed(writer, "array", (node, node), at + 1, scope)
+    if node.word not in {"ARRAY", "STRUCT"} or following is None or following.text != "<":
+        return None
+    if at and nodes[at - 1].word == "AS":
+        return None
+    last = _after_type(nodes, at + 1)
+    if last is None or not isinstance(nodes[last], Group):
+        return None
+    type_, _ = _type(writer, nodes[at:], nodes[last].start)
+    if type_ is None:
+        return None
+    function = node.word.lower()
+    found = _constructed(writer, function, (nodes[last], nodes[last]), last + 1, scope)
+    place = node, nodes[last]
+    parts = [writer.put("CAST(", *place), *found.parts, writer.put(f" AS {type_})", *place)]
+    return Found(last + 1, parts)
+
+
+def _after_type(nodes: Sequence[Node], at: int) -> int | None:
+    """Return the node after the ``>`` that closes the one at a node."""
+    depth = 0
+    for i in range(at, len(nodes) - 1):
+        depth += (nodes[i].text == "<") - (nodes[i].text == ">")
+        if depth == 0:
+            return i + 1
+    return None
+
+
+def _constructed(
+    writer: Writer, function: str, place: tuple[Node, Node | None], end: int, scope: Scope
+) -> Found:
+    first, group = place
+    assert isinstance(group, Group)  # noqa: S101 - a bracket, as was asked
+    inside = writer.level(group.inside, scope)
+    return Found(
+        end, [writer.put(f"{function}(", first, group), *inside, writer.put(")", first, group)]
+    )
+
+
+def assigned(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``STRUCT(a := 1)`` and ``MAP('k' := 1)`` of ksqlDB."""
+    word, group = nodes[at].word, nodes[at + 1] if at + 1 < len(nodes) else None
+    if word not in {"STRUCT", "MAP"} or not isinstance(group, Group) or group.text != "(":
+        return None
+    pairs = [_assignment(argument) for argument in split_at(group.inside)]
+    if not pairs or None in pairs:
+        return None
+    place = (nodes[at], group)
+    parts = [writer.put("named_struct(" if word == "STRUCT" else "map(", *place)]
+    for number, (name, value) in enumerate(filter(None, pairs)):
+        parts.append(writer.put(", " if number else "", *place))
+        if word == "MAP":
+            parts += writer.level(name, scope)
+        elif len(name) == 1 and isinstance(name[0], Token) and name[0].kind in _NAMED:
+            text = identifier_value(name[0]).replace("\\", "\\\\").replace("'", "\\'")
+            parts.append(writer.put(f"'{text}'", name[0], name[0]))
+        else:
+            return None
+        parts += [writer.put(", ", *place), *writer.level(value, scope)]
+    return Found(at + 2, [*(part for part in parts if part.text != ""), writer.put(")", *place)])
+
+
+def _assignment(nodes: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]] | None:
+    """Return the nodes before and after ``:=``."""
+    for at in range(1, len(nodes) - 2):
+        if nodes[at].text == ":" and nodes[at + 1].text == "=":
+            return nodes[:at], nodes[at + 2 :]
+    return None
+
+
+def element(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``array[OFFSET(0)]``, ``array[ORDINAL(1)]``, ``array[SAFE_OFFSET(0)]`` of BigQuery."""
+    node = nodes[at]
+    if not isinstance(node, Group) or node.text != "[" or len(node.inside) != 2:  # noqa: PLR2004
+        return None
+    name, group = node.inside
+    if not isinstance(group, Group) or not ends_operand(nodes, at - 1):
+        return None
+    arguments = split_at(group.inside)
+    if len(arguments) != 1:
+        return None
+    place = (node, node)
+    if name.word in _ELEMENTS:
+        index = writer.filled(_ELEMENTS[name.word], arguments, place, scope)
+        return Found(at + 1, [writer.put("[", *place), *index, writer.put("]", *place)])
+    if name.word in _SAFE:
+        index = writer.filled(_SAFE[name.word], arguments, place, scope)
+        parts = [writer.put(", ", *place), *index]
+        return Found(at + 1, parts, operand_before(nodes, at), ("get(", ")"))
+    return None
+
+
+def one_based(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``array[1]`` and ``map['key']`` in a query of ksqlDB, where array indexes begin at 1.
+
+    In other queries, ``array[1]`` has Spark's meaning: array indexes begin at 0.
+    """
+    group = nodes[at]
+    if not writer.ksqldb or not isinstance(group, Group) or group.text != "[":
+        return None
+    if not ends_operand(nodes, at - 1) or not group.inside:
+        return None
+    if len(group.inside) == 1 and group.inside[0].text == "0":
+        raise writer.refused(
+            "the index 0 is not supported in a query of ksqlDB",
+            "Write [1] for the first element; try_element_at(map, 0) for the key 0 of a map.",
+            group,
+            detail="Arrays begin at 1 in ksqlDB, and this query has forms that ksqlDB alone has.",
+        )
+    first = operand_before(nodes, at)
+    made = (i for i in range(at - 1, first, -1) if makes_function(nodes, i, scope.function))
+    first = next((i + 1 for i in made if nodes[i].text == "->"), first)
+    parts = [writer.put(", ", group, group), *writer.level(group.inside, scope)]
+    return Found(at + 1, parts, first, ("try_element_at(", ")"))
+
+
+def quoted(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """Strings between typographic quotes, which Spark does not know."""
+    del scope, writer
+    node = nodes[at]
+    if not isinstance(node, Token) or node.kind not in {Kind.STRING, Kind.DQUOTED}:
+        return None
+    if node.text[0] not in "\u2018\u2019\u201c\u201d":
+        return None
+    text = string_value(node).replace("\\", "\\\\").replace("'", "\\'")
+    return Found(at + 1, [Part(f"'{text}'", node.start, node.end)])

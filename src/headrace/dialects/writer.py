@@ -1,0 +1,237 @@
+"""Writes the new text of a query: copies what is not translated, and records every place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.dialects.blocks import Block, blocks_of
+from headrace.dialects.tree import Found, Group, Node, Part, is_query
+from headrace.errors import Code, HeadraceError, Span
+from headrace.sql.rewritten import Rewriting, unchanged
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from headrace.catalog import Relation
+    from headrace.sql.rewritten import Rewritten
+
+_PLACE = re.compile(r"\{(\d)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When the windows end by which the rows of a SELECT are grouped.
+
+    ``end`` is the expression for the end of a window, ``time`` that for the time of a row: nodes of
+    the query, or text. ``grace`` is the delay after a window's end in microseconds, if the query
+    states it. ``source`` is the source of the rows, if it is not the whole FROM.
+    """
+
+    end: str
+    time: tuple[Node, ...] | str
+    grace: int | None = None
+    source: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Properties that the expressions of one SELECT can refer to, besides its columns.
+
+    ``ending``: when the windows end by which its rows are grouped. ``time`` is the event time of
+    its stream, ``offset`` the position of a row in its log, if they are known. ``times`` has the
+    types of its time columns, by name in lower case, alone and qualified. ``hidden`` are the
+    columns that ``*`` does not show, with the name of their relation.
+    """
+
+    calls: Mapping[str, WindowColumn] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    time: str | None = None
+    offset: str | None = None
+    ending: Ending | None = None
+    times: Mapping[str, str] = field(default_factory=dict)
+    hidden: tuple[tuple[str, str], ...] = ()
+    function: str = ""
+    """The function whose parentheses enclose the expression, in upper case."""
+
+    def hiding(self, relation: str, column: str) -> Scope:
+        """Return the scope with one more hidden column."""
+        return replace(self, hidden=(*self.hidden, (relation, column)))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowColumn:
+    """The expression for functions such as ``TUMBLE_START(time, size)``, and their arguments."""
+
+    text: str
+    arguments: tuple[tuple[Node, ...], ...]
+
+
+class Rule(Protocol):
+    """Translates the form that begins at one node of a level, if it knows it."""
+
+    def __call__(
+        self, writer: Writer, nodes: Sequence[Node], at: int, scope: Scope
+    ) -> Found | None:
+        """Return the replacement of this node and those after it; None to leave them to others."""
+        ...
+
+
+class BlockRule(Protocol):
+    """Translates forms of one SELECT."""
+
+    def __call__(self, writer: Writer, block: Block, scope: Scope) -> Edits | None:
+        """Return the changes of the SELECT; None if there are none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """The changes of a SELECT: replaced nodes, text inserted before nodes, its scope."""
+
+    scope: Scope
+    replaced: Mapping[int, Found] = field(default_factory=dict)
+    inserted: Mapping[int, list[Part]] = field(default_factory=dict)
+    """Before the node with this index; one past the last node is the end of the block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes one query; ``rules`` are tried in order at every node."""
+
+    query: Span
+    relations: Mapping[str, Relation]
+    rules: Sequence[Rule]
+    block_rules: Sequence[BlockRule]
+    common_tables: Collection[str] = ()
+    """The names that WITH defines in the query, in lower case."""
+    ksqldb: bool = False
+    """Whether the query has forms that only ksqlDB has, so that it is read as ksqlDB as a whole."""
+
+    def whole(self, nodes: Sequence[Node]) -> Rewritten:
+        """Return the rewritten query."""
+        if not nodes:
+            return unchanged(self.query)
+        rewriting = Rewriting(self.query)
+        before = self._copy(self.query.start, nodes[0].start)
+        after = self._copy(nodes[-1].end, self.query.end)
+        for part in (*before, *self.level(nodes, Scope()), *after):
+            if part.text is None:
+                rewriting.copy(part.start, part.end)
+            else:
+                rewriting.put(part.text, part.start, part.end)
+        return rewriting.done()
+
+    def level(self, nodes: Sequence[Node], scope: Scope) -> list[Part]:
+        """Return the parts for the nodes of one level, and for the text between them."""
+        edits, scopes = self._edits(nodes, scope)
+        written: list[Part] = []
+        marks: dict[int, int] = {}
+        at, last = 0, nodes[0].start if nodes else 0
+        while at < len(nodes):
+            written += self._copy(last, nodes[at].start)
+            marks[at] = len(written)
+            written += edits.inserted.get(at, ())
+            found = edits.replaced.get(at) or self._found(nodes, at, scopes.get(at, scope))
+            if found is None:
+                name = nodes[at - 1].word if at else ""
+                written += self._node(nodes[at], scopes.get(at, scope), name)
+                last, at = nodes[at].end, at + 1
+                continue
+            if found.first is not None:
+                begun = marks[found.first]
+                place = nodes[found.first].start, nodes[found.end - 1].end
+                before, after = found.wrapped
+                kept = written[begun:]
+                written[begun:] = [Part(before, *place), *kept, *found.parts, Part(after, *place)]
+            else:
+                written += found.parts
+            last, at = nodes[found.end - 1].end, found.end
+        written += edits.inserted.get(len(nodes), ())
+        return written
+
+    def _edits(self, nodes: Sequence[Node], scope: Scope) -> tuple[Edits, dict[int, Scope]]:
+        replaced: dict[int, Found] = {}
+        inserted: dict[int, list[Part]] = {}
+        scopes: dict[int, Scope] = {}
+        for block in blocks_of(nodes):
+            own = Scope()
+            for rule in self.block_rules:
+                edits = rule(self, block, own)
+                if edits is not None:
+                    own = edits.scope
+                    replaced.update(edits.replaced)
+                    for place, parts in edits.inserted.items():
+                        inserted.setdefault(place, []).extend(parts)
+            scopes.update(dict.fromkeys(range(block.start, block.end), own))
+        return Edits(scope, replaced, inserted), scopes
+
+    def _found(self, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+        for rule in self.rules:
+            found = rule(self, nodes, at, scope)
+            if found is not None:
+                return found
+        return None
+
+    def _node(self, node: Node, scope: Scope, name: str) -> list[Part]:
+        if not isinstance(node, Group):
+            return [Part(None, node.start, node.end)]
+        function = "" if is_query(node.inside) else name
+        inside = self.level(node.inside, replace(scope, function=function))
+        first = node.inside[0].start if node.inside else node.closing.start
+        last = node.inside[-1].end if node.inside else first
+        return [
+            *self._copy(node.start, first),
+            *inside,
+            *self._copy(last, node.end),
+        ]
+
+    def _copy(self, start: int, end: int) -> list[Part]:
+        return [Part(None, start, end)] if end > start else []
+
+    def relation(self, name: str) -> Relation | None:
+        """Return the relation of a name in FROM; None if WITH defines the name."""
+        return None if name in self.common_tables else self.relations.get(name)
+
+    # -- for rules -------------------------------------------------------------------------
+
+    def put(self, text: str, first: Node, last: Node) -> Part:
+        """Return text that replaces the nodes from one to another."""
+        return Part(text, first.start, last.end)
+
+    def filled(
+        self,
+        template: str,
+        arguments: Sequence[Sequence[Node]],
+        place: tuple[Node, Node],
+        scope: Scope,
+    ) -> list[Part]:
+        """Return a template's text, with the translated arguments at ``{0}``, ``{1}``, ..."""
+        parts: list[Part] = []
+        at = 0
+        for hole in _PLACE.finditer(template):
+            if hole.start() > at:
+                parts.append(self.put(template[at : hole.start()], *place))
+            parts += self.level(arguments[int(hole[1])], scope)
+            at = hole.end()
+        if template[at:]:
+            parts.append(self.put(template[at:], *place))
+        return parts
+
+    def span(self, first: Node, last: Node | None = None) -> Span:
+        """Return the place of some nodes in the original query."""
+        end = (last or first).end
+        return Span(self.query.text, first.start, end, self.query.file, self.query.line)
+
+    def refused(
+        self, what: str, hint: str, first: Node, last: Node | None = None, detail: str | None = None
+    ) -> HeadraceError:
+        """Return the error that refuses a form of another dialect."""
+        return HeadraceError(Code.UNSUPPORTED, what, detail, hint, self.span(first, last))
+
+    def invalid(
+        self, what: str, hint: str | None, first: Node, last: Node | None = None
+    ) -> HeadraceError:
+        """Return the error for a malformed form."""
+        return HeadraceError(Code.INVALID, what, None, hint, self.span(first, last))

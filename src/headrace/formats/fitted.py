@@ -1,0 +1,77 @@
+"""Values converted to the type of a column, and the reasons why others were refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import types as t
+
+    from headrace.errors import Span
+    from headrace.formats.values import Refused
+    from headrace.types import Column
+
+
+class Fitted(NamedTuple):
+    """Values of a column's type, NULL where one was refused; the reasons by position from 0."""
+
+    values: pa.Array | pa.ChunkedArray
+    refused: dict[int, Refused]
+
+
+def scattered(
+    count: int, groups: Iterable[tuple[list[int], Fitted]], data_type: t.DataType
+) -> Fitted:
+    """Return a column of ``count`` rows with fitted values at their positions; others are NULL."""
+    wanted = to_arrow(data_type)
+    parts: list[Any] = []
+    indices = np.full(count, -1, np.int64)
+    refused: dict[int, Refused] = {}
+    start = 0
+    for places, found in groups:
+        indices[places] = np.arange(start, start + len(places))
+        refused |= {places[at]: reason for at, reason in found.refused.items()}
+        parts.append(found.values)
+        start += len(places)
+    if len(parts) == 1 and start == count:  # as most columns: in order, and all there
+        return Fitted(parts[0], refused)
+    if not parts:
+        return Fitted(pa.nulls(count, wanted), {})
+    taken = pa.array(indices, mask=indices < 0)
+    return Fitted(pa.concat_arrays(parts).take(taken), refused)
+
+
+def require_fitting(columns: Sequence[Column], found: Sequence[Fitted], span: Span | None) -> None:
+    """Refuse rows with a value that does not fit; the error has the first row, column and value.
+
+    Raises:
+        HeadraceError: ``invalid``; nothing is to be written then.
+    """
+    bad = [
+        (row, place, reason)
+        for place, column in enumerate(found)
+        for row, reason in column.refused.items()
+    ]
+    if bad:
+        row, place, reason = min(bad, key=lambda each: each[:2])
+        raise not_fitting(f'column "{columns[place].name}" in row {row + 1}', reason, span)
+
+
+def not_fitting(place: str, reason: Refused, span: Span | None) -> HeadraceError:
+    """Return the error for a value that was refused."""
+    return HeadraceError(
+        Code.INVALID,
+        f"{place}: {reason}",
+        detail="Nothing was written: a value is taken exactly, or not at all.",
+        hint="Convert the value, for instance with CAST or round(), or declare the column with"
+        " another type.",
+        span=span,
+    )

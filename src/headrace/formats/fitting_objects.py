@@ -1,0 +1,158 @@
+"""Python objects as values of a column, by the rule of :mod:`headrace.formats.fitting`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from headrace.formats.fitted import Fitted, scattered
+from headrace.formats.fitting import fitted, list_array, offsets_of
+from headrace.formats.values import Refused, out_of_range, refuse
+from headrace.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:
+    """Convert Python objects to a type, independently: no value widens the type of another."""
+    match data_type:
+        case t.ArrayType():
+            return _lists(values, data_type)
+        case t.MapType():
+            return _maps(values, data_type)
+        case t.StructType():
+            return _structs(values, data_type)
+    return scattered(len(values), _groups(values, data_type), data_type)
+
+
+def _groups(values: Sequence[Any], data_type: t.DataType) -> Iterable[tuple[list[int], Fitted]]:
+    """Return the positions and fitted values of the objects of each Python type."""
+    places: dict[object, list[int]] = {}
+    for place, value in enumerate(values):
+        if value is not None:
+            zoned = isinstance(value, datetime) and value.tzinfo is not None
+            places.setdefault((type(value), zoned), []).append(place)
+    for found in places.values():
+        yield found, _of_one_type([values[place] for place in found], data_type)
+
+
+def _of_one_type(values: list[Any], data_type: t.DataType) -> Fitted:
+    try:
+        return fitted(pa.array(values), data_type)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        if len(values) == 1:
+            return _of_one(values[0], data_type)
+    each = [_of_one_type([value], data_type) for value in values]
+    refused = {place: one.refused[0] for place, one in enumerate(each) if one.refused}
+    return Fitted(pa.concat_arrays([one.values for one in each]), refused)
+
+
+def _of_one(value: Any, data_type: t.DataType) -> Fitted:
+    """Convert a value without an Arrow type: an integer of more than 64 bits is a decimal."""
+    nothing = pa.nulls(1, to_arrow(data_type))
+    if not isinstance(value, int):
+        return Fitted(nothing, {0: refuse(value, data_type)})
+    try:
+        return fitted(pa.array([Decimal(value)]), data_type)
+    except pa.ArrowException:
+        return Fitted(nothing, {0: out_of_range(value, data_type)})
+
+
+def _lists(values: Sequence[Any], data_type: t.ArrayType) -> Fitted:
+    rows = [_listed(value) for value in values]
+    inner = fitted_objects([item for row in rows for item in row or ()], data_type.elementType)
+    lengths = [len(row or ()) for row in rows]
+    made = list_array(offsets_of(lengths), _missing(rows), [inner.values], to_arrow(data_type))
+    return Fitted(made, _refused_rows(values, rows, data_type) | _owners(inner, lengths))
+
+
+def _maps(values: Sequence[Any], data_type: t.MapType) -> Fitted:
+    rows = [list(value.items()) if isinstance(value, dict) else _pairs(value) for value in values]
+    pairs = [pair for row in rows for pair in row or ()]
+    keys = fitted_objects([key for key, _ in pairs], data_type.keyType)
+    items = fitted_objects([item for _, item in pairs], data_type.valueType)
+    lengths = [len(row or ()) for row in rows]
+    missing = {
+        place: refuse(None, data_type.keyType)
+        for place, (key, _) in enumerate(pairs)
+        if key is None
+    }
+    bad = _owners(items, lengths) | _owners(keys, lengths)
+    bad |= _owners(Fitted(keys.values, missing), lengths)
+    refused = _refused_rows(values, rows, data_type) | bad
+    if bad:  # a map has no NULL for a key that was refused
+        return Fitted(pa.nulls(len(values), to_arrow(data_type)), refused)
+    made = list_array(
+        offsets_of(lengths), _missing(rows), [keys.values, items.values], to_arrow(data_type)
+    )
+    return Fitted(made, refused)
+
+
+def _structs(values: Sequence[Any], data_type: t.StructType) -> Fitted:
+    refused: dict[int, Refused] = {}
+    rows: list[list[Any] | None] = []
+    for place, value in enumerate(values):
+        row = _fields(value, data_type.names)
+        if row is None and value is not None:
+            refused[place] = refuse(value, data_type)
+        rows.append(row)
+    parts = []
+    for at, field in enumerate(data_type.fields):
+        part = fitted_objects([row and row[at] for row in rows], field.dataType)
+        refused = part.refused | refused
+        parts.append(part.values)
+    wanted = to_arrow(data_type)
+    made = pa.StructArray.from_arrays(parts, fields=list(wanted), mask=_missing(rows))
+    return Fitted(made, refused)
+
+
+def _listed(value: Any) -> list[Any] | None:
+    return list(value) if isinstance(value, list | tuple | np.ndarray) else None
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]] | None:
+    """Return the pairs of a map, in the form that Arrow returns."""
+    rows = _listed(value)
+    if rows is None or not all(isinstance(row, tuple) and len(row) == 2 for row in rows):  # noqa: PLR2004
+        return None
+    return rows
+
+
+def _fields(value: Any, names: Sequence[str]) -> list[Any] | None:
+    if isinstance(value, dict):
+        given = {str(name).lower(): item for name, item in value.items()}
+        if not set(given) <= {name.lower() for name in names}:
+            return None
+        return [given.get(name.lower()) for name in names]
+    if isinstance(value, tuple) and len(value) == len(names):
+        return list(value)
+    return None
+
+
+def _missing(rows: Sequence[Any]) -> pa.Array:
+    return pa.array([row is None for row in rows], pa.bool_())
+
+
+def _refused_rows(
+    values: Sequence[Any], rows: Sequence[Any], data_type: t.DataType
+) -> dict[int, Refused]:
+    return {
+        place: refuse(value, data_type)
+        for place, (value, row) in enumerate(zip(values, rows, strict=True))
+        if row is None and value is not None
+    }
+
+
+def _owners(inner: Fitted, lengths: Sequence[int]) -> dict[int, Refused]:
+    """Return the reasons by the index of the row that contains each refused element."""
+    ends = np.cumsum(lengths)
+    return {
+        int(np.searchsorted(ends, place, side="right")): reason
+        for place, reason in reversed(inner.refused.items())
+    }

@@ -1,0 +1,227 @@
+"""JSON files: one object per line, names as declared, unknown names ignored.
+
+A missing field is NULL. Numbers for DECIMAL columns are not converted to floating point.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql import types as t
+
+from headrace.errors import Code, HeadraceError
+from headrace.formats.blocks import (
+    Block,
+    Decoded,
+    Span,
+    is_utf8,
+    last_line_end,
+    lines_of,
+    salvage,
+)
+from headrace.formats.json_alike import read_alike
+from headrace.formats.rows import (
+    Rows,
+    holds_infinity,
+    misses_required,
+    require_precision,
+    together,
+)
+from headrace.formats.values import Refused, Twice, from_json, parse_json
+from headrace.ledger import Reject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.formats.blocks import Text
+    from headrace.types import Schema
+
+_NEWLINE, _BRACE = b"\n{"
+_OBJECT_LINE = re.compile(rb"(?m)^[ \t]*\{")
+_PARSE_BYTES = 1 << 20
+
+cut = last_line_end
+"""Every newline ends a record: JSON strings contain newlines only as escapes."""
+
+
+class JsonDecoder:
+    """Decodes blocks of lines into a schema's rows."""
+
+    def __init__(self, path: str, schema: Schema) -> None:
+        self._path = path
+        self._schema = schema
+        self._target = schema.arrow
+        self._converters = [(column, from_json(column)) for column in schema.columns]
+        self._vectorised = all(_is_vectorised(column.type) for column in schema.columns)
+        self._options = pj.ParseOptions(
+            explicit_schema=pa.schema(
+                [
+                    (column.name, pa.string() if _is_read_as_text(column.type) else field.type)
+                    for column, field in zip(schema.columns, self._target, strict=True)
+                ]
+            ),
+            unexpected_field_behavior="ignore",
+        )
+
+    def decode(self, block: Block) -> Decoded:
+        """Return the rows of a block, and its rejects."""
+        table = self._whole(block.data)
+        if table is not None:
+            return Decoded([table])
+        spans = lines_of(block.data, block.line)
+        return salvage(
+            spans,
+            lambda part: self._whole(block.data[part[0].start : part[-1].end]),
+            lambda part, found: self._one_by_one(block.data, part, found),
+        )
+
+    def _whole(self, data: Text) -> pa.Table | None:
+        if not self._vectorised:
+            return None
+        for read in (self._alike, self._unlike):
+            try:
+                table = read(data)
+                if table is None:
+                    continue
+                require_precision(table)
+            except pa.ArrowException:
+                continue
+            if not misses_required(table, self._schema) and not holds_infinity(table):
+                return table
+        return None
+
+    def _alike(self, data: Text) -> pa.Table | None:
+        return read_alike(data, self._schema, _block_size(data))
+
+    def _unlike(self, data: Text) -> pa.Table | None:
+        # Arrow's parser crashes on a block whose first value is null, takes null for a row, and
+        # checks no UTF-8: all that is left to the other path.
+        lines = _object_lines(data) if is_utf8(data) else 0
+        if lines <= 0:
+            return None
+        table = pj.read_json(
+            pa.BufferReader(data),
+            pj.ReadOptions(use_threads=False, block_size=_block_size(data)),
+            self._options,
+        )
+        return self._with_types(table) if table.num_rows == lines else None
+
+    def _with_types(self, table: pa.Table) -> pa.Table:
+        columns = [
+            column if column.type == field.type else pc.cast(column, field.type)
+            for column, field in zip(table.columns, self._target, strict=True)
+        ]
+        return pa.table(columns, schema=self._target)
+
+    def _one_by_one(self, data: Text, spans: Sequence[Span], found: Decoded) -> None:
+        rows = Rows(self._target)
+        for span in spans:
+            raw = data[span.start : span.end]
+            column: str | None
+            try:
+                values, wrong = self._values(object_of(raw))
+            except Refused as refused:
+                column, reason = None, str(refused)
+            else:
+                if not wrong:
+                    rows.add(values)
+                    continue
+                column, reason = together(wrong)
+            text = raw.decode("utf-8", "replace").rstrip("\r\n")
+            found.rejects.append(Reject(self._path, span.line, column, reason, text))
+        rows.into(found.tables)
+
+    def _values(self, parsed: dict[str, Any]) -> tuple[list[Any], list[tuple[str, str]]]:
+        """Return the values of a row, and the columns whose values were refused, with reasons."""
+        values: list[Any] = []
+        wrong: list[tuple[str, str]] = []
+        twice = parsed.twice if isinstance(parsed, Twice) else frozenset()
+        for column, convert in self._converters:
+            value = parsed.get(column.name)
+            if column.name in twice:
+                wrong.append((column.name, "it is given twice"))
+            elif value is None and not column.nullable:
+                wrong.append((column.name, "NULL in a NOT NULL column"))
+            else:
+                try:
+                    values.append(None if value is None else convert(value))
+                except Refused as refused:
+                    wrong.append((column.name, str(refused)))
+        return values, wrong
+
+
+def require_lines(path: str, beginning: bytes) -> None:
+    """Refuse a file that is one JSON array, which cannot be read line by line.
+
+    Raises:
+        HeadraceError: UNSUPPORTED.
+    """
+    if beginning.lstrip().startswith(b"["):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'file "{path}" holds a JSON array, not one object per line',
+            hint="Write one object per line, for example with: jq -c '.[]'.",
+        )
+
+
+def object_of(raw: Text) -> dict[str, Any]:
+    """Return the JSON object on a line, or the reason why it is not one."""
+    try:
+        parsed = parse_json(raw.decode())
+    except UnicodeDecodeError as error:
+        raise Refused("not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise Refused("not a JSON object")
+    return parsed
+
+
+def _object_lines(data: Text) -> int:
+    """Return the number of lines with an object; -1 if another line is not blank."""
+    characters = np.frombuffer(data, np.uint8)
+    starts = np.flatnonzero(characters == _NEWLINE) + 1
+    if len(starts) and starts[-1] == len(data):
+        starts = starts[:-1]
+    if data.startswith(b"{") and bool(np.all(characters[starts] == _BRACE)):
+        return len(starts) + 1
+    filled = len(lines_of(data, 1))
+    return filled if len(_OBJECT_LINE.findall(data)) == filled else -1
+
+
+def _block_size(data: Text) -> int:
+    """Return Arrow's block size: small for the CPU cache, but with room for the longest line."""
+    return _PARSE_BYTES if len(data) > _PARSE_BYTES and _lines_fit(data) else len(data)
+
+
+def _lines_fit(data: Text) -> bool:
+    start = 0
+    while len(data) - start > _PARSE_BYTES:
+        end = data.rfind(b"\n", start, start + _PARSE_BYTES) + 1
+        if end <= start:
+            return False
+        start = end
+    return True
+
+
+def _is_read_as_text(data_type: t.DataType) -> bool:
+    """Return whether a type is read as text: Arrow's JSON reader does not support it fully."""
+    return isinstance(data_type, t.DateType | t.TimestampNTZType)
+
+
+def _is_vectorised(data_type: t.DataType, *, nested: bool = False) -> bool:
+    match data_type:
+        case t.MapType() | t.BinaryType():
+            return False
+        case t.DateType() | t.TimestampNTZType() | t.FloatType() | t.DoubleType():
+            return not nested
+        case t.ArrayType():
+            return _is_vectorised(data_type.elementType, nested=True)
+        case t.StructType():
+            return all(_is_vectorised(f.dataType, nested=True) for f in data_type.fields)
+    return True

@@ -1,0 +1,222 @@
+"""Group commit: writers that wait together share one sync and one ledger transaction.
+
+The first writer that finds nobody committing commits for all that wait, and those that come
+meanwhile wait for the next turn: the busier the log, the larger the groups. Small appends to one
+relation become one segment. No writer ever waits for an epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import AppendRecord, OffsetRange
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from headrace.ledger import Ledger, LoadProgress, ProducerPosition, Reject, SegmentFile
+    from headrace.log.writer import SegmentWriter
+    from headrace.types import RelationId
+
+_GATHER_SECONDS = 0.002
+_GATHERED_ROWS = 4096
+"""Appends with at most this many rows are gathered with others to the same relation."""
+
+
+@dataclass(slots=True, eq=False)
+class Append:
+    """Changes to append to one relation's log, and the outcome.
+
+    ``placed`` returns the rows to write, where they depend on the offset of the first. ``guard`` is
+    called with the log's end before they are appended, and refuses by raising.
+    """
+
+    relation: RelationId
+    rows: pa.Table
+    load: LoadProgress | None = None
+    producer: ProducerPosition | None = None
+    rejects: Sequence[Reject] = ()
+    placed: Callable[[Offset], pa.Table] | None = None
+    guard: Callable[[Offset], None] | None = None
+    outcome: OffsetRange | HeadraceError | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it can share a segment with others."""
+        alone = self.load or self.rejects or self.placed or self.guard
+        return not alone and self.rows.num_rows <= _GATHERED_ROWS
+
+
+@dataclass(slots=True)
+class Appender:
+    """Appends to the logs of one database. Thread-safe."""
+
+    segments: SegmentWriter
+    ledger: Ledger
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _waiting: list[Append] = field(default_factory=list)
+    _committing: bool = False
+    _usual: int = 1
+    """The number of appends of the last turn."""
+    _closed: dict[RelationId, int] = field(default_factory=dict)
+    """The relations to which only one thread may append now."""
+
+    def append(self, asked: Append) -> OffsetRange:
+        """Append changes durably; return their offsets, an empty range for a repeated producer.
+
+        Raises:
+            HeadraceError: as :meth:`Ledger.append`, or by the guard; UNAVAILABLE if the disk fails.
+                Nothing is appended then.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._may_append(asked.relation))
+            self._waiting.append(asked)
+            if len(self._waiting) == self._usual:
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: asked.outcome is not None or not self._committing)
+            group = self._turn() if asked.outcome is None else []
+        if group:
+            try:
+                self._commit(group)
+            finally:
+                with self._changed:
+                    for each in group:
+                        each.outcome = each.outcome or _interrupted()
+                    self._committing = False
+                    self._changed.notify_all()
+        if isinstance(asked.outcome, OffsetRange):
+            return asked.outcome
+        raise asked.outcome or _interrupted()
+
+    def _turn(self) -> list[Append]:
+        """Begin a turn of this thread; return all that wait.
+
+        Writers that were given their outcome just now mostly write again. A turn that began without
+        them would commit alone what one sync could have covered, so it waits for them briefly.
+        """
+        self._committing = True
+        if self._usual > 1:
+            self._changed.wait_for(lambda: len(self._waiting) >= self._usual, _GATHER_SECONDS)
+        group, self._waiting = self._waiting, []
+        self._usual = len(group)
+        return group
+
+    @contextmanager
+    def closed(self, relation: RelationId) -> Iterator[None]:
+        """Have all other threads that append to one relation wait while the block runs."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._may_append(relation) and not self._committing)
+            before = self._closed.get(relation)
+            self._closed[relation] = threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._changed:
+                if before is None:
+                    del self._closed[relation]
+                self._changed.notify_all()
+
+    def _may_append(self, relation: RelationId) -> bool:
+        return self._closed.get(relation) in (None, threading.get_ident())
+
+    # -- one turn --------------------------------------------------------------------------
+
+    def _commit(self, group: list[Append]) -> None:
+        plain: dict[RelationId, list[Append]] = {}
+        alone = []
+        for each in group:
+            if each.is_plain:
+                plain.setdefault(each.relation, []).append(each)
+            else:
+                alone.append(each)
+        if plain:
+            self._together(self._gathered(plain))
+        for each in alone:
+            try:
+                end = self.ledger.log_end(each.relation)
+                if each.guard is not None:
+                    each.guard(end)
+                if each.placed is not None:
+                    each.rows = each.placed(end)
+            except HeadraceError as error:
+                each.outcome = error
+            else:
+                self._together([[each]])
+
+    def _gathered(self, plain: dict[RelationId, list[Append]]) -> list[list[Append]]:
+        """Return the appends of each segment: those to one relation, without repeated ones."""
+        asked = [(a.relation, a.producer.producer) for g in plain.values() for a in g if a.producer]
+        known = self.ledger.producers_at(asked) if asked else {}
+        found: list[list[Append]] = []
+        for relation, appends in plain.items():
+            by_schema: dict[pa.Schema, list[Append]] = {}
+            for each in appends:
+                if each.producer is not None:
+                    key = (relation, each.producer.producer)
+                    if each.producer.sequence <= known.get(key, each.producer.sequence - 1):
+                        end = self.ledger.log_end(relation)
+                        each.outcome = OffsetRange(end, end)
+                        continue
+                    known[key] = each.producer.sequence
+                by_schema.setdefault(each.rows.schema, []).append(each)
+            found += by_schema.values()
+        return found
+
+    def _together(self, groups: list[list[Append]]) -> None:
+        """Write one segment for each group, all with one sync, and append them in one transaction.
+
+        An error of one group does not affect the others.
+        """
+        tables = [pa.concat_tables([each.rows for each in appends]) for appends in groups]
+        written = self.segments.write([table for table in tables if table.num_rows])
+        files = iter(written)
+        kept: list[tuple[list[Append], SegmentFile | None]] = []
+        for appends, table in zip(groups, tables, strict=True):
+            file = next(files) if table.num_rows else None
+            if isinstance(file, HeadraceError):
+                _settle(appends, file)
+            else:
+                kept.append((appends, file))
+        records = [_record(appends, file) for appends, file in kept]
+        try:
+            outcomes = self.ledger.append_all(records) if records else ()
+        except HeadraceError as error:
+            for appends, _ in kept:
+                _settle(appends, error)
+            return
+        for (appends, _), outcome in zip(kept, outcomes, strict=True):
+            _settle(appends, outcome)
+
+
+def _record(appends: list[Append], file: SegmentFile | None) -> AppendRecord:
+    first = appends[0]
+    newest = {each.producer.producer: each.producer for each in appends if each.producer}
+    return AppendRecord(first.relation, file, first.load, tuple(newest.values()), first.rejects)
+
+
+def _settle(appends: list[Append], outcome: OffsetRange | HeadraceError) -> None:
+    """Give each append of a segment its part of the segment's offsets, or the error."""
+    if isinstance(outcome, HeadraceError):
+        for each in appends:
+            each.outcome = outcome
+        return
+    at = outcome.first
+    for each in appends:
+        end = Offset(at + each.rows.num_rows) if outcome.rows else at
+        each.outcome, at = OffsetRange(at, end), end
+
+
+def _interrupted() -> HeadraceError:
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        "the write was interrupted",
+        detail="Whether the rows are stored is not known.",
+        hint="Write as a producer with sequence numbers: a repeated write then takes effect once.",
+    )

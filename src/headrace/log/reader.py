@@ -1,0 +1,43 @@
+"""Reads the embedded log in Spark's workers, from memory-mapped segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.log.segments import WEIGHT, read_range
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.log.share import LogShare
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedLog:
+    """Reads changes of a relation's log; see ``LogReader`` in :mod:`headrace.engine.worker`."""
+
+    def read(
+        self, directory: Path, share: LogShare, columns: tuple[str, ...], *, offsets: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
+
+        A stream's log has no weights: all its rows are insertions.
+        """
+        at = share.first
+        for batch in read_range(directory, share.segments, share.first, share.end):
+            names = batch.schema.names
+            weights = (
+                batch[WEIGHT] if WEIGHT in names else pa.array(np.ones(batch.num_rows, np.int64))
+            )
+            arrays = [*(batch[name] for name in columns), weights]
+            if offsets:
+                arrays.append(pa.array(np.arange(at, at + batch.num_rows, dtype=np.int64)))
+            labels = [*columns, WEIGHT, *(["__offset"] if offsets else [])]
+            yield pa.RecordBatch.from_arrays(arrays, names=labels)
+            at = Offset(at + batch.num_rows)

@@ -1,0 +1,125 @@
+"""Reading segments of the embedded log: immutable Arrow IPC files, or parts of files.
+
+A table's segment has :data:`WEIGHT` as its last column: +1 for an insert or upsert, -1 for a
+delete. :mod:`headrace.log.writer` writes them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.ledger import Segment, SegmentFile
+    from headrace.types import Offset
+
+WEIGHT: Final = "__weight"
+_HASHED_AT_ONCE: Final = 16 << 20
+
+_MOST_VERIFIED: Final = 65_536
+"""How many segments one process remembers as verified, the newest; others are verified again."""
+
+_verified: OrderedDict[tuple[str, str], None] = OrderedDict()
+_verified_lock = threading.Lock()
+
+
+def open_segment(directory: Path, segment: SegmentFile) -> pa.Table:
+    """Return a segment's rows, mapped into memory; its checksum is verified once per process.
+
+    Raises:
+        HeadraceError: CORRUPT if the file is missing, short or changed.
+    """
+    path = directory / segment.name
+    _verify(path, segment)
+    try:
+        with pa.memory_map(str(path)) as mapped:
+            mapped.seek(segment.position)
+            table = pa.ipc.open_file(mapped.read_buffer(segment.bytes)).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise _corrupt(path, f"{error}.") from error
+    if table.num_rows != segment.rows:
+        raise _corrupt(path, f"It holds {table.num_rows} rows instead of {segment.rows}.")
+    return table
+
+
+def read_range(
+    directory: Path,
+    segments: Sequence[Segment],
+    from_: Offset,
+    to: Offset,
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changes ``[from_, to)`` in order, without copying; by default all columns.
+
+    Raises:
+        HeadraceError: CORRUPT if a file is damaged, or the segments leave a gap.
+    """
+    at = from_
+    for segment in segments:
+        if segment.range.end <= at or segment.range.first >= to:
+            continue
+        if segment.range.first > at:
+            break
+        table = open_segment(directory, segment.file)
+        chosen = table if columns is None else table.select(list(columns))
+        end = min(segment.range.end, to)
+        yield from chosen.slice(at - segment.range.first, end - at).to_batches()
+        at = end
+    if at < to:
+        raise HeadraceError(
+            Code.CORRUPT,
+            f"log has no segment for offset {at}",
+            hint="Restore the data directory from a backup.",
+        )
+
+
+def verified(path: Path, checksum: str) -> None:
+    """Record that this process knows a segment's checksum, as it has written the segment."""
+    with _verified_lock:
+        _verified[str(path), checksum] = None
+        while len(_verified) > _MOST_VERIFIED:
+            _verified.popitem(last=False)
+
+
+def _verify(path: Path, segment: SegmentFile) -> None:
+    try:
+        size = path.stat().st_size
+        if size < segment.position + segment.bytes:
+            wanted = segment.position + segment.bytes
+            raise _corrupt(path, f"It has {size} bytes instead of at least {wanted}.")
+        if (str(path), segment.checksum) in _verified:
+            return
+        checksum = _checksum(path, segment)
+    except OSError as error:
+        raise _corrupt(path, f"{error.strerror}.") from error
+    if checksum != segment.checksum:
+        raise _corrupt(path, f"Its checksum is {checksum} instead of {segment.checksum}.")
+    verified(path, segment.checksum)
+
+
+def _checksum(path: Path, segment: SegmentFile) -> str:
+    hashed, left = xxhash.xxh3_64(), segment.bytes
+    with path.open("rb") as file:
+        file.seek(segment.position)
+        while piece := file.read(min(left, _HASHED_AT_ONCE)):
+            hashed.update(piece)
+            left -= len(piece)
+    return hashed.hexdigest()
+
+
+def _corrupt(path: Path, detail: str) -> HeadraceError:
+    return HeadraceError(
+        Code.CORRUPT,
+        f'segment "{path}" is damaged',
+        detail,
+        "Restore this file from a backup; its rows exist nowhere else.",
+    )

@@ -1,0 +1,178 @@
+"""Writing segments: small ones one after another into a shared file, large ones into their own.
+
+Bytes are synced before the ledger names them, so every segment in the ledger is on disk. A file for
+each insert would cost a file and a sync of its directory each.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import HeadraceError, not_written
+from headrace.ledger import SegmentFile
+from headrace.log.segments import verified
+from headrace.spine import ChecksummedFile, sync_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+BATCH_ROWS: Final = 65_536
+_SMALL_BYTES: Final = 1 << 20
+_PACK_BYTES: Final = 64 << 20
+_ALIGNMENT: Final = 64
+"""Arrow reads mapped buffers without a copy only from such addresses."""
+
+Written = SegmentFile | HeadraceError
+
+
+@dataclass(slots=True)
+class SegmentWriter:
+    """Writes the segments of one directory. Thread-safe.
+
+    A *pack* is the file into which small segments are written until it is large; a process begins
+    a new one.
+    """
+
+    directory: Path
+    _pack: _Pack | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def write(self, tables: Sequence[pa.Table]) -> tuple[Written, ...]:
+        """Write tables as segments, which are on disk when this returns.
+
+        For each table, return its segment, or the error (UNAVAILABLE) with which the disk failed.
+        """
+        with self._lock:
+            found: dict[int, Written] = {}
+            small = [at for at, rows in enumerate(tables) if rows.nbytes <= _SMALL_BYTES]
+            for at in set(range(len(tables))) - set(small):
+                found[at] = _written(lambda rows=tables[at]: self._alone(rows))
+            if small:
+                packed = self._packed([tables[at] for at in small])
+                found |= zip(small, packed, strict=True)
+            return tuple(found[at] for at in range(len(tables)))
+
+    def close_pack(self, names: frozenset[str]) -> None:
+        """Write no more into the present pack if it is one of these files."""
+        with self._lock:
+            if self._pack is not None and self._pack.path.name in names:
+                self._close_pack()
+
+    def close(self) -> None:
+        """Close the present pack."""
+        with self._lock:
+            self._close_pack()
+
+    def _close_pack(self) -> None:
+        if self._pack is not None:
+            with suppress(OSError):
+                self._pack.file.close()
+            self._pack = None
+
+    def _alone(self, rows: pa.Table) -> SegmentFile:
+        path = self.directory / f"{uuid4().hex}.arrow"
+        try:
+            with ChecksummedFile(path) as file, pa.PythonFile(file, "w") as sink:
+                _serialise(rows, sink)
+                sink.flush()
+                file.sync()
+            sync_directory(self.directory)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise not_written(f'segment "{path}"', error) from error
+        checksum = file.digest.hexdigest()
+        verified(path, checksum)
+        return SegmentFile(path.name, rows.num_rows, file.bytes, checksum)
+
+    def _packed(self, tables: list[pa.Table]) -> list[Written]:
+        """Write small tables into the pack, with one sync: all, or none if the disk fails."""
+        try:
+            if self._pack is not None and self._pack.end >= _PACK_BYTES:
+                self._close_pack()
+            if self._pack is None:
+                self._pack = _Pack.create(self.directory)
+            pack = self._pack
+            placed = [pack.add(rows) for rows in tables]
+            os.fdatasync(pack.file.fileno())
+            pack.synced = pack.end
+        except OSError as error:
+            path = self.directory if self._pack is None else self._pack.path
+            if self._pack is not None and not self._pack.synced:
+                path.unlink(missing_ok=True)
+            self._close_pack()  # what it holds after its last segment is not known
+            failed = not_written(f'segment "{path}"', error)
+            return [failed for _ in tables]
+        for file in placed:
+            verified(pack.path, file.checksum)
+        return list(placed)
+
+
+@dataclass(slots=True)
+class _Pack:
+    path: Path
+    file: Any
+    end: int = 0
+    synced: int = 0
+
+    @classmethod
+    def create(cls, directory: Path) -> _Pack:
+        path = directory / f"{uuid4().hex}.arrow"
+        file = path.open("xb", buffering=0)
+        try:
+            sync_directory(directory)
+        except OSError:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        return cls(path, file)
+
+    def add(self, rows: pa.Table) -> SegmentFile:
+        """Write a segment at the end, not synced yet."""
+        # Into a file, Arrow would make many small writes, each of which takes Python's lock again:
+        # with many writers that is most of the time.
+        buffer = pa.BufferOutputStream()
+        _serialise(rows, buffer)
+        data = buffer.getvalue()
+        position = -(-self.end // _ALIGNMENT) * _ALIGNMENT
+        self.file.seek(position)
+        left = memoryview(data)
+        while left:
+            left = left[self.file.write(left) :]
+        self.end = position + data.size
+        checksum = xxhash.xxh3_64(data).hexdigest()
+        return SegmentFile(self.path.name, rows.num_rows, data.size, checksum, position)
+
+
+def write_segment(directory: Path, rows: pa.Table) -> SegmentFile:
+    """Write rows as one new segment, which is on disk when this returns.
+
+    Raises:
+        HeadraceError: UNAVAILABLE if the disk is full or fails; the ledger names nothing of it.
+    """
+    writer = SegmentWriter(directory)
+    (written,) = writer.write([rows])
+    writer.close()
+    if isinstance(written, HeadraceError):
+        raise written
+    return written
+
+
+def _written(write: Any) -> Written:
+    try:
+        return write()  # type: ignore[no-any-return]
+    except HeadraceError as error:
+        return error
+
+
+def _serialise(rows: pa.Table, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows, BATCH_ROWS)

@@ -1,0 +1,192 @@
+"""What readers see: one immutable value per commit, taken without a lock and without SQL.
+
+A commit swaps the value. Whoever holds an older one can go on reading it: its runs are not
+collected while it is referenced from anywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from headrace.catalog import Catalog, Stream, Table, View
+from headrace.circuit import rows_of
+from headrace.spine import Spine, times_forgotten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from headrace.catalog import Relation
+    from headrace.ledger import Head, Ledger, Run
+    from headrace.types import ArrangementId, Epoch, Offset, RelationId
+    from headrace.zset import Layout
+
+STOPPED = "stopped"
+"""The cause of the dirty entry of a view whose query fails on its data."""
+
+WAITING = "waiting"
+"""The cause of the dirty entry of a view that lacks a function, or depends on such a view."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Published:
+    """One epoch and all that is needed to read it.
+
+    ``committed_at`` is its commit time in Unix seconds, ``clock`` its ``now()`` in microseconds
+    UTC. ``layouts`` are those of the contents of tables and views, ``spines`` the runs of every
+    arrangement, ``positions`` how far epochs have read each log. Views in ``stopped`` are not
+    maintained, so their contents are older; epochs read the logs of ``maintained`` relations.
+    """
+
+    epoch: Epoch
+    committed_at: float
+    clock: int
+    catalog: Catalog
+    layouts: Mapping[ArrangementId, Layout]
+    spines: Mapping[ArrangementId, tuple[Run, ...]]
+    positions: Mapping[RelationId, Offset]
+    stopped: frozenset[RelationId]
+    maintained: frozenset[RelationId]
+    _opened: dict[RelationId, tuple[int, Spine]] = field(default_factory=dict, repr=False)
+
+    def layout(self, relation: Relation) -> Layout:
+        """Return the layout of the contents of a table or view."""
+        return self.layouts[rows_of(relation.id)]
+
+    def runs(self, relation: Relation) -> tuple[Run, ...]:
+        """Return the runs that sum to the contents of a table or view."""
+        return self.spines[rows_of(relation.id)]
+
+    def spine(self, relation: Relation, directory: Path) -> Spine:
+        """Return the contents of a table or view, opened once, from a directory of runs."""
+        known, found = times_forgotten(), self._opened.get(relation.id)
+        if found is None or found[0] != known:
+            files = [run.file for run in self.runs(relation)]
+            found = (known, Spine.open(directory, self.layout(relation), files))
+            self._opened[relation.id] = found
+        return found[1]
+
+    def has_read(self, wanted: Mapping[RelationId, Offset]) -> bool:
+        """Whether epochs have read every maintained log up to the wanted offsets."""
+        done = self.positions
+        return all(done.get(i, 0) >= wanted[i] for i in wanted.keys() & self.maintained)
+
+    def behind(self, ends: Mapping[RelationId, Offset], view: RelationId | None = None) -> int:
+        """Return the number of changes before the ends of logs that this epoch has not read.
+
+        With a view, only those of the streams and tables that it reads.
+        """
+        bases = self.maintained if view is None else self.catalog.bases([view])
+        left = (ends.get(i, 0) - self.positions.get(i, 0) for i in bases)
+        return sum(number for number in left if number > 0)
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Publishes the states of one database, and keeps what is still read.
+
+    ``current`` needs no lock. Publishing is left to the thread that holds the lock of epochs.
+    """
+
+    ledger: Ledger
+    current: Published
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _alive: WeakSet[Published] = field(default_factory=WeakSet)
+
+    @classmethod
+    def of(
+        cls,
+        ledger: Ledger,
+        catalog: Catalog | None = None,
+        layouts: Mapping[ArrangementId, Layout] | None = None,
+    ) -> Publisher:
+        """Return a publisher of the ledger's present state."""
+        first = _state(ledger.head, catalog or Catalog(), layouts or {})
+        publisher = cls(ledger, first)
+        publisher._alive.add(first)
+        return publisher
+
+    def publish(
+        self,
+        catalog: Catalog | None = None,
+        layouts: Mapping[ArrangementId, Layout] | None = None,
+    ) -> Published:
+        """Publish the ledger's newest state, with another catalog and layouts if they changed."""
+        before = self.current
+        state = _state(
+            self.ledger.head,
+            before.catalog if catalog is None else catalog,
+            before.layouts if layouts is None else layouts,
+        )
+        with self._changed:
+            self._alive.add(state)
+            self.current = state
+            self._changed.notify_all()
+        return state
+
+    def wait_for(self, met: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait until a condition is met, tested at each publication; return whether it was."""
+        with self._changed:
+            return self._changed.wait_for(met, seconds)
+
+    def wake(self) -> None:
+        """Have the threads that wait test their conditions."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def as_of(self, epoch: Epoch, *relations: Relation) -> Published:
+        """Return the state in which some tables and views can be read at an earlier epoch.
+
+        Raises:
+            HeadraceError: INVALID if one of them cannot be read at this epoch.
+        """
+        current = self.current
+        if epoch == current.epoch:
+            return current
+        with self._changed:  # from now on the epoch is kept, if it still is
+            held = replace(current, epoch=epoch, spines={}, _opened={})
+            self._alive.add(held)
+        stored = [rows_of(r.id) for r in relations if isinstance(r, Table | View)]
+        state = replace(held, spines=self.ledger.spines(stored, epoch), _opened={})
+        with self._changed:
+            self._alive.add(state)
+        return state
+
+    @contextmanager
+    def oldest(self) -> Iterator[Epoch]:
+        """Yield the oldest epoch that is read; none older can be asked for during the block."""
+        with self._changed:
+            yield min(state.epoch for state in self._alive)
+
+
+def stopped_views(head: Head, catalog: Catalog) -> frozenset[RelationId]:
+    """Return the views that are not maintained: stopped, waiting, and their dependants."""
+    marked = {entry.view for entry in head.dirty if entry.cause in (STOPPED, WAITING)}
+    return frozenset(marked | {v.id for id_ in marked for v in catalog.dependants(id_)})
+
+
+def maintained_logs(catalog: Catalog, stopped: frozenset[RelationId]) -> frozenset[RelationId]:
+    """Return the relations whose changes epochs read: tables, and streams that views read."""
+    read = {id_ for v in catalog.views_in_order() if v.id not in stopped for id_ in v.depends_on}
+    return frozenset(
+        r.id for r in catalog if isinstance(r, Table) or (isinstance(r, Stream) and r.id in read)
+    )
+
+
+def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]) -> Published:
+    stopped = stopped_views(head, catalog)
+    return Published(
+        head.epoch,
+        head.committed_at,
+        head.clock,
+        catalog,
+        layouts,
+        head.spines,
+        head.positions,
+        stopped,
+        maintained_logs(catalog, stopped),
+    )

@@ -1,0 +1,63 @@
+"""What one client has; nothing of a client is global."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.runtime.cancelling import Cancellation
+from headrace.session.properties import CONSISTENCY, Properties
+from headrace.session.settling import settle_all, settled
+from headrace.types import Offset, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.runtime.published import Published
+    from headrace.session.instance import Instance
+    from headrace.session.results import Progress
+
+
+def silent(_progress: Progress) -> None:
+    """Ignore progress reports."""
+
+
+@dataclass(slots=True)
+class Client:
+    """One client of a database.
+
+    ``awaited`` are the offsets that its reads wait for: the ends of all logs when it began,
+    advanced by its own writes.
+    """
+
+    instance: Instance
+    is_open: Callable[[], bool]
+    awaited: dict[RelationId, Offset]
+    properties: Properties = field(default_factory=Properties)
+    report: Callable[[Progress], None] = silent
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held while a statement of this client runs."""
+
+    def wrote(self, relation: RelationId, end: Offset) -> None:
+        """Have later reads wait until the client's write before an offset is seen."""
+        self.awaited[relation] = Offset(max(end, self.awaited.get(relation, 0)))
+
+    def seen(self, reads: Iterable[RelationId]) -> Published:
+        """Return a state in which some relations show what this client must see of them.
+
+        That depends on its property ``consistency``. A state that shows it already is returned at
+        once; else epochs are made until one does.
+        """
+        instance, level = self.instance, self.properties[CONSISTENCY]
+        if level == "latest":
+            return instance.published
+        if instance.deliveries.by_sink and not instance.pump.running:
+            settle_all(instance)  # reads see the writes of sinks, which belong to no session
+        if level == "strict":
+            return settled(instance, reads)
+        gone = self.awaited.keys() - instance.catalog.by_id.keys()
+        for id_ in gone:
+            del self.awaited[id_]
+        return settled(instance, reads, self.awaited)

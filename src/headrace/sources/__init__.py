@@ -1,1 +1,0 @@
-"""Sources of rows: the embedded log, files, and external systems."""

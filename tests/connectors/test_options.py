@@ -1,0 +1,106 @@
+"""Typed options: what may be written, what is stored, and where an error points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pytest
+
+from headrace.connectors import Given
+from headrace.connectors.options import (
+    SecretName,
+    option,
+    read_options,
+    restored_options,
+    stored_options,
+    used_secrets,
+)
+from headrace.errors import Code, HeadraceError, Span
+
+
+class Mode(StrEnum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+def _short(text: str) -> str:
+    if len(text) > 3:
+        raise HeadraceError(Code.INVALID, "too long", hint="Shorten it.")
+    return text.upper()
+
+
+@dataclass(frozen=True)
+class Example:
+    topic: str = option("topic", "kafka_topic")
+    mode: Mode = Mode.EARLIEST
+    batch: int = option("max.batch", default=10)
+    strict: bool = False
+    code: str | None = option(convert=_short, default=None)
+    password: SecretName | None = None
+
+
+TEXT = "WITH (topic = 'a', mode = 'lates', password = 'x')"
+PLACE = Span(TEXT, 19, 33)
+
+
+def read(**given: str | Given) -> Example:
+    return read_options(
+        Example,
+        [g if isinstance(g, Given) else Given(key, g, PLACE) for key, g in given.items()],
+        "a test source",
+    )
+
+
+def test_options_have_their_types_and_defaults() -> None:
+    found = read(KAFKA_TOPIC="a", mode="LATEST", strict="TRUE", code="abc")
+    assert found == Example("a", Mode.LATEST, 10, strict=True, code="ABC")
+
+
+def test_what_is_stored_is_read_back_and_has_no_secret_value() -> None:
+    secret = Given("password", "db", PLACE, secret=True)
+    found = read(topic="a", mode="latest", strict="true", password=secret)
+    stored = stored_options(found)
+    assert dict(stored) == {
+        "topic": "a",
+        "mode": "latest",
+        "max.batch": "10",
+        "strict": "true",
+        "password": "db",
+    }
+    assert restored_options(Example, stored, "a test source") == found
+    assert used_secrets(found) == ["db"]
+    assert used_secrets(read(topic="a")) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "primary", "hint"),
+    [
+        ({"topics": "a"}, 'option "topics" of a test source does not exist', '"topic"?'),
+        ({"xyzzy": "a"}, 'option "xyzzy" of a test source does not exist', "There are: topic"),
+        ({"topic": "a", "kafka_topic": "b"}, 'option "kafka_topic" is given twice', "once"),
+        ({"topic": "a", "mode": "lates"}, "'lates' is not a value of option \"mode\"", '"latest"?'),
+        ({"topic": "a", "max_batch": "1"}, 'option "max_batch"', '"max.batch"?'),
+        ({"topic": "a", "strict": "maybe"}, "'maybe' is not a value", "true"),
+        ({"topic": "a", "code": "abcd"}, "too long", "Shorten"),
+        ({"topic": "a", "password": "x"}, 'option "password" is a secret', "CREATE SECRET"),
+    ],
+)
+def test_a_wrong_option_is_refused_at_its_place(
+    given: dict[str, str], primary: str, hint: str
+) -> None:
+    with pytest.raises(HeadraceError) as refused:
+        read(**given)
+    assert primary in refused.value.primary
+    assert hint in (refused.value.hint or "")
+    assert refused.value.span == PLACE
+    assert "'x'" not in refused.value.primary + (refused.value.hint or "")
+
+
+def test_a_value_that_is_no_number_a_missing_option_and_a_secret_in_the_wrong_place() -> None:
+    with pytest.raises(HeadraceError, match="'-1' is not a value"):
+        read_options(Example, [Given("topic", "a"), Given("max.batch", "-1")], "it")
+    with pytest.raises(HeadraceError, match="a test source has no topic"):
+        read(mode="latest")
+    with pytest.raises(HeadraceError, match='option "topic" is not a secret'):
+        read(topic=Given("topic", "name", PLACE, secret=True))

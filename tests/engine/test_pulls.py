@@ -1,0 +1,145 @@
+"""Queries over one relation that need no Spark job, beside the same queries as jobs."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+from headrace.engine.queries import Queries
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+COLUMNS = (
+    "a INT, b BIGINT, s STRING, d DECIMAL(12,2), f DOUBLE, flag BOOLEAN, day DATE,"
+    " at TIMESTAMP, parts ARRAY<INT>, pair STRUCT<x: INT, y: STRING>"
+)
+ROW = (
+    "{a}, {b}, {s}, {d}, {f}, {flag}, DATE '2024-01-{day:02}',"
+    " TIMESTAMP '2024-01-01 00:00:{day:02}', array({a}, {b}), named_struct('x', {a}, 'y', {s})"
+)
+
+QUERIES = (
+    "SELECT * FROM t WHERE a = 3 AND b = 4",
+    "SELECT * FROM t WHERE a IN (1, 2, 3) AND b IN (0, 1, NULL)",
+    "SELECT b + 1 AS more, upper(s), d * 2 FROM t WHERE a = 3 AND b = 4",
+    "SELECT a, a AS again, s FROM t WHERE a = 3 AND b = 4 AND length(s) > 1",
+    "SELECT a, b FROM t WHERE a = 2",
+    "SELECT a, b FROM t WHERE 2 > a AND b <= 3",
+    "SELECT s, count FROM (SELECT s, size(parts) AS count, a FROM t) WHERE a < 2",
+    "SELECT a FROM t WHERE s = 'three' OR a = 1",
+    "SELECT a, s FROM t WHERE s >= 'one' AND s < 'three'",
+    "SELECT a, d FROM t WHERE d > 2.5 AND d <= 4.25",
+    "SELECT a, f FROM t WHERE f = 0.0",
+    "SELECT a, f FROM t WHERE isnan(f) OR f < 1",
+    "SELECT a FROM t WHERE flag",
+    "SELECT a FROM t WHERE NOT flag AND day > DATE '2024-01-03'",
+    "SELECT a FROM t WHERE flag = true AND day IN (DATE '2024-01-02', DATE '2024-01-04')",
+    "SELECT a, at FROM t WHERE at > TIMESTAMP '2024-01-01 00:00:03' AND at < now()",
+    "SELECT pair.x, parts[0], pair FROM t WHERE pair.y = 'two'",
+    "SELECT a FROM t WHERE s IS NULL",
+    "SELECT a FROM t WHERE s IS NOT NULL AND a IS NOT NULL",
+    "SELECT a FROM t WHERE a = 77",
+    "SELECT a FROM t WHERE a <=> NULL",
+    "SELECT a FROM t WHERE s LIKE 't%'",
+    "SELECT a FROM t WHERE a = b",
+    "SELECT 1 AS one, 'x' AS x FROM t WHERE a = 1 AND b = 1",
+    "SELECT CASE WHEN a > 2 THEN 'many' ELSE s END AS word FROM t WHERE b <> 0",
+    "SELECT t.* FROM t WHERE a IN (0,1,2,3,4,5,6,7,8,9,10,11,12,13,14)",
+    "SELECT n, k FROM v WHERE k = 'two'",
+    "SELECT k, n * 10 AS n FROM v WHERE k IN ('one', 'two') AND n > 1",
+)
+AS_JOBS = (
+    "SELECT count(*) FROM t WHERE a = 3",
+    "SELECT a, rand() AS r FROM t WHERE a = 3 AND b = 4",
+    "SELECT a FROM t WHERE b = (SELECT max(b) FROM t)",
+    "SELECT x.a FROM t x JOIN t y ON x.a = y.b WHERE x.a = 3",
+    "SELECT explode(parts) AS p FROM t WHERE a = 3",
+    "SELECT DISTINCT s FROM t WHERE a = 3",
+)
+
+
+@pytest.fixture(scope="module")
+def db(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[headrace.Database]:
+    folder: Path = tmp_path_factory.mktemp("pulls")
+    words, random_ = ["one", "two", "three", None], random.Random(1)
+    with headrace.connect(folder, spark=spark, partitions=2, continuous=False) as db:
+        db.sql(f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (a, b))")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT s AS k, count(*) AS n FROM t GROUP BY s")
+        for _ in range(4):  # several runs, and rows that replace others
+            rows = []
+            for _ in range(12):
+                a, b, word = random_.randrange(6), random_.randrange(6), random_.choice(words)
+                number = random_.choice(["0.0", "-0.0", "double('NaN')", "1.5", "NULL"])
+                rows.append(
+                    ROW.format(
+                        a=a,
+                        b=b,
+                        s="NULL" if word is None else f"'{word}'",
+                        d=random_.choice(["2.50", "4.25", "0.01", "NULL"]),
+                        f=number,
+                        flag=random_.choice(["true", "false", "NULL"]),
+                        day=random_.randrange(1, 6),
+                    )
+                )
+            rows += [ROW.format(a=3, b=4, s="'three'", d=1, f=1, flag="true", day=3)]
+            db.sql(f"INSERT INTO t SELECT * FROM VALUES {', '.join(f'({row})' for row in rows)}")
+            db.flush()
+        yield db
+
+
+def jobs(db: headrace.Database) -> int:
+    """The number of jobs that Spark has begun."""
+    return int(db.instance.engine.spark.sparkContext._jsc.sc().dagScheduler().nextJobId())
+
+
+def answer(db: headrace.Database, query: str) -> tuple[object, list[str]]:
+    table = db.sql(query).to_arrow()
+    return table.schema, sorted(map(repr, table.to_pylist()))
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_over_one_relation_runs_no_job_and_answers_as_a_job_does(
+    db: headrace.Database, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    before = jobs(db)
+    found = answer(db, query)
+    assert jobs(db) == before
+    monkeypatch.setattr(Queries, "pulled", lambda *_given: None)
+    monkeypatch.setattr("headrace.session.reading.simple_select", lambda _text: None)
+    assert answer(db, query) == found
+    assert jobs(db) > before
+
+
+@pytest.mark.parametrize("query", AS_JOBS)
+def test_other_queries_stay_jobs(db: headrace.Database, query: str) -> None:
+    before = jobs(db)
+    db.sql(query)
+    assert jobs(db) > before
+
+
+def test_many_rows_are_read_by_a_job(
+    db: headrace.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.engine.pulls._MOST_EVALUATED", 2)
+    before = jobs(db)
+    found = answer(db, "SELECT a + b FROM t WHERE a < 4")
+    assert jobs(db) > before
+    assert len(found[1]) > 2
+
+
+def test_an_expression_that_fails_is_an_error_of_the_query(db: headrace.Database) -> None:
+    with pytest.raises(HeadraceError, match=r"[Dd]ivision by zero"):
+        db.sql("SELECT a / (a - 3) FROM t WHERE a = 3 AND b = 4")
+    assert db.sql("SELECT 6 / (a - 2) FROM t WHERE a = 3 AND b = 4 AND a - 2 <> 0").fetchall()
+    # The condition keeps away the rows on which the projection would fail.
+    assert db.sql("SELECT 6 / (a - 3) FROM t WHERE abs(a - 3) > 0").fetchall()
