@@ -9,16 +9,18 @@ import pytest
 import sqlalchemy as sa
 
 from headrace.ledger import (
+    LIVE,
     EpochCommit,
     Ledger,
     NewArrangement,
+    NewBuild,
     NewObject,
     NewRun,
     RunKind,
     SegmentFile,
     schema,
 )
-from headrace.types import ArrangementId, Epoch, RelationId
+from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, RelationId
 
 _numbers = itertools.count()
 
@@ -48,6 +50,22 @@ def relation(ledger: Ledger, name: str, inputs: tuple[RelationId, ...] = ()) -> 
     reserved = ledger.reserve_relation()
     kept = (NewArrangement(ArrangementId(f"{reserved}/0"), {"key": ["a"]}),)
     return NewObject(reserved, name, "view", {"sql": name}, inputs, kept)
+
+
+def build(
+    id_: BuildId,
+    view: NewObject,
+    inputs: tuple[RelationId, ...] = (),
+    *,
+    serving: bool = True,
+    frontier: FrontierId = LIVE,
+) -> NewBuild:
+    """A build of a view, with one arrangement, ``"<id>/state"``; the first defines it as it was."""
+    state = NewArrangement(ArrangementId(f"{id_}/state"), {"key": ["a"]})
+    again = {} if id_ == view.relation else {"build": id_}
+    return NewBuild(
+        id_, view.relation, {**view.definition, **again}, inputs, (state,), frontier, serving
+    )
 
 
 def step(ledger: Ledger, *runs: NewRun) -> Epoch:

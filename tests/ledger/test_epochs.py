@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
+    LIVE,
     Dirty,
     EpochCommit,
     Gap,
@@ -21,8 +23,8 @@ from headrace.ledger import (
     invariants,
     schema,
 )
-from headrace.types import Epoch, Offset, RelationId
-from ledger.building import relation, run, segment, step
+from headrace.types import BuildId, Epoch, Offset, RelationId
+from ledger.building import build, relation, run, segment, step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -285,6 +287,39 @@ def test_live_names_are_unique(ledger: Ledger, orders: NewObject) -> None:
     broken(ledger, EpochCommit(Epoch(1), "a", created=(again,)), rule)
     twins = (relation(ledger, "twin"), relation(ledger, "twin"))
     broken(ledger, EpochCommit(Epoch(1), "a", created=twins), rule)
+
+
+def test_frontiers_exist(ledger: Ledger, orders: NewObject) -> None:
+    ledger.append(orders.relation, segment(10))
+    rule, unknown = invariants.frontiers_exist, ledger.reserve_frontier()
+    read = Read(orders.relation, Offset(0), Offset(2), unknown)
+    broken(ledger, EpochCommit(Epoch(1), "a", reads=(read,)), rule)
+    made = relation(ledger, "view")
+    first = build(BuildId(made.relation), made, frontier=unknown)
+    broken(ledger, EpochCommit(Epoch(1), "a", created=(made,), builds=(first,)), rule)
+    broken(ledger, EpochCommit(Epoch(1), "a", caught_up=(LIVE,)), rule)
+    twice = EpochCommit(Epoch(1), "a", reads=(read, read), caught_up=(unknown,))
+    broken(ledger, twice, invariants.reads_continue_the_last)
+
+
+def test_every_view_has_a_live_build(ledger: Ledger, orders: NewObject) -> None:
+    rule, made = invariants.every_view_has_a_live_build, relation(ledger, "view")
+    first = build(BuildId(made.relation), made, (orders.relation,))
+    broken(ledger, EpochCommit(Epoch(1), "a", builds=(first,)), rule)
+    idle = replace(first, serving=False)
+    broken(ledger, EpochCommit(Epoch(1), "a", created=(made,), builds=(idle,)), rule)
+    ledger.commit(EpochCommit(Epoch(1), "a", created=(made,), builds=(first,)))
+    second = replace(first, id=ledger.reserve_build(), arrangements=())
+    third = replace(second, id=ledger.reserve_build())
+    for change in (
+        EpochCommit(Epoch(2), "a", retired=(first.id,)),
+        EpochCommit(Epoch(2), "a", builds=(first,)),
+        EpochCommit(Epoch(2), "a", builds=(second, third)),
+        EpochCommit(Epoch(2), "a", builds=(second,), retired=(second.id,)),
+        EpochCommit(Epoch(2), "a", builds=(second,), dropped=(made.relation,)),
+        EpochCommit(Epoch(2), "a", serve=(third.id,)),
+    ):
+        broken(ledger, change, rule)
 
 
 def test_every_invariant_has_a_test_of_its_name() -> None:

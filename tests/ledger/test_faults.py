@@ -31,12 +31,14 @@ ledger = Ledger.open(sys.argv[1], fault=crash)
 stage, wanted = "", stage
 ledger.acquire()
 view = NewObject(ledger.reserve_relation(), "view", "view", {}, (1,), (NewArrangement("view"),))
+build = NewBuild(view.relation, view.relation, {}, (1,), (NewArrangement("state"),))
 stage = wanted
 run = lambda owner, name: NewRun(name, owner, 1, 1, "c", 0, 0)
 ledger.commit(EpochCommit(2, "crash",
     reads=(Read(1, 0, 7),),
     runs=(run("1/0", "new"), run("view", "base")),
     created=(view,),
+    builds=(build,),
     merges=(Merge("1/0", ("old",), run("1/0", "merged")),),
 ))
 """
@@ -46,6 +48,8 @@ STAGES = (
     "epoch",
     "dropped",
     "created",
+    "builds",
+    "arranged",
     "reads",
     "runs",
     "merges",

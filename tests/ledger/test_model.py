@@ -20,8 +20,19 @@ from hypothesis.stateful import (
 )
 
 from headrace.errors import HeadraceError
-from headrace.ledger import EpochCommit, Files, Ledger, Merge, Mode, NewObject, Read, Run, RunKind
-from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.ledger import (
+    EpochCommit,
+    Files,
+    Ledger,
+    Merge,
+    Mode,
+    NewBuild,
+    NewObject,
+    Read,
+    Run,
+    RunKind,
+)
+from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
 from ledger.building import postgres, relation, run, segment
 
 if TYPE_CHECKING:
@@ -49,6 +60,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.since: dict[ArrangementId, int] = {}
         self.ends: dict[RelationId, int] = {}
         self.consumed: dict[RelationId, int] = {}
+        # By build: its view, and whether it serves. Builds have no runs here.
+        self.builds: dict[BuildId, tuple[RelationId, bool]] = {}
 
     def place(self) -> str | Path:
         return Path(self.directory.name) / "ledger.db"
@@ -70,6 +83,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for gone in dropped:
             del contents[self.live.pop(gone)]
             del self.ends[gone], self.consumed[gone]
+            self.builds = {b: of for b, of in self.builds.items() if of[0] != gone}
         reads, runs = [], []
         for owner, arrangement in self.live.items():
             first, end = self.consumed[owner], self.ends[owner]
@@ -96,6 +110,37 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(created=st.integers(0, 1), data=st.data(), drop=st.booleans())
     def commit(self, created: int, data: Any, *, drop: bool) -> None:
         self.epoch(created, data, drop=drop)
+
+    @rule(data=st.data(), takes_over=st.booleans(), retires=st.booleans())
+    def rebuild(self, data: Any, *, takes_over: bool, retires: bool) -> None:
+        """Begin another build of a relation, or have one that is there serve."""
+        view = data.draw(st.sampled_from(sorted(self.live)))
+        there = [b for b, (of, _) in self.builds.items() if of == view]
+        serving = [b for b in there if self.builds[b][1]]
+        waiting = [b for b in there if not self.builds[b][1]]
+        new: list[NewBuild] = []
+        if not waiting or not data.draw(st.booleans()):
+            id_ = self.ledger.reserve_build()
+            new = [NewBuild(id_, view, {"build": id_}, serving=takes_over or not there)]
+            self.builds[id_] = (view, new[0].serving)
+        serve = waiting[:1] if takes_over and not new else []
+        changed = bool(serve) or any(each.serving for each in new)
+        retired = serving if changed and retires else []
+        for id_ in serving if changed else []:
+            self.builds[id_] = (view, False)
+        for id_ in retired:
+            del self.builds[id_]
+        for id_ in serve:
+            self.builds[id_] = (view, True)
+        change = EpochCommit(
+            Epoch(len(self.history) - 1),
+            "b",
+            builds=tuple(new),
+            serve=tuple(serve),
+            retired=tuple(retired),
+        )
+        self.ledger.commit(change)
+        self.history.append(dict(self.history[-1]))
 
     @rule(data=st.data(), rows=st.integers(1, 5))
     def append(self, data: Any, rows: int) -> None:
@@ -145,10 +190,16 @@ class LedgerMachine(RuleBasedStateMachine):
     def the_head_is_what_the_database_says(self) -> None:
         with Ledger.open(self.path, Mode.READ) as reader:
             stored, kept = reader.head, self.ledger.head
-        for name in ("epoch", "committed_at", "clock", "ends", "positions", "arrangements"):
+        names = ("epoch", "committed_at", "clock", "starts", "ends", "frontiers", "builds")
+        for name in (*names, "arrangements"):
             assert getattr(kept, name) == getattr(stored, name), name
         for name in ("spines", "next_spines"):
             assert _names(getattr(kept, name)) == _names(getattr(stored, name)), name
+
+    @invariant()
+    def builds_agree(self) -> None:
+        found = {id_: (b.view, b.serving) for id_, b in self.ledger.head.builds.items()}
+        assert found == self.builds
 
     @invariant()
     def logs_agree(self) -> None:

@@ -6,18 +6,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from headrace.ledger import schema
+from headrace.ledger import builds, schema
 from headrace.ledger.records import CLOCK, Dirty, EpochRecord, Fence, Gap, ObjectRecord, Read
-from headrace.types import Epoch, Offset, RelationId
+from headrace.types import Epoch, FrontierId, Offset, RelationId
 
 _RESERVED = frozenset({"format", "identity"})
 
 
-def reserve_relation(connection: sa.Connection) -> RelationId:
-    """Return a new relation id; no id is returned twice."""
-    reserved: int = connection.execute(sa.select(schema.fence.c.next_relation)).scalar_one()
-    connection.execute(schema.fence.update().values(next_relation=reserved + 1))
-    return RelationId(reserved)
+def reserve(connection: sa.Connection) -> int:
+    """Return a new id of a relation, a build or a frontier; none is returned twice."""
+    reserved: int = connection.execute(sa.select(schema.fence.c.next_id)).scalar_one()
+    connection.execute(schema.fence.update().values(next_id=reserved + 1))
+    return reserved
 
 
 def objects(connection: sa.Connection, epoch: Epoch | None) -> tuple[ObjectRecord, ...]:
@@ -32,12 +32,14 @@ def objects(connection: sa.Connection, epoch: Epoch | None) -> tuple[ObjectRecor
     ):
         inputs.setdefault(relation, []).append(RelationId(used))
     query = sa.select(table).where(alive).order_by(table.c.relation)
+    # What a view was at an earlier epoch is what the build computed that served it then.
+    served = {} if epoch is None else builds.definitions(connection, epoch)
     return tuple(
         ObjectRecord(
             RelationId(row.relation),
             row.name,
             row.kind,
-            row.definition,
+            served.get(row.relation, row.definition),
             Epoch(row.created_epoch),
             None if row.dropped_epoch is None else Epoch(row.dropped_epoch),
             tuple(inputs.get(row.relation, ())),
@@ -54,9 +56,14 @@ def epochs(connection: sa.Connection, limit: int) -> tuple[EpochRecord, ...]:
     lineage: dict[int, list[Read]] = {}
     if rows:
         oldest = rows[-1].epoch
-        found = sa.select(reads).where(reads.c.epoch >= oldest).order_by(reads.c.relation)
-        for row in connection.execute(found):
-            read = Read(RelationId(row.relation), Offset(row.from_offset), Offset(row.to_offset))
+        found = sa.select(reads).where(reads.c.epoch >= oldest)
+        for row in connection.execute(found.order_by(reads.c.frontier, reads.c.relation)):
+            read = Read(
+                RelationId(row.relation),
+                Offset(row.from_offset),
+                Offset(row.to_offset),
+                FrontierId(row.frontier),
+            )
             lineage.setdefault(row.epoch, []).append(read)
     return tuple(
         EpochRecord(

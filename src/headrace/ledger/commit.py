@@ -12,8 +12,15 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import invariants, schema
-from headrace.ledger.records import CLOCK, EpochCommit, Fence, Merge, NewObject, NewRun
+from headrace.ledger import builds, invariants, schema
+from headrace.ledger.records import (
+    CLOCK,
+    EpochCommit,
+    Fence,
+    Merge,
+    NewArrangement,
+    NewRun,
+)
 from headrace.types import Epoch, RelationId
 
 Stage = Callable[[str], None]
@@ -22,11 +29,6 @@ Stage = Callable[[str], None]
 _LAST_EPOCH: Final = sa.select(sa.func.max(schema.epochs.c.epoch))
 _BEFORE: Final = sa.select(schema.epochs.c.committed_at, schema.epochs.c.counters).where(
     schema.epochs.c.epoch == sa.bindparam("of")
-)
-_CONSUME: Final = (
-    schema.logs.update()
-    .where(schema.logs.c.relation == sa.bindparam("of"))
-    .values(consumed=sa.bindparam("to"))
 )
 _INSERT: Final = {table: table.insert() for table in schema.metadata.sorted_tables}
 
@@ -57,9 +59,13 @@ def commit_epoch(
     stage("epoch")
     _drop(connection, commit.dropped, commit.epoch)
     stage("dropped")
-    _create(connection, commit.created, commit.epoch)
+    _create(connection, commit)
     stage("created")
-    _insert_reads(connection, commit)
+    builds.change(connection, commit)
+    stage("builds")
+    _arrange(connection, commit)
+    stage("arranged")
+    builds.advance(connection, commit)
     stage("reads")
     _insert_runs(connection, commit.runs, commit.epoch)
     stage("runs")
@@ -139,14 +145,18 @@ def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epo
         )
         .values(removed=epoch),
         arrangements.update()
-        .where(arrangements.c.owner.in_(relations))
+        .where(arrangements.c.owner.in_(relations), arrangements.c.dropped_epoch.is_(None))
         .values(dropped_epoch=epoch),
+        schema.builds.update()
+        .where(schema.builds.c.view.in_(relations), schema.builds.c.retired_epoch.is_(None))
+        .values(retired_epoch=epoch),
         schema.dirty.delete().where(schema.dirty.c.view.in_(relations)),
     ):
         connection.execute(change)
 
 
-def _create(connection: sa.Connection, created: Sequence[NewObject], epoch: Epoch) -> None:
+def _create(connection: sa.Connection, commit: EpochCommit) -> None:
+    created, epoch = commit.created, commit.epoch
     _insert(
         connection,
         schema.objects,
@@ -161,8 +171,9 @@ def _create(connection: sa.Connection, created: Sequence[NewObject], epoch: Epoc
             for new in created
         ),
     )
-    empty = {"log_end": 0, "consumed": 0, "rejected": 0}
+    empty = {"since": 0, "log_end": 0, "rejected": 0}
     _insert(connection, schema.logs, ({"relation": new.relation, **empty} for new in created))
+    builds.create_positions(connection, created)
     _insert(
         connection,
         schema.dependencies,
@@ -172,35 +183,19 @@ def _create(connection: sa.Connection, created: Sequence[NewObject], epoch: Epoc
             for used in dict.fromkeys(new.inputs)
         ),
     )
-    _insert(
-        connection,
-        schema.arrangements,
-        (
-            {"id": kept.id, "owner": new.relation, "layout": dict(kept.layout), "since": epoch}
-            for new in created
-            for kept in new.arrangements
-        ),
-    )
 
 
-def _insert_reads(connection: sa.Connection, commit: EpochCommit) -> None:
-    moved = [read for read in commit.reads if read.to_offset > read.from_offset]
-    if not moved:
-        return
-    _insert(
-        connection,
-        schema.reads,
-        (
-            {
-                "relation": read.relation,
-                "epoch": commit.epoch,
-                "from_offset": read.from_offset,
-                "to_offset": read.to_offset,
-            }
-            for read in moved
-        ),
-    )
-    connection.execute(_CONSUME, [{"of": read.relation, "to": read.to_offset} for read in moved])
+def _arrange(connection: sa.Connection, commit: EpochCommit) -> None:
+    contents = [
+        _arrangement(a, new.relation, None) for new in commit.created for a in new.arrangements
+    ]
+    state = [_arrangement(a, new.view, new.id) for new in commit.builds for a in new.arrangements]
+    rows = ({**row, "since": commit.epoch} for row in (*contents, *state))
+    _insert(connection, schema.arrangements, rows)
+
+
+def _arrangement(new: NewArrangement, owner: RelationId, build: int | None) -> dict[str, Any]:
+    return {"id": new.id, "owner": owner, "build": build, "layout": dict(new.layout)}
 
 
 def _insert_runs(connection: sa.Connection, runs: Iterable[NewRun], epoch: Epoch) -> None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from headrace.ledger import catalogue, log, schema, spines
+from headrace.ledger import builds, catalogue, log, schema, spines
 from headrace.ledger.commit import last_epoch
-from headrace.ledger.records import CLOCK, ArrangementRecord, Dirty, Run
-from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.ledger.records import CLOCK, LIVE, ArrangementRecord, Build, Dirty, Frontier, Run
+from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headrace.ledger.records import EpochCommit, Merge, NewRun, OffsetRange
 
@@ -28,42 +28,71 @@ class Head:
     """What the ledger says at its last change.
 
     ``committed_at`` is the commit time of ``epoch`` in Unix seconds, ``clock`` its ``now()`` in
-    microseconds UTC. ``ends`` and ``positions`` are, for every live relation, the end of its log
-    and how far epochs have read it. ``spines`` are the runs of each live arrangement as of
-    ``epoch``, ``next_spines`` those that the next epoch builds on: with every compaction applied.
+    microseconds UTC. ``starts`` and ``ends`` are, for every live relation, the first offset of its
+    log that can be read, and its end. ``builds`` are those that are not retired. ``spines`` are the
+    runs of each live arrangement as of ``epoch``, ``next_spines`` those that the next epoch builds
+    on: with every compaction applied.
     """
 
     epoch: Epoch
     committed_at: float
     clock: int
+    starts: Mapping[RelationId, Offset]
     ends: Mapping[RelationId, Offset]
-    positions: Mapping[RelationId, Offset]
+    frontiers: Mapping[FrontierId, Frontier]
+    builds: Mapping[BuildId, Build]
     dirty: tuple[Dirty, ...]
     arrangements: Mapping[ArrangementId, ArrangementRecord]
     spines: Mapping[ArrangementId, tuple[Run, ...]]
     next_spines: Mapping[ArrangementId, tuple[Run, ...]]
 
+    @property
+    def positions(self) -> Mapping[RelationId, Offset]:
+        """How far epochs have read every live relation's log: the live frontier."""
+        return self.frontiers[LIVE].offsets
+
+    def serving(self, view: RelationId) -> Build:
+        """Return the build that computes a view's contents."""
+        return next(b for b in self.builds.values() if b.view == view and b.serving)
+
+    def frontier(self, build: Build) -> Frontier:
+        """Return how far a build has read its inputs; only of those, the offsets."""
+        found = self.frontiers[build.frontier]
+        offsets = {id_: at for id_, at in found.offsets.items() if id_ in build.inputs}
+        return Frontier(self.epoch if found.epoch is None else found.epoch, offsets)
+
+    def needed_from(self, relation: RelationId) -> Offset:
+        """Return the offset in a log before which no build has anything left to read."""
+        stands = [self.frontier(b).offsets for b in self.builds.values() if relation in b.inputs]
+        if any(a.owner == relation for a in self.arrangements.values()):
+            stands.append(self.positions)  # a table, whose contents every epoch keeps
+        return min((at.get(relation, Offset(0)) for at in stands), default=self.ends[relation])
+
     def after_commit(self, change: EpochCommit, committed_at: float) -> Head:
         """Return the head after an epoch."""
         gone, epoch = frozenset(change.dropped), change.epoch
         right = {(each.view, each.cause) for each in change.repaired}
-        arrangements = {i: a for i, a in self.arrangements.items() if a.owner not in gone}
+        given_up = frozenset(change.retired)
+        arrangements = {
+            i: a
+            for i, a in self.arrangements.items()
+            if a.owner not in gone and a.build not in given_up
+        }
         kept = {i: runs for i, runs in self.next_spines.items() if i in arrangements}
-        for new in change.created:
-            for made in new.arrangements:
-                record = ArrangementRecord(made.id, new.relation, dict(made.layout), epoch, None)
-                arrangements[made.id], kept[made.id] = record, ()
+        for record in _arranged(change):
+            arrangements[record.id], kept[record.id] = record, ()
         kept = _merged(kept, change.merges, epoch)
         kept = _with_runs(kept, change.runs, epoch)
         born = {new.relation: Offset(0) for new in change.created}
-        read = {r.relation: r.to_offset for r in change.reads if r.to_offset > r.from_offset}
         return replace(
             self,
             epoch=epoch,
             committed_at=committed_at,
             clock=self.clock if change.clock is None else change.clock,
+            starts=_without(self.starts, gone) | born,
             ends=_without(self.ends, gone) | born,
-            positions=_without(self.positions, gone) | born | read,
+            frontiers=_moved(self.frontiers, change, gone),
+            builds=_rebuilt(self.builds, change, gone),
             dirty=tuple(
                 entry
                 for entry in self.dirty
@@ -77,6 +106,11 @@ class Head:
     def after_append(self, relation: RelationId, appended: OffsetRange) -> Head:
         """Return the head after changes were appended to a log."""
         return replace(self, ends={**self.ends, relation: appended.end})
+
+    def after_starts(self, starts: Mapping[RelationId, Offset]) -> Head:
+        """Return the head after logs were cut at their beginning."""
+        later = {id_: at for id_, at in starts.items() if at > self.starts[id_]}
+        return replace(self, starts={**self.starts, **later})
 
     def after_merges(self, merges: Iterable[Merge]) -> Head:
         """Return the head after a compaction, which takes effect with the next epoch."""
@@ -104,8 +138,10 @@ def load(connection: sa.Connection) -> Head:
         epoch,
         row.committed_at,
         int(row.counters.get(CLOCK, 0)),
+        log.log_starts(connection),
         log.log_ends(connection),
-        log.positions(connection),
+        builds.frontiers(connection),
+        {build.id: build for build in builds.builds(connection)},
         catalogue.dirty(connection),
         arrangements,
         spines.spines(connection, arrangements, epoch),
@@ -117,6 +153,66 @@ def _without(
     offsets: Mapping[RelationId, Offset], gone: frozenset[RelationId]
 ) -> dict[RelationId, Offset]:
     return {id_: offset for id_, offset in offsets.items() if id_ not in gone}
+
+
+def _arranged(change: EpochCommit) -> Iterator[ArrangementRecord]:
+    """Yield the arrangements that an epoch creates."""
+    epoch = change.epoch
+    for new in change.created:
+        for made in new.arrangements:
+            yield ArrangementRecord(made.id, new.relation, None, dict(made.layout), epoch, None)
+    for build in change.builds:
+        for made in build.arrangements:
+            layout = dict(made.layout)
+            yield ArrangementRecord(made.id, build.view, build.id, layout, epoch, None)
+
+
+def _moved(
+    frontiers: Mapping[FrontierId, Frontier], change: EpochCommit, gone: frozenset[RelationId]
+) -> dict[FrontierId, Frontier]:
+    """Return the frontiers after an epoch."""
+    moved = {
+        id_: Frontier(
+            change.epoch if id_ in change.caught_up else frontiers[id_].epoch,
+            _without(frontiers[id_].offsets, gone),
+        )
+        for id_ in frontiers
+    }
+    for id_ in change.caught_up:
+        moved.setdefault(id_, Frontier(change.epoch, {}))
+    read: dict[FrontierId, dict[RelationId, Offset]] = {
+        LIVE: {new.relation: Offset(0) for new in change.created}
+    }
+    for each in change.reads:
+        if each.to_offset > each.from_offset:
+            read.setdefault(each.frontier, {})[each.relation] = each.to_offset
+    for id_, offsets in read.items():
+        moved[id_] = replace(moved[id_], offsets={**moved[id_].offsets, **offsets})
+    return moved
+
+
+def _rebuilt(
+    kept: Mapping[BuildId, Build], change: EpochCommit, gone: frozenset[RelationId]
+) -> dict[BuildId, Build]:
+    """Return the builds after an epoch."""
+    begun = frozenset(new.id for new in change.builds if new.serving) | frozenset(change.serve)
+    found = dict(kept)
+    for new in change.builds:
+        found[new.id] = Build(
+            new.id,
+            new.view,
+            new.frontier,
+            dict(new.definition),
+            new.inputs,
+            change.epoch,
+            serving=False,
+        )
+    served = {found[id_].view for id_ in begun}
+    return {
+        id_: replace(each, serving=id_ in begun if each.view in served else each.serving)
+        for id_, each in found.items()
+        if each.view not in gone and id_ not in change.retired
+    }
 
 
 def _merged(

@@ -9,29 +9,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import schema
-from headrace.ledger.records import EpochCommit, NewRun
+from headrace.ledger import builds, schema
+from headrace.ledger.records import LIVE, EpochCommit, NewRun
+
+if TYPE_CHECKING:
+    from headrace.types import RelationId
 
 Invariant = Callable[[sa.Connection, EpochCommit], str | None]
-T = TypeVar("T", int, str)
+T = TypeVar("T", int, str, tuple[int, int])
 
 # Statements of every epoch are built once: building them costs more than running them.
 _WANTED: Final[sa.BindParameter[Any]] = sa.bindparam("wanted", expanding=True)
 _NEWEST_EPOCHS: Final = (
     sa.select(schema.epochs.c.epoch).order_by(schema.epochs.c.epoch.desc()).limit(2)
 )
-_LOGS: Final = sa.select(
-    schema.logs.c.relation, schema.logs.c.consumed, schema.logs.c.log_end
-).where(schema.logs.c.relation.in_(_WANTED))
-_RUN_NAMES: Final = sa.select(schema.runs.c.name).where(schema.runs.c.name.in_(_WANTED))
-_LIVE_ARRANGEMENTS: Final = sa.select(schema.arrangements.c.id, schema.arrangements.c.owner).where(
-    schema.arrangements.c.id.in_(_WANTED), schema.arrangements.c.dropped_epoch.is_(None)
+_LOG_ENDS: Final = sa.select(schema.logs.c.relation, schema.logs.c.log_end).where(
+    schema.logs.c.relation.in_(_WANTED)
 )
+_POSITIONS: Final = sa.select(schema.positions).where(schema.positions.c.relation.in_(_WANTED))
+_RUN_NAMES: Final = sa.select(schema.runs.c.name).where(schema.runs.c.name.in_(_WANTED))
+_LIVE_ARRANGEMENTS: Final = sa.select(
+    schema.arrangements.c.id, schema.arrangements.c.owner, schema.arrangements.c.build
+).where(schema.arrangements.c.id.in_(_WANTED), schema.arrangements.c.dropped_epoch.is_(None))
 
 
 def epochs_are_consecutive(connection: sa.Connection, commit: EpochCommit) -> str | None:
@@ -42,21 +46,35 @@ def epochs_are_consecutive(connection: sa.Connection, commit: EpochCommit) -> st
 
 
 def reads_continue_the_last(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """A relation is read at most once, from where the last read ended, within its log."""
-    twice = _repeated(read.relation for read in commit.reads)
+    """A frontier reads a relation at most once, from where it stands, within the log."""
+    twice = _repeated((read.frontier, read.relation) for read in commit.reads)
     if twice:
-        return f"relations {twice} are read twice"
+        return f"frontiers and relations {twice} are read twice"
     if not commit.reads:
         return None
-    rows = connection.execute(_LOGS, {"wanted": [read.relation for read in commit.reads]})
-    known = {relation: (consumed, end) for relation, consumed, end in rows}
+    wanted = {"wanted": [read.relation for read in commit.reads]}
+    ends = {row.relation: row.log_end for row in connection.execute(_LOG_ENDS, wanted)}
+    stands = {(r.frontier, r.relation): r.consumed for r in connection.execute(_POSITIONS, wanted)}
     for read in commit.reads:
-        consumed, end = known.get(read.relation, (0, 0))
+        consumed, end = stands.get((read.frontier, read.relation), 0), ends.get(read.relation, 0)
         if read.from_offset != consumed:
             return f"relation {read.relation} is read from {read.from_offset}, not {consumed}"
         if not read.from_offset <= read.to_offset <= end:
             return f"relation {read.relation} is read to {read.to_offset}; its log ends at {end}"
     return None
+
+
+def frontiers_exist(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """What moves is the live frontier, one that exists, or one that the epoch begins."""
+    named = {read.frontier for read in commit.reads} | {new.frontier for new in commit.builds}
+    if LIVE in commit.caught_up:
+        return "the live frontier has no epoch of its own"
+    wanted = named - {LIVE, *commit.caught_up}
+    if not wanted:
+        return None
+    known = sa.select(schema.frontiers.c.id).where(schema.frontiers.c.id.in_(wanted))
+    unknown = sorted(wanted.difference(connection.execute(known).scalars()))
+    return f"frontiers {unknown} do not exist" if unknown else None
 
 
 def run_names_are_new(connection: sa.Connection, commit: EpochCommit) -> str | None:
@@ -73,10 +91,13 @@ def runs_belong_to_live_arrangements(connection: sa.Connection, commit: EpochCom
     """A run is added to an arrangement that still exists after the commit."""
     wanted = {run.arrangement for run in _new_runs(commit)}
     wanted -= {new.id for created in commit.created for new in created.arrangements}
+    wanted -= {new.id for build in commit.builds for new in build.arrangements}
     if not wanted:
         return None
+    gone = {*commit.dropped}, {*commit.retired}
     rows = connection.execute(_LIVE_ARRANGEMENTS, {"wanted": list(wanted)})
-    dead = sorted(wanted - {id_ for id_, owner in rows if owner not in commit.dropped})
+    live = {id_ for id_, owner, build in rows if owner not in gone[0] and build not in gone[1]}
+    dead = sorted(wanted - live)
     return f"arrangements {dead} are not live" if dead else None
 
 
@@ -109,7 +130,7 @@ def dropped_relations_have_no_dependants(
     connection: sa.Connection, commit: EpochCommit
 ) -> str | None:
     """No relation that exists after the commit is computed from a dropped one."""
-    needed = {relation for created in commit.created for relation in created.inputs}
+    needed = _needed(commit)
     created_on = sorted(needed.intersection(commit.dropped))
     if created_on:
         return f"relations {created_on} are dropped while new ones are computed from them"
@@ -142,7 +163,7 @@ def inputs_of_created_relations_are_live(
     connection: sa.Connection, commit: EpochCommit
 ) -> str | None:
     """The inputs of a new relation are live, or created with it."""
-    needed = {relation for created in commit.created for relation in created.inputs}
+    needed = _needed(commit)
     needed -= {created.relation for created in commit.created}
     dead = sorted(needed - _live(connection, needed))
     return f"relations {dead} are not live" if dead else None
@@ -153,7 +174,7 @@ def relation_ids_are_reserved_and_new(connection: sa.Connection, commit: EpochCo
     ids = [created.relation for created in commit.created]
     if not ids:
         return None
-    bound = connection.execute(sa.select(schema.fence.c.next_relation)).scalar_one()
+    bound = connection.execute(sa.select(schema.fence.c.next_id)).scalar_one()
     foreign = sorted(relation for relation in ids if not 0 < relation < bound)
     if foreign:
         return f"ids {foreign} were never reserved"
@@ -161,6 +182,43 @@ def relation_ids_are_reserved_and_new(connection: sa.Connection, commit: EpochCo
     query = sa.select(objects.relation).where(objects.relation.in_(ids))
     used = sorted({*connection.execute(query).scalars(), *_repeated(ids)})
     return f"ids {used} are used already" if used else None
+
+
+def every_view_has_a_live_build(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """Builds are of live views, new ones are new, and one that is live serves each view."""
+    if not (commit.builds or commit.serve or commit.retired):
+        return None
+    table = schema.builds.c
+    live = {
+        row.id: row.view
+        for row in connection.execute(
+            sa.select(table.id, table.view).where(table.retired_epoch.is_(None))
+        )
+    }
+    unknown = sorted({*commit.serve, *commit.retired} - live.keys())
+    if unknown:
+        return f"builds {unknown} are not live"
+    ids = [new.id for new in commit.builds]
+    used = connection.execute(sa.select(table.id).where(table.id.in_(ids))).scalars()
+    again = sorted({*used, *_repeated(ids)})
+    if again:
+        return f"ids {again} are used already"
+    views = {new.view for new in commit.builds}
+    created = {new.relation for new in commit.created}
+    dead = sorted((views - created - _live(connection, views)) | (views & {*commit.dropped}))
+    if dead:
+        return f"relations {dead} are not live"
+    serving = builds.serving(connection, None)
+    known = live | {new.id: new.view for new in commit.builds}
+    begun = [new.id for new in commit.builds if new.serving] + list(commit.serve)
+    twice = _repeated(known[id_] for id_ in begun)
+    if twice:
+        return f"views {twice} are served twice"
+    serving |= {known[id_]: id_ for id_ in begun}
+    touched = views | {known[id_] for id_ in (*commit.serve, *commit.retired)}
+    left = {id_ for id_ in known if id_ not in commit.retired}
+    idle = sorted(v for v in touched - {*commit.dropped} if serving.get(v) not in left)
+    return f"views {idle} are left without a build" if idle else None
 
 
 def live_names_are_unique(connection: sa.Connection, commit: EpochCommit) -> str | None:
@@ -189,11 +247,13 @@ EVERY_CHANGE_OF_RUNS: Final[tuple[Invariant, ...]] = (
 EVERY_EPOCH: Final[tuple[Invariant, ...]] = (
     epochs_are_consecutive,
     reads_continue_the_last,
+    frontiers_exist,
     *EVERY_CHANGE_OF_RUNS,
     dropped_relations_are_live,
     dropped_relations_have_no_dependants,
     relation_ids_are_reserved_and_new,
     inputs_of_created_relations_are_live,
+    every_view_has_a_live_build,
     live_names_are_unique,
 )
 
@@ -215,6 +275,12 @@ def check(connection: sa.Connection, commit: EpochCommit, invariants: Sequence[I
 def _new_runs(commit: EpochCommit) -> list[NewRun]:
     outputs = [merge.output for merge in commit.merges if merge.output is not None]
     return [*commit.runs, *outputs]
+
+
+def _needed(commit: EpochCommit) -> set[RelationId]:
+    """Return what new relations and builds are computed from."""
+    of_relations = {used for new in commit.created for used in new.inputs}
+    return of_relations | {used for new in commit.builds for used in new.inputs}
 
 
 def _repeated(values: Iterable[T]) -> list[T]:

@@ -33,7 +33,7 @@ from headrace.ledger.records import (
     SegmentFile,
 )
 from headrace.ledger.store import Mode, Store
-from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -278,9 +278,33 @@ class Ledger:
         return self.head.positions
 
     def segments(self, relation: RelationId, first: Offset, end: Offset) -> tuple[Segment, ...]:
-        """Return the segments that contain any of the offsets ``[first, end)``, in order."""
+        """Return the segments that contain any of the offsets ``[first, end)``, in order.
+
+        Raises:
+            HeadraceError: INVALID if the log no longer starts that early.
+        """
+        start = self.head.starts.get(relation, Offset(0))
+        if first < min(start, end):
+            raise HeadraceError(
+                Code.INVALID,
+                f"changes of relation {relation} before offset {start} are no longer kept",
+                f"They were asked for from offset {first} on.",
+                "Keep more of its history from now on.",
+            )
         with self._store.reading() as connection:
             return log.segments(connection, relation, first, end)
+
+    def advance_starts(self, starts: Mapping[RelationId, Offset]) -> None:
+        """Stop keeping the changes of logs before some offsets; no log's start moves back.
+
+        Raises:
+            HeadraceError: CONFLICT if a build has not read a log that far.
+        """
+        with self._writing() as writing:
+            for relation, start in starts.items():
+                _require_read(relation, start, writing.head)
+            log.advance_starts(writing.connection, starts)
+            writing.head = writing.head.after_starts(starts)
 
     def load_of(self, relation: RelationId, source: str) -> LoadProgress | None:
         """Return the progress of the load of a source; None if it never began."""
@@ -378,6 +402,18 @@ class Ledger:
             spines.advance_since(writing.connection, since)
             writing.head = writing.head.after_since(since)
 
+    def release_dropped(self, contents: Epoch, state: Epoch) -> None:
+        """Stop keeping dropped arrangements that no reader needs any more.
+
+        Contents are needed by readers after the epoch ``contents``, the state of operators by those
+        after ``state``.
+        """
+        with self._store.reading() as connection:
+            if not spines.any_droppable(connection, contents, state):
+                return
+        with self._writing() as writing:
+            spines.release_dropped(writing.connection, contents, state)
+
     def garbage(self) -> Files:
         """Return the files that no readable epoch needs, now or later."""
         with self._store.reading() as connection:
@@ -396,9 +432,20 @@ class Ledger:
     # Relations, settings, dirty views
 
     def reserve_relation(self) -> RelationId:
-        """Return a new relation id; no id is returned twice."""
+        """Return a new id for a relation; no id is returned twice, for whatever it is."""
+        return RelationId(self._reserve())
+
+    def reserve_build(self) -> BuildId:
+        """Return a new id for a build. The first build of a view has the id of the view."""
+        return BuildId(self._reserve())
+
+    def reserve_frontier(self) -> FrontierId:
+        """Return a new id for a frontier."""
+        return FrontierId(self._reserve())
+
+    def _reserve(self) -> int:
         with self._writing() as writing:
-            return catalogue.reserve_relation(writing.connection)
+            return catalogue.reserve(writing.connection)
 
     def objects(self, epoch: Epoch | None = None) -> tuple[ObjectRecord, ...]:
         """Return the relations that exist at an epoch (None: now), by id."""
@@ -435,3 +482,14 @@ class Ledger:
         with self._writing() as writing:
             catalogue.clear_dirty(writing.connection, view, cause)
             writing.head = replace(writing.head, dirty=catalogue.dirty(writing.connection))
+
+
+def _require_read(relation: RelationId, start: Offset, head: Head) -> None:
+    read = head.needed_from(relation)
+    if start > read:
+        raise HeadraceError(
+            Code.CONFLICT,
+            f"changes of relation {relation} that are not read yet would be lost",
+            f"All builds have read it up to offset {read}; it would start at {start}.",
+            "Make the epochs that read them first.",
+        )

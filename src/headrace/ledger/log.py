@@ -21,7 +21,7 @@ from headrace.ledger.records import (
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 # Built once: building a statement takes as long as running it, and every append runs these.
@@ -82,9 +82,17 @@ def log_ends(connection: sa.Connection) -> dict[RelationId, Offset]:
     return _per_live_relation(connection, schema.logs.c.log_end)
 
 
-def positions(connection: sa.Connection) -> dict[RelationId, Offset]:
-    """Return how far epochs have read every live relation's log."""
-    return _per_live_relation(connection, schema.logs.c.consumed)
+def log_starts(connection: sa.Connection) -> dict[RelationId, Offset]:
+    """Return the oldest offset of every live relation's log that can be read."""
+    return _per_live_relation(connection, schema.logs.c.since)
+
+
+def advance_starts(connection: sa.Connection, starts: Mapping[RelationId, Offset]) -> None:
+    """Stop keeping changes before some offsets; a value that would move back is ignored."""
+    logs = schema.logs.c
+    for relation, start in starts.items():
+        later = schema.logs.update().where(logs.relation == relation, logs.since < start)
+        connection.execute(later.values(since=start))
 
 
 def reject_count(connection: sa.Connection, relation: RelationId) -> int:

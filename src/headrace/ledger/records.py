@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NewType
+from typing import TYPE_CHECKING, Any, Final, NewType
 
 from headrace.spine import RunFile
-from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 NO_EPOCH = Epoch(-1)
 """Before every epoch."""
+
+LIVE: Final = FrontierId(0)
+"""The frontier that every epoch moves: of all builds that are maintained as changes arrive."""
 
 Fence = NewType("Fence", int)
 """A token that increases with every takeover: only the process with the newest may write."""
@@ -122,11 +125,12 @@ class AppendRecord:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The changes ``[from_offset, to_offset)`` of a relation that an epoch consumed."""
+    """The changes ``[from_offset, to_offset)`` of a relation by which an epoch moves a frontier."""
 
     relation: RelationId
     from_offset: Offset
     to_offset: Offset
+    frontier: FrontierId = LIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +191,54 @@ class NewArrangement:
 
 
 @dataclass(frozen=True, slots=True)
-class NewObject:
-    """A new relation, with an id from :meth:`Ledger.reserve_relation`.
+class Frontier:
+    """How far builds have read their inputs.
 
-    ``inputs`` are the relations it is computed from: none of them can be dropped before it.
+    Stored tables and views are read as of ``epoch`` (None: the last one), each log up to its
+    offset.
+    """
+
+    epoch: Epoch | None
+    offsets: Mapping[RelationId, Offset]
+
+
+@dataclass(frozen=True, slots=True)
+class NewBuild:
+    """A new program of a view, with an id from :meth:`Ledger.reserve`, and its operators' state.
+
+    ``definition`` is that of the view as this build computes it, ``inputs`` the relations that it
+    reads. If it is ``serving``, it computes the view's contents from its first epoch on; another
+    build of the view, unless it is retired, goes on beside it.
+    """
+
+    id: BuildId
+    view: RelationId
+    definition: Mapping[str, Any]
+    inputs: tuple[RelationId, ...] = ()
+    arrangements: tuple[NewArrangement, ...] = ()
+    frontier: FrontierId = LIVE
+    serving: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A live program of a view in the ledger; just one build of each view is ``serving``."""
+
+    id: BuildId
+    view: RelationId
+    frontier: FrontierId
+    definition: Mapping[str, Any]
+    inputs: tuple[RelationId, ...]
+    created_epoch: Epoch
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewObject:
+    """A new relation, with an id from :meth:`Ledger.reserve_relation`, and its contents.
+
+    ``inputs`` are the relations it is computed from: none of them can be dropped before it. A view
+    needs a build beside it.
     """
 
     relation: RelationId
@@ -216,10 +264,14 @@ class ObjectRecord:
 
 @dataclass(frozen=True, slots=True)
 class ArrangementRecord:
-    """An arrangement in the ledger; ``since`` is its oldest readable epoch."""
+    """An arrangement in the ledger; ``since`` is its oldest readable epoch.
+
+    ``build`` is the one whose operators' state it is; None if it has the contents of its owner.
+    """
 
     id: ArrangementId
     owner: RelationId
+    build: BuildId | None
     layout: Mapping[str, Any]
     since: Epoch
     dropped_epoch: Epoch | None
@@ -234,6 +286,9 @@ class EpochCommit:
     """The changes of one epoch. The commit fails if ``previous`` is not the last epoch.
 
     Drops happen before creations, so one epoch can replace a relation by another of the same name.
+    ``builds`` are new programs of views, ``serve`` builds that compute their view's contents from
+    this epoch on, ``retired`` those that are given up. ``caught_up`` are the frontiers that have
+    read stored tables and views as of this epoch; one that does not exist is created.
     ``merges`` are compactions that take effect with this epoch, ``repaired`` the views that it
     makes right again. ``clock`` is ``now()`` of the epoch, in microseconds UTC, stored in the
     counters; with None it stays as it was.
@@ -245,6 +300,10 @@ class EpochCommit:
     runs: tuple[NewRun, ...] = ()
     created: tuple[NewObject, ...] = ()
     dropped: tuple[RelationId, ...] = ()
+    builds: tuple[NewBuild, ...] = ()
+    serve: tuple[BuildId, ...] = ()
+    retired: tuple[BuildId, ...] = ()
+    caught_up: tuple[FrontierId, ...] = ()
     merges: tuple[Merge, ...] = ()
     repaired: tuple[Repaired, ...] = ()
     counters: Mapping[str, Any] = field(default_factory=dict)

@@ -35,10 +35,13 @@ fence = sa.Table(
     metadata,
     sa.Column("one", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("token", sa.BigInteger, nullable=False),
-    sa.Column("next_relation", sa.BigInteger, nullable=False),
+    sa.Column("next_id", sa.BigInteger, nullable=False),
     sa.CheckConstraint("one = 1", name="one_fence"),
 )
-"""One row. A writer locks it first, which serializes writers in PostgreSQL too."""
+"""One row. A writer locks it first, which serializes writers in PostgreSQL too.
+
+``next_id`` is the next id of a relation, a build or a frontier: they share one sequence.
+"""
 
 objects = sa.Table(
     "objects",
@@ -62,11 +65,53 @@ logs = sa.Table(
     "logs",
     metadata,
     sa.Column("relation", sa.ForeignKey(_relation), primary_key=True, autoincrement=False),
+    sa.Column("since", sa.BigInteger, nullable=False),
     sa.Column("log_end", sa.BigInteger, nullable=False),
-    sa.Column("consumed", sa.BigInteger, nullable=False),
     sa.Column("rejected", sa.BigInteger, nullable=False),
 )
-"""Per relation: the end of its log, the end of what epochs have read, the number of rejects."""
+"""Per relation: the oldest offset of its log that can be read, its end, the number of rejects."""
+
+frontiers = sa.Table(
+    "frontiers",
+    metadata,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.BigInteger),
+)
+"""How far builds have read stored tables and views: as of ``epoch``; NULL is the last epoch.
+
+Frontier 0 is that of the live builds, which every epoch moves.
+"""
+
+positions = sa.Table(
+    "positions",
+    metadata,
+    sa.Column("frontier", sa.ForeignKey("frontiers.id"), primary_key=True, autoincrement=False),
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True, autoincrement=False),
+    sa.Column("consumed", sa.BigInteger, nullable=False),
+)
+"""How far each frontier has read each log."""
+
+builds = sa.Table(
+    "builds",
+    metadata,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("view", sa.ForeignKey(_relation), nullable=False, index=True),
+    sa.Column("frontier", sa.ForeignKey("frontiers.id"), nullable=False),
+    sa.Column("definition", sa.JSON, nullable=False),
+    sa.Column("inputs", sa.JSON, nullable=False),
+    sa.Column("created_epoch", sa.BigInteger, nullable=False),
+    sa.Column("retired_epoch", sa.BigInteger),
+)
+"""The programs of a view, each with the state of its operators. Contents belong to the view."""
+
+serving = sa.Table(
+    "serving",
+    metadata,
+    sa.Column("view", sa.ForeignKey(_relation), primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("build", sa.ForeignKey("builds.id"), nullable=False),
+)
+"""The build that computes a view's contents from an epoch on."""
 
 segments = sa.Table(
     "segments",
@@ -125,22 +170,25 @@ epochs = sa.Table(
 reads = sa.Table(
     "reads",
     metadata,
+    sa.Column("frontier", sa.ForeignKey("frontiers.id"), primary_key=True, autoincrement=False),
     sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
     sa.Column("epoch", sa.ForeignKey("epochs.epoch"), primary_key=True, index=True),
     sa.Column("from_offset", sa.BigInteger, nullable=False),
     sa.Column("to_offset", sa.BigInteger, nullable=False),
 )
-"""Lineage: the offsets that each epoch consumed."""
+"""Lineage: the offsets by which each epoch moved each frontier."""
 
 arrangements = sa.Table(
     "arrangements",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("owner", sa.ForeignKey(_relation), nullable=False, index=True),
+    sa.Column("build", sa.ForeignKey("builds.id"), index=True),
     sa.Column("layout", sa.JSON, nullable=False),
     sa.Column("since", sa.BigInteger, nullable=False),
     sa.Column("dropped_epoch", sa.BigInteger),
 )
+"""Contents belong to a relation (``build`` is NULL), the state of operators to a build of it."""
 
 runs = sa.Table(
     "runs",

@@ -17,7 +17,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.commit import last_epoch
 from headrace.ledger.records import ArrangementRecord, Files, Run, RunKind
-from headrace.types import ArrangementId, Epoch, RelationId
+from headrace.types import ArrangementId, BuildId, Epoch, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -138,14 +138,39 @@ def advance_since(connection: sa.Connection, since: Mapping[ArrangementId, Epoch
         connection.execute(change, rows)
 
 
+def droppable(contents: Epoch, state: Epoch) -> sa.ColumnElement[bool]:
+    """Return the condition on dropped arrangements that no reader needs any more.
+
+    Those with contents are read up to ``contents``, those with operators' state up to ``state``.
+    """
+    table = schema.arrangements.c
+    limit = sa.case((table.build.is_(None), contents), else_=state)
+    return (table.dropped_epoch <= limit) & (table.since < table.dropped_epoch)
+
+
+def any_droppable(connection: sa.Connection, contents: Epoch, state: Epoch) -> bool:
+    """Return whether any dropped arrangement is not needed any more."""
+    query = sa.select(schema.arrangements.c.id).where(droppable(contents, state)).limit(1)
+    return connection.execute(query).scalar() is not None
+
+
+def release_dropped(connection: sa.Connection, contents: Epoch, state: Epoch) -> None:
+    """Stop keeping dropped arrangements that no reader needs any more."""
+    table = schema.arrangements
+    change = table.update().where(droppable(contents, state))
+    connection.execute(change.values(since=table.c.dropped_epoch))
+
+
 def garbage(connection: sa.Connection) -> Files:
     """Return the files that no readable epoch needs, now or later.
 
     A run that was removed at or before its arrangement's ``since`` is garbage, and so is a run
-    that was merged before any epoch contained it. The segments of a dropped relation are garbage
-    once none of its arrangements can be read; a file is, if all segments in it are.
+    that was merged before any epoch contained it. A segment is garbage if its relation's log
+    starts after it, or if the relation was dropped and none of its arrangements can be read; a
+    file is, if all segments in it are.
     """
     runs, owners, objects = schema.runs.c, schema.arrangements.c, schema.objects.c
+    segments, logs = schema.segments.c, schema.logs.c
     dead_runs = (
         sa.select(runs.name)
         .join(schema.arrangements, owners.id == runs.arrangement)
@@ -154,17 +179,15 @@ def garbage(connection: sa.Connection) -> Files:
     readable = sa.exists().where(
         owners.owner == objects.relation, owners.since < objects.dropped_epoch
     )
-    dead_segments = (
-        sa.select(schema.segments.c.file)
-        .join(schema.objects, objects.relation == schema.segments.c.relation)
-        .where(objects.dropped_epoch.is_not(None), ~readable)
+    named = (
+        sa.select(segments.file)
+        .join(schema.objects, objects.relation == segments.relation)
+        .join(schema.logs, logs.relation == segments.relation)
     )
-    live_segments = (
-        sa.select(schema.segments.c.file)
-        .join(schema.objects, objects.relation == schema.segments.c.relation)
-        .where(objects.dropped_epoch.is_(None) | readable)
+    dead = (objects.dropped_epoch.is_not(None) & ~readable) | (
+        segments.first_offset + segments.rows <= logs.since
     )
-    dead_files = dead_segments.except_(live_segments)
+    dead_files = named.where(dead).except_(named.where(~dead))
     return Files(
         frozenset(connection.execute(dead_runs).scalars()),
         frozenset(connection.execute(dead_files).scalars()),
@@ -227,6 +250,7 @@ def _arrangement(row: sa.Row[tuple[object, ...]]) -> ArrangementRecord:
     return ArrangementRecord(
         ArrangementId(row.id),
         RelationId(row.owner),
+        None if row.build is None else BuildId(row.build),
         row.layout,
         Epoch(row.since),
         None if dropped is None else Epoch(dropped),

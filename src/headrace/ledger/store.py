@@ -21,7 +21,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import schema
+from headrace.ledger import builds, schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,7 +263,8 @@ def _create_tables(connection: sa.Connection, now: float) -> None:
             {"key": "identity", "value": uuid.uuid4().hex},
         ],
     )
-    connection.execute(schema.fence.insert(), {"one": 1, "token": 0, "next_relation": 1})
+    connection.execute(schema.fence.insert(), {"one": 1, "token": 0, "next_id": 1})
+    builds.begin_live(connection)
     connection.execute(
         schema.epochs.insert(),
         {"epoch": 0, "committed_at": now, "attempt": "", "fence": 0, "counters": {}},

@@ -11,7 +11,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.circuit import rows_of
 from headrace.ledger import ArrangementRecord, Merge, RunKind
 from headrace.runtime.attempt import new_run
 from headrace.runtime.rounds import remove_runs
@@ -71,17 +70,17 @@ class Compaction:
 
     def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch."""
-        last = self.loop.ledger.last_epoch()
+        ledger, last = self.loop.ledger, self.loop.ledger.last_epoch()
         history = Epoch(max(0, last - self.loop.settings.history_epochs))
         with self.loop.kept() as (of_contents, of_state):
             contents, state = min(history, of_contents), min(last, of_state)
             since = {
-                record.id: contents if record.id == rows_of(record.owner) else state
-                for record in arrangements
+                record.id: contents if record.build is None else state for record in arrangements
             }
             later = {r.id: since[r.id] for r in arrangements if since[r.id] > r.since}
             if later:
-                self.loop.ledger.advance_since(later)
+                ledger.advance_since(later)
+            ledger.release_dropped(contents, state)
 
     def sweep(self) -> None:
         """Delete garbage: first the files, then their names, so that a crash loses no file."""

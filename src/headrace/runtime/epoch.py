@@ -361,10 +361,12 @@ class EpochLoop:
     def kept(self) -> Iterator[tuple[Epoch, Epoch]]:
         """Yield the oldest epochs that must stay readable: of contents, and of operators' state.
 
-        That is for readers and, for the changes of contents, sinks; it holds during the block.
+        That is for readers and, for the changes of contents, sinks and builds that read less often
+        than epochs are made; it holds during the block.
         """
         with self.published.oldest() as oldest:
-            yield min([oldest, *self.held.values()]), oldest
+            read = [f.epoch for f in self.ledger.head.frontiers.values() if f.epoch is not None]
+            yield min([oldest, *self.held.values(), *read]), oldest
 
     def pending(self) -> int:
         """Return the number of changes that have arrived and that no epoch has read yet."""

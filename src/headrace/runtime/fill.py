@@ -21,6 +21,7 @@ from headrace.ledger import (
     EpochCommit,
     Merge,
     NewArrangement,
+    NewBuild,
     NewObject,
     NewRun,
     Read,
@@ -41,7 +42,7 @@ from headrace.spine import (
     ranges,
     sync_directory,
 )
-from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation
@@ -127,14 +128,12 @@ class Fill:
         return self._commit(self.filled(self.loop.quiet_clock()), dropped)
 
     def _commit(self, filled: Filled, dropped: tuple[RelationId, ...]) -> Epoch:
-        created = NewObject(
-            self.view.id,
-            self.view.name,
-            self.view.kind,
-            self.view.to_json(),
-            self.view.inputs,
-            tuple(NewArrangement(id_, a.to_json()) for id_, a in filled.layouts.items()),
-        )
+        view, rows = self.view, rows_of(self.view.id)
+        kept = {id_: NewArrangement(id_, a.to_json()) for id_, a in filled.layouts.items()}
+        contents = kept.pop(rows)
+        definition = view.to_json()
+        created = NewObject(view.id, view.name, view.kind, definition, view.inputs, (contents,))
+        build = NewBuild(BuildId(view.id), view.id, definition, view.inputs, tuple(kept.values()))
         self._committing = True
         return self.loop.ledger.commit(
             EpochCommit(
@@ -144,6 +143,7 @@ class Fill:
                 filled.runs,
                 (created,),
                 dropped,
+                (build,),
                 counters={"filled": self.view.name, "changes": filled.rows},
                 clock=self._clock,
             )

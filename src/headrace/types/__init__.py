@@ -2,7 +2,14 @@
 
 from pyspark.sql.types import DataType, DecimalType, LongType
 
-from headrace.types.identifiers import ArrangementId, Epoch, Offset, RelationId
+from headrace.types.identifiers import (
+    ArrangementId,
+    BuildId,
+    Epoch,
+    FrontierId,
+    Offset,
+    RelationId,
+)
 from headrace.types.schema import (
     Column,
     Schema,
@@ -15,10 +22,12 @@ from headrace.types.schema import (
 
 __all__ = [
     "ArrangementId",
+    "BuildId",
     "Column",
     "DataType",
     "DecimalType",
     "Epoch",
+    "FrontierId",
     "LongType",
     "Offset",
     "RelationId",

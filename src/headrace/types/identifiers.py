@@ -15,3 +15,9 @@ RelationId = NewType("RelationId", int)
 
 ArrangementId = NewType("ArrangementId", str)
 """The id of an arrangement: ``"<relation id>/<node>"``."""
+
+BuildId = NewType("BuildId", int)
+"""The id of one program of a view and its state; from the same sequence as relations' ids."""
+
+FrontierId = NewType("FrontierId", int)
+"""The id of a frontier: how far the builds that move together have read their inputs."""

@@ -1,0 +1,201 @@
+"""Builds of views, and frontiers: how far the builds that move together have read their inputs.
+
+A view's contents are its own, and so is its changelog. A build is one program that computes them,
+with the state of its operators. One build *serves*: its deltas are the view's. Another may be
+maintained beside it, over arrangements of its own, until it takes over or is retired.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import sqlalchemy as sa
+
+from headrace.ledger import schema
+from headrace.ledger.records import LIVE, Build, EpochCommit, Frontier
+from headrace.types import BuildId, Epoch, FrontierId, Offset, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.ledger.records import NewObject, Read
+
+# Statements of every epoch are built once: building them costs more than running them.
+_CONSUME: Final = (
+    schema.positions.update()
+    .where(
+        schema.positions.c.frontier == sa.bindparam("frontier_"),
+        schema.positions.c.relation == sa.bindparam("relation_"),
+    )
+    .values(consumed=sa.bindparam("to"))
+)
+_LIVE: Final = schema.builds.c.retired_epoch.is_(None)
+
+
+def builds(connection: sa.Connection) -> tuple[Build, ...]:
+    """Return every build that is not retired, by id."""
+    now = set(serving(connection, None).values())
+    query = sa.select(schema.builds).where(_LIVE).order_by(schema.builds.c.id)
+    return tuple(
+        Build(
+            BuildId(row.id),
+            RelationId(row.view),
+            FrontierId(row.frontier),
+            row.definition,
+            tuple(RelationId(id_) for id_ in row.inputs),
+            Epoch(row.created_epoch),
+            row.id in now,
+        )
+        for row in connection.execute(query)
+    )
+
+
+def definitions(connection: sa.Connection, epoch: Epoch | None) -> dict[int, Any]:
+    """Return the definitions by which views are computed at an epoch (None: now), by view."""
+    served = serving(connection, epoch)
+    if not served:
+        return {}
+    query = sa.select(schema.builds.c.id, schema.builds.c.definition)
+    known = {row.id: row.definition for row in connection.execute(query)}
+    return {view: known[build] for view, build in served.items()}
+
+
+def frontiers(connection: sa.Connection) -> dict[FrontierId, Frontier]:
+    """Return every frontier, with its offsets in the logs of live relations."""
+    objects, positions = schema.objects.c, schema.positions
+    query = (
+        sa.select(positions)
+        .join(schema.objects, objects.relation == positions.c.relation)
+        .where(objects.dropped_epoch.is_(None))
+    )
+    offsets: dict[int, dict[RelationId, Offset]] = {}
+    for row in connection.execute(query):
+        offsets.setdefault(row.frontier, {})[RelationId(row.relation)] = Offset(row.consumed)
+    return {
+        FrontierId(row.id): Frontier(
+            None if row.epoch is None else Epoch(row.epoch), offsets.get(row.id, {})
+        )
+        for row in connection.execute(sa.select(schema.frontiers))
+    }
+
+
+def begin_live(connection: sa.Connection) -> None:
+    """Create the live frontier, in an empty ledger."""
+    connection.execute(schema.frontiers.insert(), {"id": LIVE, "epoch": None})
+
+
+def create_positions(connection: sa.Connection, created: Iterable[NewObject]) -> None:
+    """Have the live frontier stand at the beginning of the logs of new relations."""
+    rows = [{"frontier": LIVE, "relation": new.relation, "consumed": 0} for new in created]
+    if rows:
+        connection.execute(schema.positions.insert(), rows)
+
+
+def advance(connection: sa.Connection, commit: EpochCommit) -> None:
+    """Move frontiers in the logs by what an epoch reads."""
+    moved = [read for read in commit.reads if read.to_offset > read.from_offset]
+    if moved:
+        rows = [{**_place(read), "epoch": commit.epoch, **_range(read)} for read in moved]
+        connection.execute(schema.reads.insert(), rows)
+    live = [read for read in moved if read.frontier == LIVE]
+    if live:
+        connection.execute(
+            _CONSUME,
+            [
+                {"frontier_": LIVE, "relation_": read.relation, "to": read.to_offset}
+                for read in live
+            ],
+        )
+    for read in moved:
+        if read.frontier != LIVE:
+            _move(connection, read)
+
+
+def _move(connection: sa.Connection, read: Read) -> None:
+    """Move a frontier that may not have read the relation before."""
+    values = {"frontier_": read.frontier, "relation_": read.relation, "to": read.to_offset}
+    if not connection.execute(_CONSUME, values).rowcount:
+        row = {**_place(read), "consumed": read.to_offset}
+        connection.execute(schema.positions.insert(), row)
+
+
+def change(connection: sa.Connection, commit: EpochCommit) -> None:
+    """Create and retire builds, have others serve, and create or move frontiers."""
+    table, frontiers = schema.builds, schema.frontiers
+    for id_ in commit.caught_up:
+        later = frontiers.update().where(frontiers.c.id == id_).values(epoch=commit.epoch)
+        if not connection.execute(later).rowcount:
+            connection.execute(frontiers.insert(), {"id": id_, "epoch": commit.epoch})
+    for new in commit.builds:
+        row = {
+            "id": new.id,
+            "view": new.view,
+            "frontier": new.frontier,
+            "definition": dict(new.definition),
+            "inputs": list(new.inputs),
+            "created_epoch": commit.epoch,
+        }
+        connection.execute(table.insert(), row)
+    begun = [new.id for new in commit.builds if new.serving]
+    for build in (*begun, *commit.serve):
+        view = connection.execute(sa.select(table.c.view).where(table.c.id == build)).scalar_one()
+        row = {"view": view, "epoch": commit.epoch, "build": build}
+        connection.execute(schema.serving.insert(), row)
+    if commit.retired:
+        _retire(connection, commit.retired, commit.epoch)
+    _depend(connection, commit)
+
+
+def _retire(connection: sa.Connection, ids: Sequence[BuildId], epoch: Epoch) -> None:
+    """Retire builds, and drop the state of their operators."""
+    arrangements, runs = schema.arrangements, schema.runs
+    mine = arrangements.c.build.in_(ids)
+    state = sa.select(arrangements.c.id).where(mine)
+    for made in (
+        runs.update()
+        .where(runs.c.arrangement.in_(state), runs.c.removed == schema.NEVER)
+        .values(removed=epoch),
+        arrangements.update().where(mine).values(dropped_epoch=epoch),
+        schema.builds.update().where(schema.builds.c.id.in_(ids)).values(retired_epoch=epoch),
+    ):
+        connection.execute(made)
+
+
+def _depend(connection: sa.Connection, commit: EpochCommit) -> None:
+    """Have the views whose builds changed depend on what their live builds read."""
+    table, needs = schema.builds.c, schema.dependencies
+    ids = [*(new.id for new in commit.builds), *commit.retired]
+    if not ids:
+        return
+    changed = sa.select(table.view).where(table.id.in_(ids))
+    inputs: dict[int, set[int]] = {
+        view: set() for view in connection.execute(changed.distinct()).scalars()
+    }
+    live = sa.select(table.view, table.inputs).where(table.view.in_(list(inputs)), _LIVE)
+    for view, used in connection.execute(live):
+        inputs[view] |= set(used)
+    connection.execute(needs.delete().where(needs.c.relation.in_(list(inputs))))
+    rows = [{"relation": view, "input": used} for view, all_ in inputs.items() for used in all_]
+    if rows:
+        connection.execute(needs.insert(), rows)
+    defined, objects = definitions(connection, None), schema.objects
+    for view in inputs.keys() & defined.keys():
+        redefined = objects.update().where(objects.c.relation == view)
+        connection.execute(redefined.values(definition=defined[view]))
+
+
+def serving(connection: sa.Connection, epoch: Epoch | None) -> dict[int, int]:
+    """Return the build that served each view at an epoch (None: now), dropped views too."""
+    table = schema.serving.c
+    query = sa.select(schema.serving).order_by(table.epoch)
+    if epoch is not None:
+        query = query.where(table.epoch <= epoch)
+    return {row.view: row.build for row in connection.execute(query)}
+
+
+def _place(read: Read) -> dict[str, int]:
+    return {"frontier": read.frontier, "relation": read.relation}
+
+
+def _range(read: Read) -> dict[str, int]:
+    return {"from_offset": read.from_offset, "to_offset": read.to_offset}

@@ -1,0 +1,183 @@
+"""Builds of a view side by side, their frontiers, and the part of a log that is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import (
+    LIVE,
+    EpochCommit,
+    Frontier,
+    Ledger,
+    Mode,
+    NewBuild,
+    NewObject,
+    Read,
+)
+from headrace.types import BuildId, Epoch, FrontierId, Offset, RelationId
+from ledger.building import build, relation, run, segment, step
+
+
+@pytest.fixture
+def view(ledger: Ledger, orders: NewObject) -> NewObject:
+    """A view of orders, with its first build, created by epoch 2."""
+    made = relation(ledger, "totals", (orders.relation,))
+    first = build(BuildId(made.relation), made, (orders.relation,))
+    ledger.commit(EpochCommit(Epoch(1), "view", created=(made,), builds=(first,)))
+    return made
+
+
+def beside(
+    ledger: Ledger, view: NewObject, *, serving: bool, frontier: FrontierId = LIVE
+) -> NewBuild:
+    """Return another build of a view, not committed yet."""
+    inputs = tuple(o.relation for o in ledger.objects() if o.name == "orders")
+    return build(ledger.reserve_build(), view, inputs, serving=serving, frontier=frontier)
+
+
+def states(ledger: Ledger) -> dict[int, bool]:
+    """Return the live builds, and whether each serves; as the database and the head have it."""
+    found = ledger.head.builds
+    with Ledger.open(Path(ledger._store.place), Mode.READ) as reader:
+        assert reader.head.builds == found
+        assert reader.head.frontiers == ledger.head.frontiers
+    return {id_: each.serving for id_, each in found.items()}
+
+
+def test_two_builds_of_a_view_advance_side_by_side_and_one_serves(
+    ledger: Ledger, view: NewObject
+) -> None:
+    green = beside(ledger, view, serving=False)
+    ledger.commit(EpochCommit(Epoch(2), "green", builds=(green,)))
+    assert states(ledger) == {view.relation: True, green.id: False}
+    contents, (own,) = view.arrangements[0].id, green.arrangements
+    blue_state = f"{view.relation}/state"
+    step(ledger, run(contents), run(blue_state), run(own.id))
+    assert {a.id: a.build for a in ledger.arrangements() if a.owner == view.relation} == {
+        contents: None,
+        blue_state: view.relation,
+        own.id: green.id,
+    }
+    # The swap: green serves, blue is given up, and what it kept is as old as the epoch before.
+    delta = run(contents)
+    change = EpochCommit(
+        Epoch(4), "swap", runs=(delta,), serve=(green.id,), retired=(BuildId(view.relation),)
+    )
+    ledger.commit(change)
+    assert states(ledger) == {green.id: True}
+    assert ledger.head.serving(view.relation).id == green.id
+    assert blue_state not in {a.id for a in ledger.arrangements()}
+    assert len(ledger.spine(contents)) == 2
+    assert len(ledger.spine(contents, Epoch(4))) == 1
+    assert [record.definition for record in ledger.objects()][1] == green.definition
+    assert [record.definition for record in ledger.objects(Epoch(4))][1] == {"sql": "totals"}
+
+
+def test_a_new_build_takes_over_in_the_epoch_that_creates_it(
+    ledger: Ledger, orders: NewObject, view: NewObject
+) -> None:
+    other = relation(ledger, "other")
+    ledger.commit(EpochCommit(Epoch(2), "other", created=(other,)))
+    new = build(ledger.reserve_build(), view, (other.relation,))
+    old = BuildId(view.relation)
+    ledger.commit(EpochCommit(Epoch(3), "replace", builds=(new,), retired=(old,)))
+    assert states(ledger) == {new.id: True}
+    inputs = {record.relation: record.inputs for record in ledger.objects()}
+    assert inputs[view.relation] == (other.relation,)
+    ledger.commit(EpochCommit(Epoch(4), "drop", dropped=(orders.relation,)))
+    with pytest.raises(HeadraceError, match="dependants"):
+        ledger.commit(EpochCommit(Epoch(5), "drop", dropped=(other.relation,)))
+
+
+def test_a_build_that_does_not_serve_keeps_its_inputs(ledger: Ledger, view: NewObject) -> None:
+    other = relation(ledger, "other")
+    green = build(ledger.reserve_build(), view, (other.relation,), serving=False)
+    ledger.commit(EpochCommit(Epoch(2), "a", created=(other,), builds=(green,)))
+    with pytest.raises(HeadraceError, match="dependants"):
+        ledger.commit(EpochCommit(Epoch(3), "drop", dropped=(other.relation,)))
+    ledger.commit(EpochCommit(Epoch(3), "retire", retired=(green.id,)))
+    ledger.commit(EpochCommit(Epoch(4), "drop", dropped=(other.relation,)))
+
+
+def test_an_hourly_and_a_continuous_build_over_one_log_are_both_described(
+    ledger: Ledger, orders: NewObject, view: NewObject
+) -> None:
+    stream, frontier = orders.relation, ledger.reserve_frontier()
+    hourly = beside(ledger, view, serving=False, frontier=frontier)
+    begun = Read(stream, Offset(0), Offset(0), frontier)
+    ledger.commit(
+        EpochCommit(Epoch(2), "a", reads=(begun,), builds=(hourly,), caught_up=(frontier,))
+    )
+
+    def stands(id_: int) -> Frontier:
+        return ledger.head.frontier(ledger.head.builds[BuildId(id_)])
+
+    for _ in range(3):
+        ledger.append(stream, segment(10))
+        end = ledger.log_end(stream)
+        read = Read(stream, Offset(end - 10), end)
+        ledger.commit(EpochCommit(ledger.last_epoch(), "live", reads=(read,)))
+    assert stands(view.relation) == Frontier(Epoch(6), {stream: Offset(30)})
+    assert stands(hourly.id) == Frontier(Epoch(3), {})
+    late = Read(stream, Offset(0), Offset(20), frontier)
+    ledger.commit(EpochCommit(Epoch(6), "refresh", reads=(late,), caught_up=(frontier,)))
+    assert stands(hourly.id) == Frontier(Epoch(7), {stream: Offset(20)})
+    assert stands(view.relation) == Frontier(Epoch(7), {stream: Offset(30)})
+    assert states(ledger) == {view.relation: True, hourly.id: False}
+    newest = ledger.epochs(1)[0]
+    assert newest.reads == (late,)
+    assert ledger.position(stream) == 30
+
+
+def test_a_log_is_kept_for_every_build_that_has_not_read_it(
+    ledger: Ledger, orders: NewObject, view: NewObject
+) -> None:
+    stream, frontier = RelationId(ledger.reserve_relation()), ledger.reserve_frontier()
+    made = NewObject(stream, "clicks", "stream", {})
+    lagging = build(ledger.reserve_build(), view, (stream,), serving=False, frontier=frontier)
+    live = build(ledger.reserve_build(), view, (stream,), serving=False)
+    files = [segment(10) for _ in range(3)]
+    ledger.commit(
+        EpochCommit(Epoch(2), "a", created=(made,), builds=(lagging, live), caught_up=(frontier,))
+    )
+    for file in files:
+        ledger.append(stream, file)
+    reads = (Read(stream, Offset(0), Offset(30)), Read(stream, Offset(0), Offset(10), frontier))
+    ledger.commit(EpochCommit(Epoch(3), "b", reads=reads))
+    with pytest.raises(HeadraceError, match="not read yet would be lost") as caught:
+        ledger.advance_starts({stream: Offset(11)})
+    assert caught.value.code is Code.CONFLICT
+    ledger.advance_starts({stream: Offset(10)})
+    ledger.advance_starts({stream: Offset(4)})  # no start moves back
+    assert ledger.garbage().segments == {files[0].name}
+    assert len(ledger.segments(stream, Offset(10), Offset(30))) == 2
+    with pytest.raises(HeadraceError, match="before offset 10 are no longer kept"):
+        ledger.segments(stream, Offset(9), Offset(30))
+    ledger.forget(ledger.garbage())
+    assert ledger.known_files().segments == {files[1].name, files[2].name}
+    ledger.commit(EpochCommit(Epoch(4), "c", retired=(lagging.id, live.id)))
+    ledger.advance_starts({stream: Offset(30)})  # nobody reads it any more
+    assert ledger.garbage().segments == {files[1].name, files[2].name}
+    ledger.append(orders.relation, segment(5))
+    with pytest.raises(HeadraceError, match="not read yet"):
+        ledger.advance_starts({orders.relation: Offset(5)})
+
+
+def test_the_files_of_dropped_relations_and_retired_builds_are_garbage_in_time(
+    ledger: Ledger, view: NewObject
+) -> None:
+    green = beside(ledger, view, serving=True)
+    ledger.commit(EpochCommit(Epoch(2), "a", builds=(green,)))
+    contents, blue = run(view.arrangements[0].id), run(f"{view.relation}/state")
+    step(ledger, contents, blue)
+    retired = ledger.commit(EpochCommit(Epoch(4), "b", retired=(BuildId(view.relation),)))
+    dropped = ledger.commit(EpochCommit(retired, "c", dropped=(view.relation,)))
+    ledger.release_dropped(Epoch(retired - 1), Epoch(retired - 1))
+    assert not ledger.garbage()
+    ledger.release_dropped(Epoch(retired), retired)
+    assert ledger.garbage().runs == {blue.name}
+    ledger.release_dropped(dropped, dropped)
+    assert ledger.garbage().runs == {blue.name, contents.name}
