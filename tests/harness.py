@@ -126,6 +126,19 @@ class Oracle:
             self.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` AS {query}")
             self._defined[name] = query
 
+    def replace_view(self, name: str, query: str) -> None:
+        """Replace the query of a view, and check it and everything that reads it at that epoch."""
+        self.epoch()
+        before = self.db.instance.catalog.resolve(name).id
+        self.db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW {name} AS {query}")
+        assert self.db.instance.catalog.resolve(name).id == before
+        for model in self.models.values():
+            if model.name in _words(query):
+                model.advance(len(model.log))
+        self.views[name] = query
+        self.define(name, query)
+        self._check_views(list(self.views), self.db.instance.ledger.last_epoch())
+
     def drop_view(self, name: str) -> None:
         """Drop a view."""
         self.check_new_views()

@@ -1,7 +1,7 @@
 """A database without Spark: real ledger, log, runs, epochs, fills, sinks; steps in plain Python.
 
-It has one table by primary key and views that count its rows by group. :class:`PureRunner` stands
-where the engine stands, behind the same protocol, and calls the same operators on the same files.
+It has one table by primary key, views that count its rows by group, and views that count the rows of
+those by their number. :class:`PureRunner` stands where the engine stands, behind the same protocol, and calls the same operators on the same files.
 So what an epoch, a fill, a delivery or a crash does is tested in milliseconds.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import LongType
 
 from headrace.catalog import Catalog, Sink, Table, View, relation_of_json
@@ -48,6 +49,12 @@ TABLE = Layout(("k",), ROW, WEIGHTS)
 GROUPS = Layout(("g",), pa.schema([pa.field("g", BIGINT)]), WEIGHTS)
 COUNTS = Layout(("g",), pa.schema([pa.field("g", BIGINT), pa.field("n", BIGINT)]), WEIGHTS)
 
+QUERIES = {
+    "SELECT g, count(*) AS n FROM t GROUP BY g": 0,
+    "SELECT g, count(*) AS n FROM t WHERE g >= 1 GROUP BY g": 1,
+}
+"""The queries of views over the table, each with the first group that it counts."""
+
 Change = tuple[int, int, int]
 """A key, its group, and +1 to insert or replace the row or -1 to delete it."""
 
@@ -73,6 +80,7 @@ class PureRunner:
         without: frozenset[RelationId],
         partitions: int,
         looping: frozenset[RelationId] = frozenset(),
+        given: frozenset[RelationId] = frozenset(),
     ) -> StepPlan:
         """Return what the table and the views need."""
         del partitions, looping
@@ -80,9 +88,9 @@ class PureRunner:
         for relation in self.relations.values():
             if isinstance(relation, Table):
                 kept[rows_of(relation.id)] = TABLE
-            elif relation.id not in without:
+            elif relation.id not in without | given:
                 kept |= self._of_view(relation)
-        return StepPlan(changed, kept, frozenset(), {})
+        return StepPlan(changed | given, kept, frozenset(), {})
 
     def run_live(
         self,
@@ -90,15 +98,20 @@ class PureRunner:
         changed: frozenset[RelationId],
         without: frozenset[RelationId],
         looping: frozenset[RelationId] = frozenset(),
+        given: frozenset[RelationId] = frozenset(),
     ) -> tuple[Report, ...]:
-        """Step the table over its changes, and the views over the table's delta."""
+        """Step the table over its changes, and the views over the deltas of what they read."""
         del looping
         reports: list[Report] = []
+        deltas = {id_: _stored(step, step.shares[id_], COUNTS) for id_ in given}
         for id_ in changed:
-            delta = self._step(step, Upsert(TABLE), rows_of(id_), self._log(step, id_), reports)
-            for view in self.relations.values():
-                if isinstance(view, View) and view.id not in without and id_ in view.depends_on:
-                    self._view(step, view, delta, reports)
+            log = self._log(step, id_)
+            deltas[id_] = self._step(step, Upsert(TABLE), rows_of(id_), log, reports)
+        views = [r for r in self.relations.values() if isinstance(r, View)]
+        for view in sorted(views, key=lambda v: v.id):
+            (below,) = view.depends_on
+            if below in deltas and view.id not in without | given:
+                deltas[view.id] = self._view(step, view, deltas[below], reports)
         sync_directory(step.runs_directory)
         return tuple(reports)
 
@@ -123,13 +136,14 @@ class PureRunner:
         filled, reports = self.filling.get(view) or self.relations[view], []
         assert isinstance(filled, View)
         for share in step.shares.values():
-            self._view(step, filled, _stored(step, share), reports)
+            layout = COUNTS if filled.query not in QUERIES else TABLE
+            self._view(step, filled, _stored(step, share, layout), reports)
         sync_directory(step.runs_directory)
         return tuple(reports)
 
     @staticmethod
     def _of_view(view: View) -> dict[ArrangementId, Layout]:
-        return {ArrangementId(f"{view.id}/groups"): GROUPS, rows_of(view.id): COUNTS}
+        return {ArrangementId(f"{view.build}/groups"): GROUPS, rows_of(view.id): COUNTS}
 
     @staticmethod
     def _log(step: Step, id_: RelationId) -> pa.Table:
@@ -138,11 +152,17 @@ class PureRunner:
         found = EmbeddedLog().read(step.log_directory, share, ("k", "g"), offsets=True)
         return pa.Table.from_batches(found).select(["k", "g", WEIGHT, OFFSET])
 
-    def _view(self, step: Step, view: View, delta: pa.Table, reports: list[Report]) -> None:
-        groups, operator = ArrangementId(f"{view.id}/groups"), GroupAggregate(GROUPS)
-        counted = self._step(step, operator, groups, delta.select(["g", WEIGHT]), reports)
+    def _view(self, step: Step, view: View, delta: pa.Table, reports: list[Report]) -> pa.Table:
+        """Step a view over the delta of what it reads; return its own."""
+        groups, operator = ArrangementId(f"{view.build}/groups"), GroupAggregate(GROUPS)
+        if view.query in QUERIES:
+            delta = delta.select(["g", WEIGHT])
+            delta = delta.filter(pc.greater_equal(delta["g"], QUERIES[view.query]))
+        else:
+            delta = delta.select(["n", WEIGHT]).rename_columns(["g", WEIGHT])
+        counted = self._step(step, operator, groups, delta, reports)
         rows = counted.select(["g", ROWS, WEIGHT]).rename_columns(["g", "n", WEIGHT])
-        self._step(step, Integrate(COUNTS), rows_of(view.id), rows, reports)
+        return self._step(step, Integrate(COUNTS), rows_of(view.id), rows, reports)
 
     @staticmethod
     def _step(
@@ -173,14 +193,14 @@ class PureRunner:
         return pa.concat_tables([empty.output, *outputs])
 
 
-def _stored(step: Step, share: Share) -> pa.Table:
+def _stored(step: Step, share: Share, layout: Layout) -> pa.Table:
     """Return the rows of a share, with their weights."""
     if isinstance(share, LogShare):
         assert not share.rows
-        return TABLE.schema.empty_table()
+        return layout.schema.empty_table()
     assert isinstance(share, RowsShare)
     spine = Spine.open(step.runs_directory, share.layout, share.runs, share.low, share.high)
-    return pa.concat_tables([TABLE.schema.empty_table(), *(p.table for p in spine.scan(1000))])
+    return pa.concat_tables([layout.schema.empty_table(), *(p.table for p in spine.scan(1000))])
 
 
 @dataclass
@@ -250,28 +270,40 @@ class PureDatabase:
         self._publish(table)
         return table
 
-    def create_view(self, name: str, over: Table) -> View:
-        """Create a view that counts the table's rows by group, filled from what is stored."""
+    def create_view(self, name: str, over: Table | View) -> View:
+        """Create a view that counts rows by group, filled from what is stored.
+
+        Over a view, the groups are its counts.
+        """
         fill = self.begin_view(name, over)
         return self.finish_view(fill)
 
-    def begin_view(self, name: str, over: Table) -> Fill:
-        """Begin to fill a view of what is stored now; epochs may be made before it is finished."""
-        id_ = self.ledger.reserve_relation()
+    def begin_view(self, name: str, over: Table | View, former: View | None = None) -> Fill:
+        """Begin to fill a view of what is stored now; epochs may be made before it is finished.
+
+        With a former view, that one's query is to be replaced by the other.
+        """
+        build = self.ledger.reserve_build()
         columns = (Column("g", LongType()), Column("n", LongType(), nullable=False))
-        query = "SELECT g, count(*) AS n FROM t GROUP BY g"
-        view = View(id_, name, Schema(columns), query, (over.id,), key=("g",))
+        unused = [query for query in QUERIES if former is None or query != former.query]
+        query = unused[0] if isinstance(over, Table) else "SELECT n AS g, count(*) AS n FROM v ..."
+        id_, replacement = (RelationId(build), None) if former is None else (former.id, build)
+        schema = Schema(columns)
+        view = View(id_, name, schema, query, (over.id,), key=("g",), replacement=replacement)
         self.runner.filling[id_] = view
         fill = Fill(self.loop, view, lambda _done, _total: None)
         fill.begin(self.loop.published.current)
         return fill
 
-    def finish_view(self, fill: Fill) -> View:
+    def finish_view(self, fill: Fill, former: View | None = None) -> View:
         """Read what has changed meanwhile, and commit the view."""
         view = fill.view
         with self.loop.exclusive():
             fill.catch_up(self.loop.published.current)
-            fill.commit()
+            if former is None:
+                fill.commit()
+            else:
+                fill.take_over(former.build)
             self.runner.relations[view.id] = self.runner.filling.pop(view.id)
             self._publish(view)
         return view

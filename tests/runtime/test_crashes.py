@@ -24,14 +24,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from headrace.catalog import View
 from length import choose
-from runtime.pure import Change, Outside, PureDatabase
+from runtime.pure import QUERIES, Change, Outside, PureDatabase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.runtime.fill import Fill
 
 EPOCH_STAGES = ["step", "stepped", "commit", "before commit", "after commit", "publish"]
 FILL_STAGES = ["fill", "catch up", "before commit", "after commit"]
+SWAP_STAGES = ["fill", "catch up", "take over", "before commit", "after commit"]
 SINK_STAGES = ["sink", "sink written"]
 
 changes = st.lists(
@@ -66,6 +70,12 @@ def table_after(log: list[Change]) -> dict[int, int]:
     return rows
 
 
+def counted(groups: Iterable[int], first: int = 0) -> Counter[tuple[int, int]]:
+    """Return how often each group occurs, from the first one on: one row each."""
+    found = Counter(group for group in groups if group >= first)
+    return Counter(dict.fromkeys(found.items(), 1))
+
+
 class Crashing(RuleBasedStateMachine):
     """One data directory under writes, epochs, fills, deliveries, compaction and crashes."""
 
@@ -87,6 +97,7 @@ class Crashing(RuleBasedStateMachine):
         self.open()
         self.table = self.db.create_table()
         self.view = self.db.create_view("counts", self.table)
+        self.above = self.db.create_view("above", self.view)
         self.sink = self.db.create_sink(self.view)
         self.delivery = self.db.delivery(self.sink, self.outside)
         self.watched = self.db.ledger.last_epoch()
@@ -148,6 +159,20 @@ class Crashing(RuleBasedStateMachine):
         fill = self.filling.pop(0)
         self.until(stage, lambda: self.db.finish_view(fill))
 
+    @rule(stage=st.sampled_from([None, *SWAP_STAGES]), given=changes)
+    def replace(self, stage: str | None, given: list[Change]) -> None:
+        """Fill another build of a view beside the one that serves, and have it take over."""
+
+        def swap() -> None:
+            former = self.db.loop.catalog.by_id[self.view.id]
+            assert isinstance(former, View)
+            fill = self.db.begin_view(former.name, self.table, former)
+            self.write(given)
+            self.db.loop.advance()
+            self.db.finish_view(fill, former)
+
+        self.until(stage, swap)
+
     @rule()
     def compact(self) -> None:
         self.db.compaction.run()
@@ -165,10 +190,17 @@ class Crashing(RuleBasedStateMachine):
             return
         read = self.db.ledger.positions().get(self.table.id, 0)
         rows = table_after(self.log[:read])
-        counts = Counter(dict.fromkeys(Counter(rows.values()).items(), 1))
         assert self.db.rows(self.table.id) == Counter(rows.items())
         for view in self.db.loop.catalog.views_in_order():
-            assert self.db.rows(view.id) == counts, view.name
+            if view.id != self.above.id:
+                counts = counted(rows.values(), QUERIES[view.query])
+                assert self.db.rows(view.id) == counts, (view.name, view.query)
+        view = self.db.loop.catalog.by_id[self.view.id]
+        assert isinstance(view, View)
+        numbers = [n for _, n in counted(rows.values(), QUERIES[view.query])]
+        assert self.db.rows(self.above.id) == counted(numbers)
+        served = self.db.ledger.head.serving(view.id)
+        assert (served.id, served.definition) == (view.build, view.to_json())
         for key in (0, 3):
             wanted = Counter([(key, rows[key])] if key in rows else [])
             assert self.db.by_key(self.table.id, key) == wanted
@@ -216,4 +248,39 @@ def test_an_epoch_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage
     again.loop.advance()
     assert again.rows(view.id) == Counter([(1, 2)])
     assert again.changelog(view.id, before) == Counter({(0, 2): -1, (1, 2): 1})
+    again.close()
+
+
+@pytest.mark.parametrize("stage", ["take over", "before commit", "after commit"])
+def test_a_query_that_is_replaced_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, stage: str
+) -> None:
+    faults = Faults()
+    db = PureDatabase(tmp_path, faults)
+    table = db.create_table()
+    view = db.create_view("counts", table)
+    above = db.create_view("above", view)
+    db.append(table, [(1, 0, 1), (2, 0, 1), (3, 1, 1)])
+    db.loop.advance()
+    before = db.ledger.last_epoch()
+    fill = db.begin_view("counts", table, view)
+    faults.stage = stage
+    with pytest.raises(Crash):
+        db.finish_view(fill, view)
+    db.close()
+    again = PureDatabase(tmp_path)
+    committed = stage == "after commit"
+    assert again.ledger.last_epoch() == before + committed
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.known_files().runs
+    assert len(again.ledger.head.builds) == 2
+    old, new = Counter({(0, 2): 1, (1, 1): 1}), Counter({(1, 1): 1})
+    assert again.rows(view.id) == (new if committed else old)
+    assert again.rows(view.id, before) == old
+    assert again.rows(above.id) == Counter({(1, 1): 1} if committed else {(1, 1): 1, (2, 1): 1})
+    if committed:
+        assert again.changelog(view.id, before) == Counter({(0, 2): -1})
+        assert again.changelog(above.id, before) == Counter({(2, 1): -1})
+    again.append(table, [(4, 1, 1)])
+    again.loop.advance()
+    assert again.rows(view.id) == Counter({(1, 2): 1} if committed else {(0, 2): 1, (1, 2): 1})
     again.close()

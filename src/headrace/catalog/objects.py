@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from headrace.errors import Code, HeadraceError
-from headrace.types import RelationId, Schema
+from headrace.types import BuildId, RelationId, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +181,31 @@ class View(_NamedQuery):
     """Columns that are unique together, as the schema spells them; empty if none are known."""
     circuit: str = ""
     """The digest of the circuit that maintains its state; empty if it was stored without one."""
+    replacement: BuildId | None = None
+    """The build that computes it since its query was replaced; None is its first."""
+
+    @property
+    def build(self) -> BuildId:
+        """The build that computes it; the first has the id of the view."""
+        return BuildId(self.id) if self.replacement is None else self.replacement
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
-        return {**_query(self), "key": list(self.key), "circuit": self.circuit}
+        return {
+            **_query(self),
+            "key": list(self.key),
+            "circuit": self.circuit,
+            "replacement": self.replacement,
+        }
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> View:
         """Return the view that :meth:`to_json` wrote."""
         return cls(
-            **_query_of_json(value), key=tuple(value["key"]), circuit=value.get("circuit", "")
+            **_query_of_json(value),
+            key=tuple(value["key"]),
+            circuit=value.get("circuit", ""),
+            replacement=value.get("replacement"),
         )
 
 

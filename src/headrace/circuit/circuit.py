@@ -1,7 +1,8 @@
 """The incremental program of a view: nodes that turn the deltas of its inputs into its own delta.
 
 A node's *columns* are those of its plan node. Stateless nodes are linear: they map a delta as they
-map a table. Stateful nodes have arrangements, named ``"<view id>/<node>.<part>"``.
+map a table. Stateful nodes have arrangements, named ``"<build id>/<node>.<part>"``; that of the
+contents is the view's own, ``"<view id>/rows"``, whichever build computes them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.types import ArrangementId, RelationId
+from headrace.types import ArrangementId, BuildId, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -235,6 +236,7 @@ class Circuit:
     """A view's program. ``unique``: whether the output's key is unique, not only a partitioning."""
 
     view: RelationId
+    build: BuildId
     output: Output
     unique: bool
 

@@ -63,7 +63,7 @@ from headrace.operators import (
 from headrace.operators import Compared as ComparedRows
 from headrace.operators import Temporal as TemporalFilter
 from headrace.spine import Rank
-from headrace.types import ArrangementId, RelationId, Schema, to_arrow
+from headrace.types import ArrangementId, BuildId, RelationId, Schema, to_arrow
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy
 
 if TYPE_CHECKING:
@@ -79,14 +79,15 @@ _EMITS = {
 
 def differentiate(
     view: RelationId,
+    build: BuildId,
     query: plan.Plan,
     schema: Schema,
     key_of: KeyOf,
     is_stream: Callable[[RelationId], bool],
     stored_as: StoredAs,
 ) -> Circuit:
-    """Return the circuit of ``query``; ``schema`` has the view's columns."""
-    builder = _Builder(view, is_stream, stored_as)
+    """Return the circuit of ``query`` as a build of a view; ``schema`` has the view's columns."""
+    builder = _Builder(build, is_stream, stored_as)
     query = aligned(query, stored_as)
     root = builder.node(query)
     unique = unique_key(query, key_of)
@@ -96,8 +97,8 @@ def differentiate(
         columns=schema.arrow,
         summed=pa.schema([_WEIGHT_FIELD]),
     )
-    output = Output(f"{view}/rows", Integrate(layout), (rows_of(view),), key, root)
-    return Circuit(view, output, unique is not None)
+    output = Output(f"{build}/rows", Integrate(layout), (rows_of(view),), key, root)
+    return Circuit(view, build, output, unique is not None)
 
 
 def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -117,7 +118,7 @@ def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, .
 
 @dataclass(slots=True)
 class _Builder:
-    view: RelationId
+    build: BuildId
     is_stream: Callable[[RelationId], bool]
     stored_as: StoredAs
     count: int = field(default=0)
@@ -313,7 +314,7 @@ class _Builder:
 
     def name(self, kind: str) -> str:
         self.count += 1
-        return f"{self.view}/{kind}{self.count}"
+        return f"{self.build}/{kind}{self.count}"
 
 
 def side_layout(

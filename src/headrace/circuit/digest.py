@@ -200,8 +200,8 @@ class _Structure:
     # -- parts -----------------------------------------------------------------------------
 
     def arrangement(self, id_: str) -> str:
-        """Return the name of an arrangement, without the view if it is the view's own."""
-        return id_.removeprefix(f"{self.circuit.view}/")
+        """Return the name of an arrangement, without the build or view if it is their own."""
+        return id_.removeprefix(f"{self.circuit.build}/").removeprefix(f"{self.circuit.view}/")
 
     def types(self, query: plan.Plan) -> list[str]:
         return [attribute.type.simpleString() for attribute in query.attributes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.python import Registered
     from headrace.functions import Function, FunctionRecord
     from headrace.runtime.step import Report, Step
-    from headrace.types import ArrangementId, RelationId
+    from headrace.types import ArrangementId, BuildId, RelationId
     from headrace.zset import Layout
 
 _KEPT_PROGRAMS = 64
@@ -56,7 +57,7 @@ class Engine:
         self._session_for_few = for_few_rows(self._session)
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
-        self._latest: tuple[RelationId, Circuit] | None = None
+        self._latest: Circuit | None = None
         self._filling: dict[RelationId, tuple[Circuit, Mapping[RelationId, Relation]]] = {}
         """The circuits of views that are being filled and that no epoch steps yet, with the
         relations at the time: one that is dropped meanwhile can be read to the end."""
@@ -84,7 +85,14 @@ class Engine:
             if isinstance(relation, View) and planned:
                 filled = self._filling.pop(relation.id, None)
                 self._circuits[relation.id] = filled[0] if filled else self.circuit(relation)
+                self._order()
             self._changed()
+
+    def _order(self) -> None:
+        """Have the circuits stand after those that they read."""
+        reads = {id_: c.reads & self._circuits.keys() for id_, c in self._circuits.items()}
+        for id_ in TopologicalSorter(reads).static_order():
+            self._circuits.move_to_end(id_)
 
     def begin_fill(self, view: View) -> Circuit:
         """Have a view be filled that is not declared yet: epochs do not step it."""
@@ -138,16 +146,19 @@ class Engine:
             HeadraceError: ``unsupported`` if the query cannot be maintained.
         """
         with self.planning:
-            known = self._circuits.get(view.id)
-            if known is not None:
-                return known
-            if self._latest is not None and self._latest[0] == view.id:
-                return self._latest[1]
-            span = Span(view.query, 0, len(view.query))
-            return self.circuit_of(view.id, self.planner.analyse(span), span, view.schema.names)
+            for known in (self._circuits.get(view.id), self._latest):
+                if known is not None and (known.view, known.build) == (view.id, view.build):
+                    return known
+            span, names = Span(view.query, 0, len(view.query)), view.schema.names
+            return self.circuit_of(view.id, view.build, self.planner.analyse(span), span, names)
 
     def circuit_of(
-        self, id_: RelationId, analysed: Analysed, query: Span, names: tuple[str, ...]
+        self,
+        id_: RelationId,
+        build: BuildId,
+        analysed: Analysed,
+        query: Span,
+        names: tuple[str, ...],
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
 
@@ -158,11 +169,11 @@ class Engine:
             try:
                 schema = analysed.schema.renamed(names)
                 circuit = differentiate(
-                    id_, plan, schema, self._key_of, self._is_stream, self._stored_as
+                    id_, build, plan, schema, self._key_of, self._is_stream, self._stored_as
                 )
             except HeadraceError as error:
                 raise error.at(query) from error
-            self._latest = (id_, circuit)
+            self._latest = circuit
             return circuit
 
     def _is_stream(self, id_: RelationId) -> bool:
@@ -195,9 +206,10 @@ class Engine:
         without: frozenset[RelationId],
         partitions: int,
         looping: frozenset[RelationId] = frozenset(),
+        given: frozenset[RelationId] = frozenset(),
     ) -> StepPlan:
         """Return the plan of an epoch's step over the changed relations."""
-        program = self._live(changed, without, partitions, looping)
+        program = self._live(changed, without, partitions, looping, given)
         return self._needs(program, self._circuits.values())
 
     def run_live(
@@ -206,9 +218,10 @@ class Engine:
         changed: frozenset[RelationId],
         without: frozenset[RelationId],
         looping: frozenset[RelationId] = frozenset(),
+        given: frozenset[RelationId] = frozenset(),
     ) -> tuple[Report, ...]:
         """Run an epoch's step."""
-        return self._run(step, self._live(changed, without, step.partitions, looping))
+        return self._run(step, self._live(changed, without, step.partitions, looping, given))
 
     def temporal(self) -> dict[RelationId, dict[ArrangementId, Layout]]:
         """Return the arrangements ordered by due time, by view: the views that read the clock."""
@@ -248,12 +261,14 @@ class Engine:
         without: frozenset[RelationId],
         partitions: int,
         looping: frozenset[RelationId],
+        given: frozenset[RelationId],
     ) -> Program:
-        circuits = tuple(c for c in self._circuits.values() if c.view not in without)
+        left_out = without | given
+        circuits = tuple(c for c in self._circuits.values() if c.view not in left_out)
         return self._program(
-            (changed, without, partitions, looping),
+            (changed, without, partitions, looping, given),
             partitions,
-            lambda lowering: lowering.live(circuits, changed, looping),
+            lambda lowering: lowering.live(circuits, changed, looping, given),
             self._relations,
         )
 
@@ -262,12 +277,13 @@ class Engine:
     ) -> Program:
         def build(lowering: Lowering) -> Program:
             if looping:
-                return lowering.live((circuit,), frozenset(), frozenset({circuit.view}))
+                none: frozenset[RelationId] = frozenset()
+                return lowering.live((circuit,), none, frozenset({circuit.view}), none)
             return lowering.stored(circuit, ticks=ticks)
 
         _, relations = self._filling.get(circuit.view, (circuit, self._relations))
         return self._program(
-            (circuit.view, partitions, looping, ticks), partitions, build, relations
+            (circuit.build, partitions, looping, ticks), partitions, build, relations
         )
 
     def _program(

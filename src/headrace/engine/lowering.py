@@ -54,14 +54,16 @@ class Lowering:
         self,
         circuits: tuple[Circuit, ...],
         changed: frozenset[RelationId],
-        looping: frozenset[RelationId] = frozenset(),
+        looping: frozenset[RelationId],
+        given: frozenset[RelationId],
     ) -> Program:
         """Return the program of an epoch: tables and views take their changes from each other.
 
         ``circuits`` come in topological order; ``changed`` are streams and tables with changes,
-        and views in which time passes. ``looping`` are views whose recursions go on.
+        and views in which time passes. ``looping`` are views whose recursions go on. The delta of
+        the views ``given`` is a share of the step: their circuits are not among these.
         """
-        known, reached = set(changed), []
+        known, reached = {*changed, *given}, []
         for circuit in circuits:
             if circuit.reads & known or circuit.view in changed or circuit.view in looping:
                 known.add(circuit.view)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
 from headrace.catalog import Catalog, View
+from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
 from headrace.runtime.attempt import Attempt, new_runs
@@ -22,8 +23,9 @@ from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
 from headrace.runtime.rounds import Rounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
-from headrace.runtime.step import Clock, Step
+from headrace.runtime.step import Clock, RowsShare, Step
 from headrace.runtime.timetable import Timetable, machine_clock
+from headrace.spine import HIGHEST, LOWEST
 from headrace.types import Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.runtime.ports import LoopPlan, StepRunner
     from headrace.runtime.settings import RuntimeSettings
     from headrace.runtime.step import Report
+    from headrace.spine import RunFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ class RunStep:
     """Run the step of one connected set of views.
 
     ``changed`` are the inputs with changes, and the views whose rows change by the clock; views in
-    ``without`` are not maintained. The step runs ``jobs`` jobs, and is repeated until the
+    ``without`` are not maintained; the deltas ``given`` of views are among the step's shares.
+    The step runs ``jobs`` jobs, and is repeated until the
     recursions in ``loops`` do not change any more.
     """
 
@@ -63,6 +67,7 @@ class RunStep:
     loops: tuple[LoopPlan, ...]
     previous: Epoch
     jobs: int
+    given: Mapping[RelationId, tuple[RunFile, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +262,8 @@ class EpochLoop:
     def _run(self, stage: RunStep, attempt: Attempt) -> None:
         """Run a step, and the further rounds that its recursions need."""
         first, runs = stage.step, stage.step.runs_directory
-        rounds, written = Rounds(runs, stage.loops, self.settings.recursion_rows), Written(runs)
+        rounds = Rounds(runs, stage.loops, self.settings.recursion_rows)
+        written = Written(runs, {rows_of(id_): delta for id_, delta in stage.given.items()})
         layouts = {id_: a.layout for id_, a in first.arrangements.items()}
         written.add(rounds.take(self._job(first, stage, frozenset(), attempt)))
         while looping := rounds.looping():
@@ -268,7 +274,7 @@ class EpochLoop:
             layouts |= needs.arrangements
             before = arranged(self.ledger, needs.arrangements, stage.previous)
             step = rounds.next_step(replace(first, partitions=partitions), written.after(before))
-            again = replace(stage, changed=none, jobs=needs.jobs)
+            again = replace(stage, changed=none, given={}, jobs=needs.jobs)
             written.add(rounds.take(self._job(step, again, looping, attempt)))
         rounds.finish()
         attempt.rounds += rounds.count
@@ -279,7 +285,8 @@ class EpochLoop:
     ) -> tuple[Report, ...]:
         step.write()
         try:
-            reports = self.runner.run_live(step, stage.changed, stage.without, looping)
+            given = frozenset(stage.given)
+            reports = self.runner.run_live(step, stage.changed, stage.without, looping, given)
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
         attempt.jobs += stage.jobs
@@ -290,6 +297,34 @@ class EpochLoop:
         for stage in self.plan(poll):
             epoch = self.perform(stage, attempt) or epoch
         return epoch
+
+    def follow(self, view: View, delta: tuple[RunFile, ...], clock: int) -> Attempt:
+        """Step what reads a view over a delta that the view's circuit did not make.
+
+        Return the attempt, which nothing names yet. The lock is held. Time stays at ``clock``,
+        by which no row is due.
+        """
+        attempt, state = Attempt(), self.published.current
+        above = {v.id for v in self.catalog.dependants(view.id) if isinstance(v, View)}
+        if not delta or not above - state.stopped:
+            return attempt
+        share = RowsShare(state.layout(view), delta, LOWEST, HIGHEST)
+        none: frozenset[RelationId] = frozenset()
+        given, partitions = {view.id: delta}, self.partitions_for(share.rows)
+        needs = self.runner.plan_live(none, state.stopped, partitions, none, frozenset(given))
+        before = arranged(self.ledger, needs.arrangements, state.epoch)
+        before |= arranged_for(needs.loops, {})
+        step = Step(
+            uuid4().hex,
+            self.directory,
+            partitions,
+            dict.fromkeys(needs.reads, share),
+            before,
+            clock=Clock(clock, clock),
+        )
+        stage = RunStep(step, none, state.stopped, needs.loops, state.epoch, needs.jobs, given)
+        self._run(stage, attempt)
+        return attempt
 
     # -- views that fail -------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from headrace.ledger import (
     RunKind,
 )
 from headrace.log import LogShare
-from headrace.runtime.attempt import new_run
+from headrace.runtime.attempt import new_run, new_runs
 from headrace.runtime.compaction import compacted
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
 from headrace.runtime.shares import NOTHING, log_share, snapshot
@@ -69,7 +69,7 @@ class Filled:
 
 @dataclass(slots=True)
 class Fill:
-    """Fills one view that the runner has and the ledger does not."""
+    """Fills one build of a view that the runner has and the ledger does not."""
 
     loop: EpochLoop
     view: View
@@ -92,12 +92,14 @@ class Fill:
         """How far each stream among the inputs has been read."""
         return self._ends
 
-    def begin(self, state: Published) -> None:
+    def begin(self, state: Published, clock: int | None = None) -> None:
         """Read what the inputs hold in a state, and the logs of streams that no view reads.
 
-        Not for a view that has recursions: see :meth:`run`.
+        ``now()`` is the clock of the state, or the later one that is given, by which no row of
+        another view is due. A view that has recursions cannot catch up: it is begun and committed
+        with the lock of epochs.
         """
-        self._clock = state.clock
+        self._clock = clock or state.clock
         self._read(state)
 
     def catch_up(self, state: Published, clock: int | None = None) -> int:
@@ -115,25 +117,10 @@ class Fill:
 
         The clock of that is the epoch's.
         """
-        return self._commit(self._filled(), dropped)
-
-    def abandon(self) -> None:
-        """Remove what was written, unless a commit was begun: the ledger may name it then."""
-        if not self._committing:
-            for written in self._files.values():
-                remove_runs(self.loop.directory / "runs", written)
-
-    def run(self, dropped: tuple[RelationId, ...] = ()) -> Epoch:
-        """Fill the view and commit it, in place of ``dropped``; the loop's lock is held."""
-        return self._commit(self.filled(self.loop.quiet_clock()), dropped)
-
-    def _commit(self, filled: Filled, dropped: tuple[RelationId, ...]) -> Epoch:
-        view, rows = self.view, rows_of(self.view.id)
-        kept = {id_: NewArrangement(id_, a.to_json()) for id_, a in filled.layouts.items()}
-        contents = kept.pop(rows)
+        filled, view = self._filled(), self.view
+        contents, state = self._arrangements(filled)
         definition = view.to_json()
         created = NewObject(view.id, view.name, view.kind, definition, view.inputs, (contents,))
-        build = NewBuild(BuildId(view.id), view.id, definition, view.inputs, tuple(kept.values()))
         self._committing = True
         return self.loop.ledger.commit(
             EpochCommit(
@@ -143,11 +130,56 @@ class Fill:
                 filled.runs,
                 (created,),
                 dropped,
-                (build,),
-                counters={"filled": self.view.name, "changes": filled.rows},
+                (NewBuild(view.build, view.id, definition, view.inputs, state),),
+                counters={"filled": view.name, "changes": filled.rows},
                 clock=self._clock,
             )
         )
+
+    def take_over(self, former: BuildId) -> Epoch:
+        """Commit the build in place of a former one of the same view; see :meth:`commit`.
+
+        The view's contents change by the difference, in the epoch of the commit, and so does
+        everything that reads them.
+        """
+        filled, view, rows = self._filled(), self.view, rows_of(self.view.id)
+        _, state = self._arrangements(filled)
+        stored = self.loop.ledger.spine(rows)
+        kept = tuple(run for run in filled.runs if run.arrangement != rows)
+        self.loop.fault("take over")
+        changes = self._difference(filled, [run.file for run in stored])
+        delta = tuple(run.file for run in changes)
+        self._files[rows] = list(delta)
+        above = self.loop.follow(view, delta, self._clock)
+        self._committing = True
+        return self.loop.ledger.commit(
+            EpochCommit(
+                filled.previous,
+                uuid4().hex,
+                filled.reads,
+                (*kept, *changes, *new_runs(above.reports, RunKind.DELTA)),
+                builds=(NewBuild(view.build, view.id, view.to_json(), view.inputs, state),),
+                retired=(former,),
+                counters={
+                    **above.counters(filled.reads),
+                    "filled": view.name,
+                    "changes": filled.rows,
+                },
+                clock=self._clock,
+            )
+        )
+
+    def abandon(self) -> None:
+        """Remove what was written, unless a commit was begun: the ledger may name it then."""
+        if not self._committing:
+            for written in self._files.values():
+                remove_runs(self.loop.directory / "runs", written)
+
+    def _arrangements(self, filled: Filled) -> tuple[NewArrangement, tuple[NewArrangement, ...]]:
+        """Return the view's contents, and the state of the build's operators."""
+        kept = {id_: NewArrangement(id_, a.to_json()) for id_, a in filled.layouts.items()}
+        contents = kept.pop(rows_of(self.view.id))
+        return contents, tuple(kept.values())
 
     def again(self, repaired: Repaired) -> Epoch:
         """Fill the view again, replacing its stored rows; both locks are held.
@@ -230,9 +262,8 @@ class Fill:
         ``clock`` is what ``now()`` is: other views stay as they are, so no row of theirs may be due
         by then. The loop's lock is held.
         """
-        self._clock = clock
         try:
-            self._read(self.loop.published.current)
+            self.begin(self.loop.published.current, clock)
             return self._filled()
         except BaseException:
             self.abandon()

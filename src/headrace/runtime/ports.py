@@ -57,13 +57,15 @@ class StepRunner(Protocol):
         without: frozenset[RelationId],
         partitions: int,
         looping: frozenset[RelationId] = frozenset(),
+        given: frozenset[RelationId] = frozenset(),
     ) -> StepPlan:
         """Return the plan of an epoch's step in which the relations ``changed`` have changes.
 
         A view in ``changed`` is one whose rows may change by the clock alone. Views in ``without``
         and their dependants are left out. ``partitions`` is the number of partitions of the step,
         which may differ from the number that wrote the runs. The recursions of views in
-        ``looping`` read the feedback of the round before.
+        ``looping`` read the feedback of the round before. The deltas of the views ``given`` are
+        shares of the step, and not computed by it.
         """
         ...
 
@@ -73,6 +75,7 @@ class StepRunner(Protocol):
         changed: frozenset[RelationId],
         without: frozenset[RelationId],
         looping: frozenset[RelationId] = frozenset(),
+        given: frozenset[RelationId] = frozenset(),
     ) -> tuple[Report, ...]:
         """Run the step of an epoch; every run that it wrote is durable when this returns."""
         ...

@@ -127,9 +127,13 @@ def arranged_for(
 
 @dataclass(slots=True)
 class Written:
-    """The reports of all rounds of an attempt, and the runs that they wrote."""
+    """The reports of all rounds of an attempt, and the runs that they wrote.
+
+    ``given`` are runs that the first round reads as deltas: in later ones, they have been read.
+    """
 
     runs: Path
+    given: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
     _files: Files = field(default_factory=lambda: defaultdict(list))
 
@@ -143,7 +147,7 @@ class Written:
     def after(self, before: Mapping[ArrangementId, Arranged]) -> dict[ArrangementId, Arranged]:
         """Return the arrangements ``before`` the epoch plus the runs of the rounds so far."""
         return {
-            id_: Arranged(a.layout, (*a.runs, *self._files.get(id_, ())))
+            id_: Arranged(a.layout, (*a.runs, *self.given.get(id_, ()), *self._files.get(id_, ())))
             for id_, a in before.items()
         }
 

@@ -121,22 +121,60 @@ class Definitions:
         return f"created {relation.kind} {name}{where}"
 
     def create_view(self, statement: CreateMaterializedView | CreateTableAs) -> str:
-        """Create a view, and fill it from its inputs."""
+        """Create a view, and fill it from its inputs.
+
+        If it replaces a view with the same columns, that view's rows change by the difference;
+        otherwise the former view is dropped, which nothing may depend on.
+        """
         replaced = self.place_of(statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
         refuse_versions(statement.options)
         check_view_options(statement.options)
-        columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
-        view = self.view(
-            statement.name.dotted, statement.query, columns, masked(statement.span.source)
-        )
-        total = self._fill(view, replaced)
+        existing = self.instance.catalog.by_id.get(replaced[0]) if replaced else None
+        former = existing if isinstance(existing, View) else None
+        view = None if former is None else self._view_in_place_of(former, statement)
+        if view is None:
+            self.instance.catalog.without(replaced, statement.name.span)
+            view, former = self._view_of(statement), None
+        total = self._fill(view, former, replaced)
         changes = "change" if total == 1 else "changes"
         note = refresh_note(statement.options)
         if isinstance(statement, CreateTableAs):
             note += "; it is maintained as its inputs change, and cannot be written to"
-        return f"created materialized view {view.name} from {total:,} {changes}{note}"
+        done = "created" if former is None else "replaced"
+        return f"{done} materialized view {view.name} from {total:,} {changes}{note}"
+
+    def _view_of(
+        self, statement: CreateMaterializedView | CreateTableAs, former: View | None = None
+    ) -> View:
+        columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
+        text = masked(statement.span.source)
+        return self.view(statement.name.dotted, statement.query, columns, text, former)
+
+    def _view_in_place_of(
+        self, former: View, statement: CreateMaterializedView | CreateTableAs
+    ) -> View | None:
+        """Plan a view with another query, and the contents of a former one.
+
+        None if the contents cannot be kept, and nothing depends on them.
+        """
+        catalog, relations = self.instance.catalog, Relations(self.instance)
+        if former.id in self.instance.published.stopped:
+            return None
+        view = self._view_of(statement, former)
+        catalog.with_(view, statement.name.span)
+        differs = relations.differing(former, view)
+        above = catalog.dependants(former.id)
+        if differs is not None and above:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'view "{former.name}" is used by {above[0].kind} "{above[0].name}": {differs}',
+                hint="Keep its columns and its key, so that what is over it can follow; or DROP"
+                f" MATERIALIZED VIEW {former.name} CASCADE first.",
+                span=statement.name.span,
+            )
+        return view if differs is None else None
 
     def create_plain(self, statement: CreateView) -> str:
         """Create a plain view, which stores no rows."""
@@ -165,10 +203,10 @@ class Definitions:
     def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
         """Create a view that is dropped together with its reader or sink."""
         view = self.view("", query, columns, query.text)
-        self._fill(view, ())
+        self._fill(view, None, ())
         return view
 
-    def _fill(self, view: View, replaced: tuple[RelationId, ...]) -> int:
+    def _fill(self, view: View, former: View | None, replaced: tuple[RelationId, ...]) -> int:
         seen = 0
         name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name
 
@@ -177,11 +215,22 @@ class Definitions:
             seen = total
             self.progress(Progress(f"filling {name}", done, total, "rows"))
 
-        Relations(self.instance).create_view(view, report, replaced)
+        relations = Relations(self.instance)
+        if former is None:
+            relations.create_view(view, report, replaced)
+        else:
+            relations.replace_view(former, view, report)
         return seen
 
-    def view(self, name: str, query: Query, columns: tuple[str, ...], created_sql: str) -> View:
-        """Plan a view, without creating it.
+    def view(
+        self,
+        name: str,
+        query: Query,
+        columns: tuple[str, ...],
+        created_sql: str,
+        former: View | None = None,
+    ) -> View:
+        """Plan a view, or another build of a former one, without creating it.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at the place in the statement.
@@ -201,8 +250,9 @@ class Definitions:
                     hint="Read from a relation; INSERT constant rows into a table.",
                     span=span,
                 )
-            id_ = self.instance.ledger.reserve_relation()
-            circuit = engine.circuit_of(id_, analysed, span, tuple(names))
+            build = self.instance.ledger.reserve_build()
+            id_ = RelationId(build) if former is None else former.id
+            circuit = engine.circuit_of(id_, build, analysed, span, tuple(names))
             key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
         return View(
             id_,
@@ -215,6 +265,7 @@ class Definitions:
             tuple(sorted(analysed.calls)),
             key,
             digest(circuit),
+            None if former is None else build,
         )
 
     def create_schema(self, statement: CreateSchema) -> str:
@@ -283,7 +334,9 @@ class Definitions:
                 hint=f"Choose another name, or DROP {WORDS[type(existing)]} {existing.name} first.",
                 span=name.span,
             )
-        self.instance.catalog.without([existing.id], name.span)
+        redefines = isinstance(statement, CreateMaterializedView | CreateTableAs)
+        if not (redefines and isinstance(existing, View)):  # else that depends on the query
+            self.instance.catalog.without([existing.id], name.span)
         return (existing.id,)
 
     def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:

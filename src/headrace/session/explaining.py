@@ -12,7 +12,7 @@ from headrace.session.definitions import check_names
 from headrace.session.reading import whole_span
 from headrace.session.system import is_system
 from headrace.sql import CreateMaterializedView, Explainable, Explained, Name, Query
-from headrace.types import RelationId
+from headrace.types import BuildId, RelationId
 
 if TYPE_CHECKING:
     from headrace.circuit import Circuit
@@ -107,7 +107,7 @@ class Explaining:
         given = analysed.schema.names
         names = (isinstance(target, CreateMaterializedView) and target.columns) or given
         check_names(names, len(given), span)
-        return engine.circuit_of(RelationId(0), analysed, span, names)
+        return engine.circuit_of(RelationId(0), BuildId(0), analysed, span, names)
 
     def sizes(self, view: View | None) -> dict[Any, tuple[int, int]]:
         """Return the stored rows and bytes of each arrangement of a view."""

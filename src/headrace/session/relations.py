@@ -18,9 +18,10 @@ from headrace.session.settling import settled
 from headrace.session.stopped import require_running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headrace.catalog import Catalog
+    from headrace.circuit import Circuit
     from headrace.runtime.fill import Progress as FillProgress
     from headrace.session.instance import Instance
     from headrace.types import ArrangementId, Epoch, RelationId
@@ -121,10 +122,62 @@ class Relations:
     def create_view(
         self, view: View, progress: FillProgress, dropped: tuple[RelationId, ...] = ()
     ) -> Epoch:
-        """Create a view, and fill it from stored rows, in place of ``dropped``.
+        """Create a view, and fill it from stored rows, in place of ``dropped``."""
+        instance = self.instance
 
-        Epochs and other fills go on meanwhile: the lock is held for the last changes only. A view
-        that has recursions is filled with the lock.
+        def join(fill: Fill, circuit: Circuit) -> Epoch:
+            catalog = instance.catalog.without(dropped).with_(view)
+            gone = self._live(dropped)
+            epoch = fill.commit(dropped)
+            self._withdraw(gone)
+            self.announce(view)
+            self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
+            return epoch
+
+        return self._fill(view, progress, join)
+
+    def replace_view(self, former: View, view: View, progress: FillProgress) -> Epoch:
+        """Replace the query of a view: what reads it follows the difference, in the same epoch."""
+        instance = self.instance
+
+        def join(fill: Fill, _circuit: Circuit) -> Epoch:
+            self._live([former.id], {former.id: former})
+            catalog = instance.catalog.with_(view)
+            epoch = fill.take_over(former.build)
+            self.announce(view)
+            for above in catalog.dependants(view.id):
+                if not isinstance(above, Sink) and above.id not in instance.unplanned:
+                    instance.queries.declare(above)  # its text names the view
+            self._publish(catalog, {})
+            return epoch
+
+        return self._fill(view, progress, join)
+
+    def differing(self, former: View, view: View) -> str | None:
+        """Return why the contents of a view cannot be kept with another query; None if they can."""
+        before, after = former.schema.columns, view.schema.columns
+        if len(before) != len(after):
+            return f"it would have {len(after)} columns instead of {len(before)}"
+        for old, new in zip(before, after, strict=True):
+            if (old.name, old.type) != (new.name, new.type):
+                shown = f"{new.name} {new.type.simpleString()}"
+                return f"it would have {shown} instead of {old.name} {old.type.simpleString()}"
+            if old.nullable != new.nullable:
+                return f'its column "{new.name}" {"may" if new.nullable else "could not"} be NULL'
+        layout = self.instance.engine.circuit(view).output.operator.layout
+        stored = self.instance.published.layout(former)
+        if (former.key, stored) == (view.key, layout):
+            return None
+        keys = [f"({', '.join(key)})" if key else "unknown" for key in (view.key, former.key)]
+        return f"its key would be {keys[0]} instead of {keys[1]}"
+
+    def _fill(
+        self, view: View, progress: FillProgress, join: Callable[[Fill, Circuit], Epoch]
+    ) -> Epoch:
+        """Fill a build of a view, and have it join the epochs; return the epoch in which it does.
+
+        Epochs and other fills go on meanwhile: the lock is held for the last changes only, and for
+        ``join``. A view that has recursions is filled with the lock.
         """
         instance = self.instance
         for relation in self._live(view.depends_on):
@@ -141,18 +194,13 @@ class Relations:
             with instance.loop.exclusive():
                 for relation in self._live(inputs, inputs):
                     require_running(instance, relation)
-                catalog = instance.catalog.without(dropped).with_(view)
-                gone = self._live(dropped)
                 if alone:
-                    instance.pump.settle()
+                    fill.begin(instance.pump.settle(), instance.loop.quiet_clock())
                 else:
                     state = instance.pump.settle(fill.ends, frozenset())
                     fill.catch_up(state, instance.loop.quiet_clock())
                 with instance.engine.planning:
-                    epoch = fill.run(dropped) if alone else fill.commit(dropped)
-                    self._withdraw(gone)
-                    self.announce(view)
-                    self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
+                    return join(fill, circuit)
         except BaseException as error:
             fill.abandon()
             if isinstance(error, HeadraceError):
@@ -160,7 +208,6 @@ class Relations:
             raise
         finally:
             instance.engine.end_fill(view)
-        return epoch
 
     def drop(self, ids: list[RelationId]) -> Epoch:
         """Drop relations together; no other relation may depend on them.
