@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+_NATURAL: Final[dict[type[t.DataType], type]] = {
+    t.ByteType: int,
+    t.ShortType: int,
+    t.IntegerType: int,
+    t.LongType: int,
+    t.DoubleType: float,
+    t.StringType: str,
+    t.BinaryType: bytes,
+    t.BooleanType: bool,
+}
+"""By type: the Python type of which Arrow takes each object exactly, or fails."""
+
+
 def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:
     """Convert Python objects to a type, independently: no value widens the type of another."""
+    natural = _NATURAL.get(type(data_type))
+    if natural is not None and all(value is None or type(value) is natural for value in values):
+        try:
+            return Fitted(pa.array(values, to_arrow(data_type)), {})
+        except (pa.ArrowException, OverflowError, ValueError):
+            pass  # to find the value that does not fit
     match data_type:
         case t.ArrayType():
             return _lists(values, data_type)
