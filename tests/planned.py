@@ -12,7 +12,7 @@ from headrace.engine.engine import Engine
 from headrace.errors import Span
 from headrace.log import EmbeddedLog
 from headrace.session.definitions import check_names
-from headrace.types import RelationId, Schema
+from headrace.types import BuildId, RelationId, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ class Planned:
         names = analysed.schema.names
         check_names(names, len(names), span)
         id_ = RelationId(len(self.names) + 1)
-        circuit = self.engine.circuit_of(id_, analysed, span, names)
+        circuit = self.engine.circuit_of(id_, BuildId(id_), analysed, span, names)
         key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
         self.declare(
             View(id_, name, analysed.schema, query, analysed.names, created_sql=query, key=key)
@@ -68,4 +68,4 @@ class Planned:
         analysed = self.engine.planner.analyse(span)
         names = analysed.schema.names
         check_names(names, len(names), span)
-        return self.engine.circuit_of(RelationId(9), analysed, span, names)
+        return self.engine.circuit_of(RelationId(9), BuildId(9), analysed, span, names)
