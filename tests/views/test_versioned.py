@@ -135,7 +135,7 @@ def test_views_over_versions_equal_batch_whatever_happens(oracle, seed):
             shop.versions(6)
     shop.orders(5)
     run.epoch()
-    for _ in range(choose(4, 9)):
+    for _ in range(choose(2, 9)):
         shop.change()
         run.epoch()
     run.truncate("policy")
