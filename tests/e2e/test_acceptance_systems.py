@@ -397,6 +397,7 @@ def features(system):
     )
 
 
+@pytest.mark.long
 def test_features_are_those_of_the_time_of_each_training_row(system):
     random = Random(9)
     system.table(PURCHASES)

@@ -12,7 +12,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from length import choose
+from length import choose, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,10 +103,11 @@ def test_views_filled_beside_writers_and_each_other_are_right(db: headrace.Datab
     writer = threading.Thread(target=writing, args=(db, ended))
     writer.start()
     before = db.last_epoch()
+    chosen = some(VIEWS, "counted unread joined recent")
 
     def create(*names: str) -> None:
         with db.session() as session:
-            for name in names:
+            for name in filter(chosen.__contains__, names):
                 session.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
 
     try:
@@ -124,7 +125,7 @@ def test_views_filled_beside_writers_and_each_other_are_right(db: headrace.Datab
     made = [e for e in db.instance.ledger.epochs() if e.epoch > before]
     assert len([e for e in made if "filled" not in e.counters]) > 3
     verdicts = {name: verdict for name, _, _, verdict in db.verify()}
-    assert set(verdicts) == {"base", "again", *VIEWS}
+    assert set(verdicts) == {"base", "again", *chosen}
     assert set(verdicts.values()) == {"equal to batch"}
 
 

@@ -89,7 +89,7 @@ def test_windows_come_when_the_source_passes_their_end_and_late_rows_correct_the
     run.models["s"] = Model.of("s", COLUMNS, deletes=False)
     run.table("t", COLUMNS)
     plain = expected()
-    chosen = some(FINAL, "ksql_hops ksql_session cumulated of_table of_subquery of_changing")
+    chosen = some(FINAL, "ksql_hops ksql_session cumulated of_changing")
     for name, query in chosen.items():
         run.view(name, query, expected=plain[name])
     History(run, 11, domain=8).life(["s", "t"], most=70, whole=True)

@@ -64,7 +64,7 @@ def test_an_expression_is_computed_from_rows_that_are_there_together(run):
         "one": "SELECT x, (SELECT y FROM r WHERE r.k = l.k) AS y FROM l",
         "value": "SELECT x DIV (SELECT min(y) FROM r) AS q FROM l",
     }
-    for name, query in some(views, "met below kept there absent over one value").items():
+    for name, query in some(views, "met kept there over one value").items():
         run.view(name, query)
     stays, leaves = [(1, (1, 10)), (-1, (5, 10))], [(-1, (1, 10)), (1, (5, 10))]
     for of_l, of_r in (

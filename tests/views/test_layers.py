@@ -92,6 +92,7 @@ def test_connected_sets_step_one_by_one_in_one_epoch(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_common_tables_and_subqueries_in_from(oracle):
     run = oracle(rows_per_change=20)
     run.table("t", "id INT, g INT, x INT", key="id")

@@ -16,7 +16,7 @@ import pytest
 import headrace
 from bags import Model, bag_of, canonical
 from headrace.errors import Code, HeadraceError
-from length import choose
+from length import choose, thorough
 from sessions import batch_session
 
 if TYPE_CHECKING:
@@ -254,10 +254,12 @@ def test_a_condition_on_the_clock_in_a_join(run: Clocked) -> None:
         "SELECT t.k, u.name FROM t JOIN u ON t.k = u.k AND t.ts + u.grace > now()"
         " AND t.ts <= now()",
     )
-    run.view(
-        "between",
-        "SELECT t.k, u.name FROM t JOIN u ON t.k = u.k AND now() BETWEEN t.ts AND t.ts + u.grace",
-    )
+    if thorough():
+        run.view(
+            "between",
+            "SELECT t.k, u.name FROM t JOIN u"
+            " ON t.k = u.k AND now() BETWEEN t.ts AND t.ts + u.grace",
+        )
     run.view(
         "waiting",
         "SELECT k FROM u WHERE EXISTS (SELECT 1 FROM t"

@@ -67,8 +67,8 @@ ROWS += [("NULL", 2), ("NULL", "NULL"), (5, "NULL"), (12, 2), (11, 2)]
 
 
 OVER_STREAM = ("numbered", "first_of_each", "limited", "grouped")
-SHORT = """numbered shifted framed picked first_of_each first_ranks limited skipped grouped grouped_apart
-    over_a_view of_each of_maps called"""
+SHORT = """numbered framed picked first_of_each first_ranks skipped grouped grouped_apart
+    over_a_view of_each called"""
 
 
 def test_views_reads_and_verify_put_rows_that_tie_in_one_order(db):
