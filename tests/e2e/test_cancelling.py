@@ -76,7 +76,7 @@ def nothing_is_left(db, names=()):
     assert not list((db.directory / "attempts").iterdir())
 
 
-@pytest.mark.parametrize("part", [0, 150, ROWS])
+@pytest.mark.parametrize("part", [0, pytest.param(150, marks=pytest.mark.long), ROWS])
 def test_a_fill_that_is_cancelled_leaves_nothing(loaded, part):
     text = f"CREATE MATERIALIZED VIEW m AS {JOINED}"
     seen = cancelled_at(loaded, text, lambda made: made.done >= part)
@@ -91,7 +91,7 @@ def test_a_fill_that_is_cancelled_leaves_nothing(loaded, part):
     assert [verdict for *_, verdict in loaded.sql("VERIFY")] == ["equal to batch"]
 
 
-@pytest.mark.parametrize("step", [1, 5, 12])
+@pytest.mark.parametrize("step", [1, pytest.param(5, marks=pytest.mark.long), 12])
 def test_a_statement_is_cancelled_while_its_query_is_planned(loaded, monkeypatch, step):
     planner, steps = loaded.instance.engine.planner, []
     check = planner.check
@@ -126,7 +126,7 @@ def test_a_view_is_as_it_was_where_its_replacement_is_cancelled(loaded):
     [
         f"CREATE SINK s WITH (connector = 'file', path = 's') AS {JOINED}",
         f"INSERT INTO out {JOINED}",
-        f"SUBSCRIBE {JOINED}",
+        pytest.param(f"SUBSCRIBE {JOINED}", marks=pytest.mark.long),
     ],
 )
 def test_a_sink_or_reader_whose_query_is_cancelled_leaves_no_view(loaded, text):
@@ -188,7 +188,7 @@ def test_verify_is_cancelled_before_its_job_and_within_it(loaded, tmp_path):
     assert rows(loaded, "SELECT * FROM b WHERE k = 9000") == [(9000, 77)]
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("form", ["csv", pytest.param("jsonl", marks=pytest.mark.long)])
 def test_copy_keeps_the_batches_it_has_and_goes_on_with_the_others(
     loaded, tmp_path, monkeypatch, form
 ):

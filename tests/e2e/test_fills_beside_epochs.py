@@ -12,6 +12,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
+from length import choose, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-ROWS = 12_000
+ROWS = choose(4_000, 12_000)
 VIEWS = {
     "counted": "SELECT g, count(*) AS n, sum(x) AS total, max(x) AS most FROM t GROUP BY g",
     "joined": "SELECT t.k, t.x, s.y FROM t JOIN s ON t.k = s.k WHERE t.x % 3 = 0",
@@ -33,7 +34,12 @@ VIEWS = {
 @pytest.fixture
 def db(tmp_path: Path, spark: SparkSession) -> Iterator[headrace.Database]:
     with headrace.connect(
-        tmp_path / "d", spark=spark, partitions=2, continuous=True, fill_rows=2_000, small_rows=500
+        tmp_path / "d",
+        spark=spark,
+        partitions=2,
+        continuous=True,
+        fill_rows=ROWS // 6,
+        small_rows=500,
     ) as db:
         db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT, at TIMESTAMP)")
         db.sql("CREATE STREAM s (k INT, y INT)")
@@ -97,10 +103,11 @@ def test_views_filled_beside_writers_and_each_other_are_right(db: headrace.Datab
     writer = threading.Thread(target=writing, args=(db, ended))
     writer.start()
     before = db.last_epoch()
+    chosen = some(VIEWS, "counted unread joined recent")
 
     def create(*names: str) -> None:
         with db.session() as session:
-            for name in names:
+            for name in filter(chosen.__contains__, names):
                 session.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
 
     try:
@@ -118,7 +125,7 @@ def test_views_filled_beside_writers_and_each_other_are_right(db: headrace.Datab
     made = [e for e in db.instance.ledger.epochs() if e.epoch > before]
     assert len([e for e in made if "filled" not in e.counters]) > 3
     verdicts = {name: verdict for name, _, _, verdict in db.verify()}
-    assert set(verdicts) == {"base", "again", *VIEWS}
+    assert set(verdicts) == {"base", "again", *chosen}
     assert set(verdicts.values()) == {"equal to batch"}
 
 

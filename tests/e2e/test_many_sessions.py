@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SESSIONS = 8
 KEYS = 40
-SECONDS = choose(12, 60)
+SECONDS = choose(6, 60)
 Table = dict[int, tuple[int, int]]
 """The rows of a table: by key, its group and value."""
 

@@ -72,6 +72,7 @@ def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(
     assert finish(data, batches, spark) == expected(batches)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_loader_killed_at_random_moments_loses_and_doubles_nothing(
     tmp_path: Path, spark: SparkSession

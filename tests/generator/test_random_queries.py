@@ -13,7 +13,7 @@ from generator.files import read, written
 from generator.search import REGRESSIONS, Search
 from length import choose
 
-PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", choose("16", "300")))
+PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", choose("8", "300")))
 SEED = int(os.environ.get("HEADRACE_RANDOM_SEED", "20000"))
 PARTS = 4
 """Into how many tests the pairs are divided, so that processes can share them."""
@@ -32,9 +32,22 @@ def test_random_queries_agree_with_spark_batch(spark, tmp_path, part):
     assert coverage.verdicts[Verdict.AGREED]
 
 
+def _ways() -> list[object]:
+    """Every failure in one task and parted, of which a short run has one, in turn."""
+    return [
+        pytest.param(
+            path,
+            parted,
+            id=f"{path.stem}-{'parted' if parted else 'in one task'}",
+            marks=[pytest.mark.long] if parted == place % 2 else [],
+        )
+        for place, path in enumerate(sorted(REGRESSIONS.glob("*.txt")))
+        for parted in (False, True)
+    ]
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("parted", [False, True], ids=["in one task", "parted"])
-@pytest.mark.parametrize("path", sorted(REGRESSIONS.glob("*.txt")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(("path", "parted"), _ways())
 def test_what_failed_once_agrees(spark, path, parted):
     found = Player(spark, parted=parted).run(read(path.read_text(encoding="utf-8")))
     assert not found.failures

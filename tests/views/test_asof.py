@@ -11,6 +11,7 @@ import random
 import pytest
 
 from headrace.errors import HeadraceError
+from length import choose
 
 pytestmark = pytest.mark.spark
 
@@ -86,7 +87,7 @@ class Exchange:
                 self.run.delete("quotes", f"nr % 4 = {self.dice.randrange(4)}")
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("stream", [pytest.param(True, marks=pytest.mark.long), False])
 def test_the_nearest_row_is_found_as_rows_come_late_change_and_go(oracle, stream):
     run = oracle(rows_per_change=60)
     exchange = Exchange(run, 1 + stream, stream=stream)
@@ -95,7 +96,7 @@ def test_the_nearest_row_is_found_as_rows_come_late_change_and_go(oracle, stream
     names = list(VIEWS)
     for name in names[::2] if stream else names[1::2]:
         run.view(name, VIEWS[name])
-    for _ in range(3):
+    for _ in range(choose(2, 3)):
         exchange.change()
         run.epoch()
     run.truncate("quotes")
@@ -183,7 +184,7 @@ def test_queries_and_verify_choose_among_rows_that_tie_as_views_do(db):
 
     for name, text in TIES.items():
         db.sql(f"CREATE MATERIALIZED VIEW {name} AS {text}")
-    for _ in range(2):
+    for _ in range(choose(1, 2)):
         trades = [
             (dice.randrange(30), some("x", "y", None), some(1, 2, 3, None)) for _ in range(12)
         ]

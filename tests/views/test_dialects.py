@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from histories import History
+from length import choose, some
 
 pytestmark = pytest.mark.spark
 
@@ -256,15 +257,21 @@ def plain():
     return functions, aggregates, sources
 
 
+SHORT_AGGREGATES = """ksqldb ksqldb_attributes ksqldb_histogram flink postgresql_orders postgresql_distinct
+    bigquery snowflake distinct_on"""
+SHORT_SOURCES = "unnested_comma unnested_left unnested_structs series"
+
+
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["functions", "aggregates", "sources"])
 def test_other_dialects_mean_what_they_say(oracle, which):
     run = oracle(rows_per_change=60)
     columns = "k INT, s STRING, ts TIMESTAMP, m DECIMAL(8,2), day DATE, arr ARRAY<INT>, st STRUCT<x: INT, y: STRING>"
     run.table("e", columns)
     expected = plain()[which]
-    for name, query in (FUNCTIONS, AGGREGATES, SOURCES)[which].items():
+    queries = (FUNCTIONS, some(AGGREGATES, SHORT_AGGREGATES), some(SOURCES, SHORT_SOURCES))[which]
+    for name, query in queries.items():
         run.view(name, query, expected=expected[name])
     history = History(run, which, domain=12)
-    history.epochs(["e"], (50, 5))
+    history.epochs(["e"], choose((50,), (50, 5)))
     run.truncate("e")
     run.finish()

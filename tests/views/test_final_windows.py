@@ -9,6 +9,7 @@ import pytest
 from bags import Model
 from headrace.errors import Code, HeadraceError
 from histories import History
+from length import some
 
 pytestmark = pytest.mark.spark
 
@@ -88,10 +89,11 @@ def test_windows_come_when_the_source_passes_their_end_and_late_rows_correct_the
     run.models["s"] = Model.of("s", COLUMNS, deletes=False)
     run.table("t", COLUMNS)
     plain = expected()
-    for name, query in FINAL.items():
+    chosen = some(FINAL, "ksql_hops ksql_session cumulated of_changing")
+    for name, query in chosen.items():
         run.view(name, query, expected=plain[name])
     History(run, 11, domain=8).life(["s", "t"], most=70, whole=True)
-    assert [name for name in FINAL if not run.rows(name)] == []
+    assert [name for name in chosen if not run.rows(name)] == []
     run.finish()
 
 

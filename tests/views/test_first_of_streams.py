@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from length import choose
+from length import choose, some
 
 QUERIES = {
     "latest": """SELECT k, id, v FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY id DESC, v) AS n
@@ -33,6 +33,9 @@ OTHERS = {
 KEPT = "other rows are not stored"
 
 
+SHORT = "latest least ties skipped joined both of_joined_tables of_limited unpaired"
+
+
 def rows(chance: random.Random, first: int, count: int) -> list[tuple]:
     return [
         (chance.choice(["a", "b", "c", None]), chance.choice([None, *range(9)]), first + n // 2)
@@ -49,14 +52,14 @@ def test_rows_that_come_change_the_first(oracle):
     run.insert("s", rows(chance, 0, 30))
     run.insert("r", [("a", 1), ("b", 5)])
     run.insert("t", [("a", 1), ("b", 5)])
-    for name, query in (QUERIES | OTHERS).items():
+    for name, query in some(QUERIES | OTHERS, SHORT).items():
         run.view(name, query)
         explained = "\n".join(row[0] for row in run.db.sql(f"EXPLAIN {query}").fetchall())
         found = [line for line in explained.split("\n") if "FirstRows" in line]
         first = [KEPT in line for line in found]
         assert any(first) if name in {*QUERIES, "of_limited"} else not any(first), explained
         assert not all(first) or name != "of_limited", explained
-    for epoch in range(choose(4, 8)):
+    for epoch in range(choose(3, 8)):
         run.insert("s", rows(chance, 15 + epoch, 1 if epoch % 2 else 12))
         if epoch % 3 == 1:
             run.insert("r", [(chance.choice(["a", "b", "c"]), epoch), ("c", 3)])

@@ -16,6 +16,7 @@ from pyspark.sql.functions import arrow_udf, pandas_udf, udf
 
 import headrace
 from headrace.errors import HeadraceError
+from length import choose
 
 pytestmark = pytest.mark.spark
 
@@ -157,7 +158,14 @@ class Market:
 
 
 @pytest.mark.parametrize(
-    "names", [list(VIEWS)[:8], list(VIEWS)[8:13], ["grouped", "above", "pairs"]]
+    "names",
+    choose(
+        [
+            ["projected", "nested", "filtered", "cased", "grouped", "joined"],
+            ["outer_", "semi", "ranked", "first_", "exploded"],
+        ],
+        [list(VIEWS)[:8], list(VIEWS)[8:13], ["grouped", "above", "pairs"]],
+    ),
 )
 def test_functions_stand_wherever_expressions_do(oracle, names):
     run = oracle(functions=functions(), rows_per_change=40)
@@ -166,7 +174,7 @@ def test_functions_stand_wherever_expressions_do(oracle, names):
     market.visits(4)
     for name in names:
         run.view(name, VIEWS[name])
-    for _ in range(4):
+    for _ in range(choose(2, 4)):
         market.change()
         run.epoch()
     run.truncate("items")
@@ -232,7 +240,7 @@ def test_views_wait_for_a_function_and_miss_nothing(oracle):
     for name in run.views:
         run._follow(name)
         run._check_views([name], waits.instance.ledger.last_epoch())
-    for _ in range(3):
+    for _ in range(choose(1, 3)):
         market.change()
         run.epoch()
     run.finish()
@@ -321,7 +329,7 @@ def test_a_replaced_function_fills_the_views_that_call_it_anew(oracle):
         run._follow(name)
         run.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {run.views[name]}")
         run._check_views([name], run.db.instance.ledger.last_epoch())
-    for _ in range(3):
+    for _ in range(choose(1, 3)):
         market.change()
         run.epoch()
     run.finish()

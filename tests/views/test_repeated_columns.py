@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from histories import History
-from length import thorough
+from length import some, thorough
 
 pytestmark = pytest.mark.spark
 
@@ -47,15 +47,23 @@ def test_a_column_that_is_there_twice_is_kept_once(oracle):
     run = oracle(rows_per_change=4000)
     run.table("a", "k INT, v INT, t TIMESTAMP", key="k")
     run.table("b", "k INT, v INT")
-    for name, query in VIEWS.items():
+    for name, query in some(VIEWS, "groups_below generated both_values cube").items():
         run.view(name, query)
     History(run, 23, domain=12).life(["a", "b"], most=30)
     run.finish()
 
 
+SHORT = ("filtered", "grouped", "joined", "exploded_join")
+
+
 def test_a_column_that_is_shown_twice_is_where_it_was(db):
     db.sql("CREATE TABLE a (k INT, v INT, PRIMARY KEY (k)); CREATE TABLE b (k INT, v INT)")
-    for name, query in SHOWN.items():
+    shown = {
+        name: query
+        for name, query in SHOWN.items()
+        if thorough() or name.split()[0] in (*SHORT, "window")
+    }
+    for name, query in shown.items():
         db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
     changes = (
         "INSERT INTO a VALUES (1, 1), (2, 1), (3, 1), (4, 2), (5, NULL), (6, 2)",
@@ -65,8 +73,8 @@ def test_a_column_that_is_shown_twice_is_where_it_was(db):
     )
     for number, change in enumerate(changes):
         db.sql(change)
-        if number % 2 == 0 and not thorough():
+        if number != len(changes) - 2 and not thorough():
             continue
         verdicts = {view: verdict for view, _, _, verdict in db.sql("VERIFY")}
-        assert verdicts == {name.split()[0]: "equal to batch" for name in SHOWN}
+        assert verdicts == {name.split()[0]: "equal to batch" for name in shown}
     assert db.sql("SELECT * FROM window WHERE p = 3").fetchall() == [(3, 1, 3, 2)]

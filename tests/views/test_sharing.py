@@ -8,7 +8,7 @@ import pytest
 
 from headrace.circuit import Join, own_arrangements, shared
 from histories import History
-from length import choose, thorough
+from length import choose, some, thorough
 
 pytestmark = pytest.mark.spark
 
@@ -98,17 +98,21 @@ VIEWS = {
 }
 
 
+SHORT_VIEWS = """renamed two_keys residual itself full_join left_residual anti_of_keyed flagged filtered
+    more_than_the_key"""
+
+
 def test_joins_read_the_rows_of_tables_by_primary_key(oracle):
     run = oracle(rows_per_change=60, fill_rows=6)
     for name, columns, key in RELATIONS:
         run.table(name, columns, key)
     names = [name for name, *_ in RELATIONS]
     history = History(run, 31, domain=9)
-    for name, (query, read) in list(VIEWS.items())[::2]:
+    for name, (query, read) in list(some(VIEWS, SHORT_VIEWS).items())[::2]:
         run.view(name, query)
         assert sorted(_read(run, name)) == sorted(read), name
     history.epochs(names, (40,))
-    for name, (query, read) in list(VIEWS.items())[1::2]:
+    for name, (query, read) in list(some(VIEWS, SHORT_VIEWS).items())[1::2]:
         run.view(name, query)
         assert sorted(_read(run, name)) == sorted(read), name
     history.epochs(names, choose((30,), (1, 30)))
@@ -157,7 +161,8 @@ def test_joins_read_the_rows_of_views_by_their_keys(oracle):
         history.epochs(["t", "b"], (8,))
     run.view("named", views["named"][0])
     run.reopen()
-    history.epochs(["t", "b", "s"], (12,))
+    if thorough():
+        history.epochs(["t", "b", "s"], (12,))
     run.truncate("t")
     run.epoch()
     history.epochs(["t", "b", "s"], (15,))
@@ -290,8 +295,9 @@ def test_equal_parts_of_a_query_are_kept_once(oracle):
     run.table("t", "id INT, g INT, x INT", key="id")
     run.table("b", "g INT, y INT")
     history = History(run, 33, domain=8)
-    for i, (name, query) in enumerate(PARTS.items()):
-        if i == len(PARTS) // 2:
+    parts = some(PARTS, "by_other_keys greatest outer_joined recomputed first_rows global")
+    for i, (name, query) in enumerate(parts.items()):
+        if i == len(parts) // 2:
             history.epochs(["t", "b"], (30,))
         run.view(name, query)
         circuit = run.db.instance.engine.circuit(run.db.instance.catalog.resolve(name))
@@ -338,8 +344,9 @@ def test_equal_parts_run_once_where_all_partitions_step(oracle):
     run = oracle(rows_per_change=200, small_rows=0, fill_rows=9)
     run.table("e", "id INT, g INT, x INT, ts TIMESTAMP", key="id")
     history = History(run, 35, domain=5)
-    for name, query in PASSED_THROUGH.items():
+    for name, query in some(PASSED_THROUGH, "windows grouping_sets").items():
         run.view(name, query)
-        history.epochs(["e"], (12,))
+        if thorough():
+            history.epochs(["e"], (12,))
     history.epochs(["e"], (1, 20))
     run.finish()

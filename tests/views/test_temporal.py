@@ -16,6 +16,8 @@ import pytest
 import headrace
 from bags import Model, bag_of, canonical
 from headrace.errors import Code, HeadraceError
+from length import choose, thorough
+from sessions import batch_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +39,7 @@ class Clocked:
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark, self.directory = spark, directory
-        self.batch = spark.newSession()
+        self.batch = batch_session(spark)
         self.time = START
         self.models: dict[str, Model] = {}
         self.views: dict[str, str] = {}
@@ -252,10 +254,12 @@ def test_a_condition_on_the_clock_in_a_join(run: Clocked) -> None:
         "SELECT t.k, u.name FROM t JOIN u ON t.k = u.k AND t.ts + u.grace > now()"
         " AND t.ts <= now()",
     )
-    run.view(
-        "between",
-        "SELECT t.k, u.name FROM t JOIN u ON t.k = u.k AND now() BETWEEN t.ts AND t.ts + u.grace",
-    )
+    if thorough():
+        run.view(
+            "between",
+            "SELECT t.k, u.name FROM t JOIN u"
+            " ON t.k = u.k AND now() BETWEEN t.ts AND t.ts + u.grace",
+        )
     run.view(
         "waiting",
         "SELECT k FROM u WHERE EXISTS (SELECT 1 FROM t"
@@ -307,7 +311,7 @@ def test_days_pass_at_midnight(run: Clocked) -> None:
         (99, None, None),
     )
     run.epoch()
-    for by in (6, 5.9, 0.1, 7, 5, 12, 1, 24, 100, 1000):
+    for by in choose((6, 5.9, 0.1, 24, 1000), (6, 5.9, 0.1, 7, 5, 12, 1, 24, 100, 1000)):
         run.passes(timedelta(hours=by))
     run.finish()
 
