@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 import headrace
 from harness import Oracle
+from servers.kafka import Kafka, Unavailable, kafka
 from sessions import PARTITIONS, short_session
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ def spark() -> Iterator[SparkSession]:
     session = short_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A Kafka broker for all tests of a process, each with topics of its own."""
+    pytest.importorskip("confluent_kafka")
+    try:
+        with kafka(tmp_path_factory.mktemp("kafka")) as running:
+            yield running
+    except Unavailable as reason:
+        pytest.skip(f"no Kafka: {reason}")
 
 
 @pytest.fixture

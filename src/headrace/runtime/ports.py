@@ -137,6 +137,17 @@ class Source(Protocol):
         ...
 
 
+class LiveSource(Source, Protocol):
+    """A source without an end: its parts go on until it is closed.
+
+    Where nothing arrives for a while, it yields a part without rows, so that its reader can act.
+    """
+
+    def close(self) -> None:
+        """Have :meth:`parts` end soon; may be called on another thread."""
+        ...
+
+
 class Append(Protocol):
     """Appends changes to the log of one relation, with what belongs into the same transaction."""
 

@@ -1,0 +1,420 @@
+"""Kafka topics as sources: every partition is read from its own offset, in order.
+
+The position of a source is the next offset of each partition. It is stored with the rows that it
+led to, so each message counts once; what is committed to the broker is for people's tools only.
+Messages of a transaction that was aborted, or is still open, are not read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.connectors.options import SecretName, option
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Reject
+from headrace.runtime.ports import Part
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.formats.messages import MessageDecoder
+    from headrace.types import Schema
+
+_MOST_MESSAGES: Final = 50_000
+_POLL_SECONDS: Final = 0.1
+_ANSWER_SECONDS: Final = 10.0
+_DISCOVER_SECONDS: Final = 30.0
+"""How often new partitions are looked for."""
+
+
+class Startup(StrEnum):
+    """Where a source begins that has read nothing yet."""
+
+    EARLIEST = "earliest-offset"
+    LATEST = "latest-offset"
+    TIMESTAMP = "timestamp"
+    OFFSETS = "specific-offsets"
+
+
+def _offsets(text: str) -> str:
+    """Check ``partition:0,offset:42;partition:1,offset:300``, and return it."""
+    _specific(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a topic; those of the client have librdkafka's names after ``properties.``."""
+
+    brokers: str = option("properties.bootstrap.servers", "bootstrap.servers", "brokers")
+    topic: str = option("topic", "kafka_topic")
+    startup: Startup = option("scan.startup.mode", default=Startup.EARLIEST)
+    startup_timestamp: int | None = option("scan.startup.timestamp-millis", default=None)
+    startup_offsets: str | None = option(
+        "scan.startup.specific-offsets", default=None, convert=_offsets
+    )
+    group: str | None = option("properties.group.id", "group.id", default=None)
+    isolation: str = option("properties.isolation.level", default="read_committed")
+    protocol: str | None = option("properties.security.protocol", default=None)
+    mechanism: str | None = option(
+        "properties.sasl.mechanism", "properties.sasl.mechanisms", default=None
+    )
+    username: str | None = option("properties.sasl.username", default=None)
+    password: SecretName | None = option("properties.sasl.password", default=None)
+    authority: str | None = option("properties.ssl.ca.location", default=None)
+    certificate: str | None = option("properties.ssl.certificate.location", default=None)
+    private_key: str | None = option("properties.ssl.key.location", default=None)
+    partitions: int | None = option("partitions", default=None)
+    replicas: int | None = option("replicas", default=None)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The names of the topics, which are written with semicolons between them."""
+        return tuple(name.strip() for name in self.topic.split(";") if name.strip())
+
+    def client(self, secret: Callable[[str], str]) -> dict[str, Any]:
+        """Return the settings of a client; ``secret`` returns the value of a secret."""
+        found = {
+            "bootstrap.servers": self.brokers,
+            "security.protocol": self.protocol,
+            "sasl.mechanism": self.mechanism,
+            "sasl.username": self.username,
+            "sasl.password": None if self.password is None else secret(self.password),
+            "ssl.ca.location": self.authority,
+            "ssl.certificate.location": self.certificate,
+            "ssl.key.location": self.private_key,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the columns of a relation are taken from.
+
+    ``value`` are those of a message's value. ``metadata`` are pairs of a column and what it has:
+    ``topic``, ``partition``, ``offset``, ``timestamp``, ``key`` or ``headers``.
+    """
+
+    all: Schema
+    value: Schema
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages as they were read, by column; ``values`` has None for a message without one."""
+
+    topics: list[str] = field(default_factory=list)
+    partitions: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    timestamps: list[int | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
+
+    def add(self, message: Any) -> None:
+        kind, at = message.timestamp()
+        self.topics.append(message.topic())
+        self.partitions.append(message.partition())
+        self.offsets.append(message.offset())
+        self.timestamps.append(at if kind else None)
+        self.keys.append(message.key())
+        self.values.append(message.value())
+        self.headers.append(message.headers())
+
+    def place(self, at: int) -> str:
+        return f"{self.topics[at]}/{self.partitions[at]}"
+
+    def ends(self) -> dict[str, int]:
+        """Return the next offset of each partition that has messages here."""
+        return {self.place(at): self.offsets[at] + 1 for at in range(len(self.offsets))}
+
+
+@dataclass(slots=True)
+class KafkaSource:
+    """The topics of one relation, read until it is closed.
+
+    ``secret`` returns the value of a secret. ``deletes``: a message without a value deletes the
+    row of its key; otherwise it is a reject.
+    """
+
+    options: Options
+    columns: Columns
+    decoder: MessageDecoder
+    secret: Callable[[str], str]
+    deletes: bool = False
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _trouble: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The topics: what is read there continues where it ended, whatever the brokers' names."""
+        return f"kafka|{self.options.topic}"
+
+    def close(self) -> None:
+        """End :meth:`parts` soon."""
+        self._closed.set()
+
+    def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
+        """Yield messages as they arrive, and a part without rows where none does for a while.
+
+        Raises:
+            HeadraceError: ``unavailable`` if no broker answers; ``conflict`` if messages that were
+                not read yet are no longer there; ``invalid`` if access is refused.
+        """
+        kafka = _client()
+        consumer = kafka.Consumer(self._settings())
+        try:
+            at = self._begin(kafka, consumer, dict(position or {}))
+            discovered = time.monotonic()
+            while not self._closed.is_set():
+                batch = self._consumed(kafka, consumer)
+                at |= batch.ends()
+                read, ends = sum(at.values()), self._ends(consumer)
+                yield replace(self._part(batch, at), done=read, total=ends)
+                self._acknowledge(kafka, consumer, batch)
+                if time.monotonic() - discovered > _DISCOVER_SECONDS:
+                    at = self._begin(kafka, consumer, at)
+                    discovered = time.monotonic()
+        except kafka.KafkaException as error:
+            raise self._failure(error.args[0]) from error
+        finally:
+            consumer.close()
+
+    # -- the consumer ----------------------------------------------------------------------
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            **self.options.client(self.secret),
+            "group.id": self.options.group or "headrace",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": self.options.isolation,
+            "enable.partition.eof": False,
+            "error_cb": self._note,
+            "logger": _Silent(),
+        }
+
+    def _note(self, error: Any) -> None:
+        """Keep what the client says of its connections, for the message of a failure."""
+        self._trouble = error.str()
+
+    def _begin(self, kafka: Any, consumer: Any, at: dict[str, int]) -> dict[str, int]:
+        """Read from ``at`` on; partitions that are not in it, from where the options say.
+
+        Return the offsets of all partitions.
+        """
+        known = dict(at)
+        topics = self.options.topics
+        found = [(topic, number) for topic in topics for number in self._numbers(consumer, topic)]
+        new = [place for place in found if f"{place[0]}/{place[1]}" not in at]
+        # A partition that is added to a topic which is read already is read from its beginning.
+        startup = Startup.EARLIEST if at else self.options.startup
+        known |= self._starts(kafka, consumer, new, startup)
+        if new or not consumer.assignment():
+            consumer.assign([kafka.TopicPartition(t, n, known[f"{t}/{n}"]) for t, n in found])
+        return known
+
+    def _numbers(self, consumer: Any, topic: str) -> list[int]:
+        """Return the partitions of a topic."""
+        described = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
+        if described.error is not None:
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'topic "{topic}" cannot be read',
+                f"The broker says: {described.error.str()}.",
+                "Create the topic, or correct its name; it is tried again.",
+            )
+        return sorted(described.partitions)
+
+    def _starts(
+        self, kafka: Any, consumer: Any, places: Sequence[tuple[str, int]], startup: Startup
+    ) -> dict[str, int]:
+        """Return the first offset to read of partitions."""
+        if not places:
+            return {}
+        if startup is Startup.TIMESTAMP:
+            since = self.options.startup_timestamp or 0
+            asked = [kafka.TopicPartition(t, n, since) for t, n in places]
+            answered = consumer.offsets_for_times(asked, timeout=_ANSWER_SECONDS)
+            times = {(p.topic, p.partition): p.offset for p in answered}
+        given = _specific(self.options.startup_offsets or "")
+        starts = {}
+        for topic, number in places:
+            low, high = consumer.get_watermark_offsets(
+                kafka.TopicPartition(topic, number), timeout=_ANSWER_SECONDS
+            )
+            match startup:
+                case Startup.EARLIEST:
+                    start = low
+                case Startup.LATEST:
+                    start = high
+                case Startup.TIMESTAMP:
+                    start = times[topic, number] if times[topic, number] >= 0 else high
+                case Startup.OFFSETS:
+                    start = given.get(number, low)
+            starts[f"{topic}/{number}"] = start
+        return starts
+
+    def _consumed(self, kafka: Any, consumer: Any) -> _Batch:
+        """Return the messages that have arrived; none after a while without any."""
+        batch = _Batch()
+        for message in consumer.consume(_MOST_MESSAGES, _POLL_SECONDS):
+            error = message.error()
+            if error is None:
+                batch.add(message)
+            elif error.code() != kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 (its name)
+                if not batch.offsets:
+                    raise self._failure(error)
+                break  # what was read before counts; the error comes again
+        return batch
+
+    def _ends(self, consumer: Any) -> int | None:
+        """Return the sum of the partitions' ends, as the broker last gave them; None at first."""
+        ends = 0
+        for each in consumer.assignment():
+            _, high = consumer.get_watermark_offsets(each, cached=True)
+            if high < 0:
+                return None
+            ends += high
+        return ends
+
+    def _acknowledge(self, kafka: Any, consumer: Any, batch: _Batch) -> None:
+        """Tell the broker how far the group has read, for tools that show its lag."""
+        if self.options.group is None or not batch.offsets:
+            return
+        ends = [
+            kafka.TopicPartition(place.rpartition("/")[0], int(place.rpartition("/")[2]), end)
+            for place, end in batch.ends().items()
+        ]
+        consumer.commit(offsets=ends, asynchronous=True)
+
+    def _failure(self, error: Any) -> HeadraceError:
+        """Return an error of the client as one of ours."""
+        said = f"{error.str()}{': ' + self._trouble if self._trouble else ''}"
+        kafka = _client().KafkaError
+        if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):  # noqa: SLF001
+            return HeadraceError(
+                Code.CONFLICT,
+                f'messages of topic "{self.options.topic}" that were not read yet are gone',
+                f"The broker says: {said}.",
+                "Keep them longer in the topic. CREATE OR REPLACE the stream to read what is left.",
+            )
+        refused = (
+            kafka._AUTHENTICATION,  # noqa: SLF001
+            kafka.SASL_AUTHENTICATION_FAILED,
+            kafka.TOPIC_AUTHORIZATION_FAILED,
+            kafka.GROUP_AUTHORIZATION_FAILED,
+            kafka.CLUSTER_AUTHORIZATION_FAILED,
+        )
+        code = Code.INVALID if error.code() in refused else Code.UNAVAILABLE
+        return HeadraceError(
+            code, f'topic "{self.options.topic}" cannot be read', f"The client says: {said}."
+        )
+
+    # -- rows ------------------------------------------------------------------------------
+
+    def _part(self, batch: _Batch, at: Mapping[str, int]) -> Part:
+        """Return the rows of messages, with their weights, and the position after them."""
+        present = [i for i, value in enumerate(batch.values) if value is not None]
+        decoded = self.decoder.decode([batch.values[i] or b"" for i in present])
+        places = np.array(present, np.int64)
+        rejects = [_placed(reject, batch, present[reject.line]) for reject in decoded.rejects]
+        kept = places[decoded.kept] if len(decoded.kept) else np.empty(0, np.int64)
+        rows = self._with_metadata(decoded.rows, batch, kept)
+        rows = rows.append_column(WEIGHT, pa.array(np.ones(len(kept), np.int64)))
+        gone = [i for i, value in enumerate(batch.values) if value is None]
+        if not self.deletes:
+            rejects += [
+                Reject(batch.place(i), batch.offsets[i], None, "a message without a value", "")
+                for i in gone
+            ]
+        return Part(rows, tuple(rejects), dict(at))
+
+    def _with_metadata(self, rows: pa.Table, batch: _Batch, kept: Any) -> pa.Table:
+        """Return rows with all columns, in the order of the relation."""
+        metadata = dict(self.columns.metadata)
+        columns = []
+        for column, arrow in zip(self.columns.all.columns, self.columns.all.arrow, strict=True):
+            if column.name in metadata:
+                values = _metadata(batch, metadata[column.name])
+                columns.append(pa.array([values[i] for i in kept]).cast(arrow.type))
+            else:
+                columns.append(rows[column.name])
+        return pa.table(columns, schema=self.columns.all.arrow)
+
+
+def _metadata(batch: _Batch, key: str) -> list[Any]:
+    """Return what the messages have of one kind of metadata."""
+    match key:
+        case "topic":
+            return list(batch.topics)
+        case "partition":
+            return list(batch.partitions)
+        case "offset":
+            return list(batch.offsets)
+        case "timestamp":
+            return [None if at is None else at * 1000 for at in batch.timestamps]
+        case "key":
+            return [None if key is None else key.decode("utf-8", "replace") for key in batch.keys]
+        case "headers":
+            return [dict(headers or ()) for headers in batch.headers]
+    raise HeadraceError(
+        Code.INVALID,
+        f'messages have no metadata "{key}"',
+        hint="There are: topic, partition, offset, timestamp, key, headers.",
+    )
+
+
+def _placed(reject: Reject, batch: _Batch, at: int) -> Reject:
+    """Return a reject with the partition and offset of its message."""
+    return replace(reject, file=batch.place(at), line=batch.offsets[at])
+
+
+def _specific(text: str) -> dict[int, int]:
+    """Return the offset by partition, of ``partition:0,offset:42;partition:1,offset:300``."""
+    found = {}
+    for each in filter(None, text.split(";")):
+        parts = dict(part.strip().partition(":")[::2] for part in each.split(","))
+        if set(parts) != {"partition", "offset"} or not all(v.isdigit() for v in parts.values()):
+            raise HeadraceError(
+                Code.INVALID,
+                f"'{each}' is not the offset of a partition",
+                hint="Write partition:0,offset:42;partition:1,offset:300.",
+            )
+        found[int(parts["partition"])] = int(parts["offset"])
+    return found
+
+
+class _Silent:
+    """Takes the client's log: what matters of it comes as an error."""
+
+    def log(self, *_: object) -> None:
+        """Ignore a line."""
+
+
+def _client() -> Any:
+    """Return the client library.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is not installed.
+    """
+    try:
+        import confluent_kafka  # noqa: PLC0415
+    except ImportError as error:
+        raise HeadraceError(
+            Code.INVALID,
+            "the client for Kafka is not installed",
+            f"{error}.",
+            'Install it: pip install "headrace[kafka]".',
+        ) from error
+    return confluent_kafka

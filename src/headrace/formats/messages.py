@@ -1,0 +1,98 @@
+"""Values of messages, each one row: JSON objects, or texts and bytes as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from headrace.errors import Code, HeadraceError
+from headrace.formats.blocks import Block, Progress
+from headrace.formats.json_lines import JsonDecoder
+from headrace.ledger import Reject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from headrace.types import Schema
+
+_SHOWN = 4096
+"""How many bytes of a refused value are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The rows of some messages, in their order, and the messages that are none.
+
+    ``kept`` are the positions of the messages that the rows are of. Of a reject, ``line`` is the
+    position of the message.
+    """
+
+    rows: pa.Table
+    kept: NDArray[np.int64]
+    rejects: tuple[Reject, ...]
+
+
+class MessageDecoder(Protocol):
+    """Decodes the values of messages into rows of a schema."""
+
+    def decode(self, values: Sequence[bytes]) -> Messages:
+        """Return the rows of values; a value that does not fit is a reject."""
+        ...
+
+
+class JsonMessages:
+    """Decodes JSON objects, one per message, by the rules for lines of a JSON file."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._decoder = JsonDecoder("", schema)
+
+    def decode(self, values: Sequence[bytes]) -> Messages:
+        """Return the rows of values; one that is no object, or does not fit, is a reject."""
+        # No string of JSON has a line feed within, so a value on several lines may be put on one.
+        lines = [value.replace(b"\n", b" ") if b"\n" in value else value for value in values]
+        data = b"\n".join(lines)
+        decoded = self._decoder.decode(Block(data, 0, Progress(), len(data)))
+        empty = [at for at, line in enumerate(lines) if not line or line.isspace()]
+        rejects = [Reject("", at, None, "an empty value", "") for at in empty]
+        rejects += decoded.rejects
+        kept = np.ones(len(values), bool)
+        kept[[reject.line for reject in rejects]] = False
+        rows = pa.concat_tables([self._schema.arrow.empty_table(), *decoded.tables])
+        return Messages(rows, np.flatnonzero(kept), tuple(sorted(rejects, key=lambda r: r.line)))
+
+
+class PlainMessages:
+    """Takes a value as the only column of a row: text, or bytes as they are."""
+
+    def __init__(self, schema: Schema) -> None:
+        if len(schema.columns) != 1 or not isinstance(
+            schema.columns[0].type, t.StringType | t.BinaryType
+        ):
+            raise HeadraceError(
+                Code.INVALID,
+                "messages without a format are one column of type STRING or BINARY",
+                hint="Declare one such column, or use format = 'json'.",
+            )
+        self._arrow = schema.arrow
+        self._text = isinstance(schema.columns[0].type, t.StringType)
+
+    def decode(self, values: Sequence[bytes]) -> Messages:
+        """Return values as rows; bytes that are no UTF-8 text are a reject of a text column."""
+        kept, rejects, found = [], [], []
+        for at, value in enumerate(values):
+            try:
+                found.append(value.decode() if self._text else value)
+            except UnicodeDecodeError:
+                raw = value[:_SHOWN].decode("utf-8", "replace")
+                rejects.append(Reject("", at, self._arrow.names[0], "not UTF-8", raw))
+                continue
+            kept.append(at)
+        rows = pa.table([pa.array(found, self._arrow.types[0])], schema=self._arrow)
+        return Messages(rows, np.array(kept, np.int64), tuple(rejects))

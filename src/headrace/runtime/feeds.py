@@ -1,0 +1,130 @@
+"""Feeds: external sources that land in logs for as long as the database is open.
+
+Each has a thread of its own, so one that is slow or broken delays no other. A feed that fails for a
+reason that may pass tries again, ever less often; one that cannot go on by itself stops with its
+error. Either way it continues where its last part ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.runtime.ingest import Ingest
+    from headrace.runtime.ports import LiveSource, Part
+    from headrace.types import RelationId
+
+_RETRY_SECONDS = 1.0
+_LONGEST_RETRY_SECONDS = 60.0
+
+
+class FeedState(StrEnum):
+    """What a feed does now."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Feed:
+    """Lands one source in the log of one relation, until it is closed.
+
+    ``open_source`` is called for each attempt. ``behind`` is how many messages the source has that
+    have not been landed, as far as it knows; ``read_at`` when it last answered, in Unix seconds.
+    """
+
+    ingest: Ingest
+    open_source: Callable[[], LiveSource]
+    state: FeedState = FeedState.STARTING
+    error: HeadraceError | None = None
+    behind: int | None = None
+    read_at: float | None = None
+    _source: LiveSource | None = None
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self, name: str) -> None:
+        """Begin to land the source, on a thread."""
+        self._thread = threading.Thread(target=self._run, name=f"headrace-{name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the part at hand."""
+        self._closed.set()
+        source = self._source
+        if source is not None:
+            source.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        wait = _RETRY_SECONDS
+        while not self._closed.is_set():
+            try:
+                self._land()
+            except HeadraceError as error:
+                failure = error
+            except Exception as error:  # noqa: BLE001 - it is shown, and must not end unseen
+                failure = HeadraceError(
+                    Code.INTERNAL, "a source failed", detail=f"{type(error).__name__}: {error}."
+                )
+            else:
+                return
+            if self.state is FeedState.RUNNING:
+                wait = _RETRY_SECONDS
+            self.error = failure
+            if failure.code is not Code.UNAVAILABLE:
+                self.state = FeedState.STOPPED
+                return
+            self.state = FeedState.RETRYING
+            self._closed.wait(wait)
+            wait = min(2 * wait, _LONGEST_RETRY_SECONDS)
+
+    def _land(self) -> None:
+        """Land parts until the feed is closed."""
+        self._source = source = self.open_source()
+        if self._closed.is_set():
+            return
+        for part in source.parts(self.ingest.position):
+            self._take(part)
+            if self._closed.is_set():
+                return
+
+    def _take(self, part: Part) -> None:
+        if part.rows.num_rows or part.rejects or part.position != self.ingest.position:
+            self.ingest.land(part, part.rows)
+        self.state, self.error, self.read_at = FeedState.RUNNING, None, time.time()
+        self.behind = None if part.total is None else max(0, part.total - part.done)
+
+
+@dataclass(slots=True)
+class Feeds:
+    """The feeds of one database, by the relation in whose log each lands."""
+
+    by_relation: dict[RelationId, Feed] = field(default_factory=dict)
+
+    def add(self, relation: RelationId, name: str, feed: Feed) -> None:
+        """Begin a feed."""
+        self.by_relation[relation] = feed
+        feed.start(name)
+
+    def forget(self, relation: RelationId) -> None:
+        """End the feed of a relation, if it has one."""
+        feed = self.by_relation.pop(relation, None)
+        if feed is not None:
+            feed.close()
+
+    def close(self) -> None:
+        """End all feeds."""
+        for relation in list(self.by_relation):
+            self.forget(relation)

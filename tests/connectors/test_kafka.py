@@ -1,0 +1,243 @@
+"""A Kafka topic as a source, against a real broker: order, offsets, bad messages, failures."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import types as t
+
+from headrace.connectors import Given
+from headrace.connectors.kafka import Columns, KafkaSource, Options, Startup
+from headrace.connectors.options import read_options
+from headrace.errors import Code, HeadraceError
+from headrace.formats.messages import JsonMessages
+from headrace.types import Column, Schema
+
+pytestmark = pytest.mark.timeout(120)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.runtime.ports import Part
+    from servers.kafka import Kafka
+
+VALUE = Schema((Column("id", t.LongType()), Column("text", t.StringType())))
+META = (("part", "partition"), ("at", "timestamp"), ("k", "key"), ("place", "offset"))
+ALL = Schema(
+    (
+        *VALUE.columns,
+        Column("part", t.IntegerType()),
+        Column("at", t.TimestampType()),
+        Column("k", t.StringType()),
+        Column("place", t.LongType()),
+    )
+)
+
+
+def message(number: int, **more: Any) -> dict[str, Any]:
+    return {"value": json.dumps({"id": number, "text": f"t{number}"}).encode(), **more}
+
+
+@pytest.fixture
+def topic(broker: Kafka) -> str:
+    return broker.create(f"t{uuid4().hex}", 3)
+
+
+@pytest.fixture
+def source(broker: Kafka, topic: str) -> Callable[..., KafkaSource]:
+    def make(**options: Any) -> KafkaSource:
+        given = Options(**{"brokers": broker.address, "topic": topic, **options})
+        return KafkaSource(given, Columns(ALL, VALUE, META), JsonMessages(VALUE), lambda name: name)
+
+    return make
+
+
+def read(
+    source: KafkaSource, messages: int, position: Mapping[str, Any] | None = None
+) -> list[Part]:
+    """Return the parts of a source until it has yielded as many rows and rejects, then close it."""
+    found: list[Part] = []
+    for part in source.parts(position):
+        if part.rows.num_rows or part.rejects:
+            found.append(part)
+        if sum(p.rows.num_rows + len(p.rejects) for p in found) >= messages:
+            source.close()
+    return found
+
+
+def ids(parts: list[Part]) -> Counter[int]:
+    return Counter(value for part in parts for value in part.rows["id"].to_pylist())
+
+
+def test_every_message_is_read_once_in_the_order_of_its_partition(broker, topic, source) -> None:
+    broker.produce(topic, (message(i, key=f"k{i % 7}") for i in range(5000)))
+    parts = read(source(), 5000)
+    assert ids(parts) == Counter(range(5000))
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for part in parts:
+        for row in part.rows.to_pylist():
+            by_partition.setdefault(row["part"], []).append((row["place"], row["id"]))
+            assert row["k"] == f"k{row['id'] % 7}"
+    for rows in by_partition.values():
+        assert rows == sorted(rows)
+        assert [place for place, _ in rows] == list(range(len(rows)))
+    last = parts[-1]
+    assert last.position == {f"{topic}/{n}": len(by_partition.get(n, ())) for n in range(3)}
+    assert last.done == last.total == 5000
+
+
+def test_a_source_continues_at_any_position(broker, topic, source) -> None:
+    broker.produce(topic, (message(i) for i in range(300)))
+    begun = source()
+    first = next(part for part in begun.parts(None) if part.rows.num_rows)
+    broker.produce(topic, (message(i) for i in range(300, 400)))
+    rest = read(source(), 400 - first.rows.num_rows, first.position)
+    assert ids([first, *rest]) == Counter(range(400))
+
+
+def test_messages_that_do_not_fit_are_rejects_at_their_offset(broker, topic, source) -> None:
+    bad = [b"nonsense", b"[1]", b"", b'{"id": "x"}', b"\xff{}", None]
+    messages = [message(1, partition=1), *({"value": value, "partition": 1} for value in bad)]
+    messages.append({"value": b'{"id": 2,\n "text":\n "two"}', "partition": 1, "key": None})
+    broker.produce(topic, messages)
+    parts = read(source(), len(messages))
+    assert ids(parts) == Counter([1, 2])
+    rejects = [reject for part in parts for reject in part.rejects]
+    assert sorted(reject.line for reject in rejects) == [1, 2, 3, 4, 5, 6]
+    assert {reject.file for reject in rejects} == {f"{topic}/1"}
+    reasons = {reject.line: (reject.column, reject.reason) for reject in rejects}
+    assert reasons[3] == (None, "an empty value")
+    assert reasons[4][0] == "id"
+    assert reasons[6] == (None, "a message without a value")
+
+
+def test_the_time_of_a_message_is_a_column(broker, topic, source) -> None:
+    broker.produce(topic, [message(1, timestamp=1_700_000_000_123, partition=0)])
+    (part,) = read(source(), 1)
+    at = part.rows["at"].to_pylist()[0]
+    assert at == datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=123_000)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"startup": Startup.EARLIEST}, [0, 1, 2, 3]),
+        ({"startup": Startup.LATEST}, [3]),
+        ({"startup": Startup.TIMESTAMP, "startup_timestamp": 2000}, [1, 2, 3]),
+        ({"startup": Startup.OFFSETS, "startup_offsets": "partition:0,offset:2"}, [2, 3]),
+    ],
+)
+def test_a_source_begins_where_its_options_say(broker, topic, source, options, wanted) -> None:
+    broker.produce(topic, (message(i, partition=0, timestamp=1000 + 1000 * i) for i in range(3)))
+    begun = source(**options)
+    found: list[Part] = []
+    for part in begun.parts(None):
+        if not found:
+            broker.produce(topic, [message(3, partition=0, timestamp=9000)])
+        found.append(part)
+        if 3 in ids(found):
+            begun.close()
+    assert sorted(ids(found)) == wanted
+
+
+def test_aborted_and_open_transactions_are_not_read(broker, topic, source) -> None:
+    producer = broker.producer(**{"transactional.id": topic})
+    producer.init_transactions(30)
+    for number, ends in enumerate((producer.commit_transaction, producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, partition=0, **message(number))
+        ends(30)
+    producer.begin_transaction()
+    producer.produce(topic, partition=0, **message(2))
+    producer.flush(30)
+    begun = source()
+    found: list[Part] = []
+    for part in begun.parts(None):
+        found.append(part)
+        if 0 in ids(found) and not part.rows.num_rows:
+            break
+    assert ids(found) == Counter([0])
+    producer.commit_transaction(30)
+    again = read(source(), 1, found[-1].position)
+    assert ids(again) == Counter([2])
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(
+    broker, topic, source, monkeypatch
+) -> None:
+    monkeypatch.setattr("headrace.connectors.kafka._DISCOVER_SECONDS", 0.2)
+    broker.produce(topic, [message(1, partition=0)])
+    begun, found = source(startup=Startup.EARLIEST), []
+    for part in begun.parts(None):
+        if part.rows.num_rows and not found:
+            broker.widen(topic, 5)
+            broker.produce(
+                topic, [message(2, partition=4)], **{"topic.metadata.refresh.interval.ms": 100}
+            )
+        found.append(part)
+        if 2 in ids(found):
+            begun.close()
+    assert ids(found) == Counter([1, 2])
+    assert found[-1].position[f"{topic}/4"] == 1
+
+
+def test_messages_that_are_gone_are_a_conflict(broker, topic, source) -> None:
+    broker.produce(topic, [message(1, partition=0)])
+    position = {f"{topic}/{n}": 100 for n in range(3)}
+    with pytest.raises(HeadraceError, match="that were not read yet are gone") as caught:
+        for _ in source().parts(position):
+            pass
+    assert caught.value.code is Code.CONFLICT
+
+
+def test_what_is_not_there_is_unavailable(source) -> None:
+    with pytest.raises(HeadraceError, match='topic "none" cannot be read') as caught:
+        next(iter(source(topic="none").parts(None)))
+    assert caught.value.code is Code.UNAVAILABLE
+
+
+def test_a_source_that_is_closed_on_another_thread_ends(source) -> None:
+    begun, ended = source(), threading.Event()
+
+    def run() -> None:
+        for _ in begun.parts(None):
+            pass
+        ended.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    begun.close()
+    assert ended.wait(30)
+    thread.join()
+
+
+def options_of(**given: str) -> Options:
+    pairs = [Given(key.replace("_", "."), value) for key, value in given.items()]
+    return read_options(Options, [Given("topic", "a;b"), *pairs], "a kafka source")
+
+
+def test_options_are_read_and_unknown_ones_refused() -> None:
+    options = options_of(brokers="b:1")
+    assert (options.topics, options.isolation) == (("a", "b"), "read_committed")
+    assert options.client(lambda _: "") == {"bootstrap.servers": "b:1"}
+    with pytest.raises(HeadraceError, match="does not exist") as caught:
+        options_of(properties_bootstrap_server="b:1")
+    assert "properties.bootstrap.servers" in (caught.value.hint or "")
+    with pytest.raises(HeadraceError, match="is not the offset of a partition"):
+        read_options(
+            Options,
+            [
+                Given("brokers", "b:1"),
+                Given("topic", "t"),
+                Given("scan.startup.specific-offsets", "0:5"),
+            ],
+            "a kafka source",
+        )
+    with pytest.raises(HeadraceError, match="is a secret"):
+        options_of(brokers="b:1", properties_sasl_password="hunter2")  # noqa: S106

@@ -1,0 +1,1 @@
+"""Real servers for tests, and for people who try connectors (``make services``)."""

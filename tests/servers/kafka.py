@@ -1,0 +1,213 @@
+"""Apache Kafka: one broker in KRaft mode, from Maven Central, on free ports of the loopback.
+
+Its jars are fetched once, by the Ivy that PySpark brings, into the user's cache.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+VERSION = "4.1.1"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace" / "servers"
+_FETCH_SECONDS = 600
+_START_SECONDS = 60
+
+_PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+log.retention.check.interval.ms=500
+"""
+
+
+class Unavailable(Exception):  # noqa: N818 - a state of the machine, with its reason
+    """A server cannot be had here."""
+
+
+@dataclass
+class Kafka:
+    """One broker; its data outlives :meth:`stop`."""
+
+    directory: Path
+    port: int
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def address(self) -> str:
+        """What clients connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start the broker, and wait until it answers."""
+        log = (self.directory / "kafka.log").open("ab")
+        self._process = subprocess.Popen(
+            [*_java(), "-Xmx512m", "kafka.Kafka", str(self.directory / "server.properties")],
+            stdout=log,
+            stderr=log,
+        )
+        until = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                text = (self.directory / "kafka.log").read_text("utf-8", "replace")
+                raise Unavailable(f"Kafka does not start: {text[-2000:]}")
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Stop the broker."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> str:
+        """Create a topic; return its name."""
+        from confluent_kafka.admin import NewTopic
+
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        admin = self._admin()
+        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
+        return topic
+
+    def widen(self, topic: str, partitions: int) -> None:
+        """Add partitions to a topic."""
+        from confluent_kafka.admin import NewPartitions
+
+        admin = self._admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+        while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < partitions:
+            time.sleep(0.05)
+
+    def produce(self, topic: str, messages: Iterable[dict[str, Any]], **settings: Any) -> None:
+        """Write messages: ``value``, and maybe ``key``, ``partition``, ``timestamp``, ``headers``."""
+        producer, failed = self.producer(**settings), []
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is not None:
+                failed.append(error.str())
+
+        for message in messages:
+            producer.produce(topic, on_delivery=delivered, **message)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        assert not failed, failed[0]
+
+    def producer(self, **settings: Any) -> Any:
+        """Return a producer."""
+        from confluent_kafka import Producer
+
+        return Producer({"bootstrap.servers": self.address, "linger.ms": 5, **settings})
+
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.address})
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException
+
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", self.port)):
+                return False
+        try:
+            self._admin().list_topics(timeout=5)
+        except KafkaException:
+            return False
+        return True
+
+
+@contextmanager
+def kafka(directory: Path, port: int | None = None) -> Iterator[Kafka]:
+    """Run a broker over an empty directory.
+
+    Raises:
+        Unavailable: if it cannot be fetched, or does not start.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    broker = Kafka(directory, port or free_port())
+    properties = directory / "server.properties"
+    properties.write_text(
+        _PROPERTIES.format(port=broker.port, controller=free_port(), data=directory / "data")
+    )
+    storage = [*_java(), "kafka.tools.StorageTool"]
+    done = subprocess.run(
+        [*storage, "random-uuid"], capture_output=True, text=True, check=False, timeout=60
+    )
+    identity = done.stdout.split()[-1]
+    subprocess.run(
+        [*storage, "format", "--standalone", "-t", identity, "-c", str(properties)],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _java() -> list[str]:
+    """Return the command that runs a class of Kafka."""
+    java = shutil.which("java")
+    if java is None:
+        raise Unavailable("no Java is installed")
+    return [java, "-cp", f"{_jars()}/*"]
+
+
+def _jars() -> Path:
+    """Return the directory of Kafka's jars, fetched if need be."""
+    target = _CACHE / f"kafka-{VERSION}"
+    if target.is_dir():
+        return target
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    draft = target.with_name(f".{target.name}-{os.getpid()}")
+    command = ["java", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION]
+    command += ["-confs", "default", "-cache", str(_CACHE / "ivy"), "-retrieve"]
+    command.append(f"{draft}/[artifact]-[revision](-[classifier]).[ext]")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"Kafka cannot be fetched: {error}") from error
+    if done.returncode or not list(draft.glob(f"kafka_2.13-{VERSION}.jar")):
+        shutil.rmtree(draft, ignore_errors=True)
+        raise Unavailable(f"Kafka cannot be fetched: {done.stdout[-500:]}{done.stderr[-500:]}")
+    draft.rename(target)
+    return target
