@@ -21,25 +21,20 @@ from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
 from headrace.runtime.timetable import machine_clock
-from headrace.session import (
-    Functions,
-    Instance,
-    Progress,
-    Result,
-    Session,
-    Subscription,
-    begin_sinks,
-    restore,
-)
+from headrace.session import Progress, Result, Session, Subscription
 from headrace.settings import Settings, variable
+from headrace.statements.functions import Functions
+from headrace.statements.instance import Instance
+from headrace.statements.opening import restore
+from headrace.statements.sinks.sinks import begin_sinks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql.types import DataType
 
-    from headrace.session.given_rows import Rows
     from headrace.sql.parameters import Parameters
+    from headrace.statements.changing.given_rows import Rows
     from headrace.types import Epoch
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from headrace.runtime.cancelling import Cancellation
 from headrace.session.properties import CONSISTENCY, Properties
-from headrace.session.settling import settle_all, settled
+from headrace.statements.settling import settle_all, settled
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.runtime.published import Published
-    from headrace.session.instance import Instance
-    from headrace.session.results import Progress
+    from headrace.statements.instance import Instance
+    from headrace.statements.results import Progress
 
 
 def silent(_progress: Progress) -> None:

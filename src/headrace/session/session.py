@@ -10,18 +10,18 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.ledger import ProducerPosition
 from headrace.runtime.cancelling import check_cancelled
 from headrace.session.client import Client, silent
-from headrace.session.statements import Statements
+from headrace.session.dispatch import Statements
 from headrace.sql import Query
 from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.session.given_rows import Rows
-    from headrace.session.instance import Instance
-    from headrace.session.results import Progress, Result
     from headrace.session.subscription import Subscription
     from headrace.sql.parameters import Parameters
+    from headrace.statements.changing.given_rows import Rows
+    from headrace.statements.instance import Instance
+    from headrace.statements.results import Progress, Result
     from headrace.types import Epoch
 
 

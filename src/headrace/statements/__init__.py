@@ -1,0 +1,1 @@
+"""The statements: one module per kind, over the parts of one open database."""

@@ -1,0 +1,58 @@
+"""The parts of one open database, which the statements of all sessions work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.runtime.deliveries import Deliveries
+from headrace.statements.naming import SCHEMAS, SYSTEM_SCHEMA
+
+if TYPE_CHECKING:
+    import threading
+    from pathlib import Path
+
+    from headrace.catalog import Catalog
+    from headrace.connectors import Secrets
+    from headrace.engine.engine import Engine
+    from headrace.engine.queries import Queries
+    from headrace.ledger import Ledger
+    from headrace.log import Appender
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.published import Published
+    from headrace.runtime.pump import Pump
+    from headrace.types import RelationId
+
+
+@dataclass(slots=True)
+class Instance:
+    """The parts of one open database. Statements of all sessions work on it."""
+
+    directory: Path
+    ledger: Ledger
+    engine: Engine
+    queries: Queries
+    loop: EpochLoop
+    pump: Pump
+    appender: Appender
+    secrets: Secrets
+    unplanned: set[RelationId] = field(default_factory=set)
+    """The views without a circuit, since a function is missing."""
+    deliveries: Deliveries = field(default_factory=Deliveries)
+    changing: dict[RelationId, threading.RLock] = field(default_factory=dict)
+    """By table: the lock of the statements that read it and change the rows they read."""
+
+    @property
+    def published(self) -> Published:
+        """What readers see now."""
+        return self.loop.published.current
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current relations."""
+        return self.loop.published.current.catalog
+
+    def schemas(self) -> tuple[str, ...]:
+        """Return the names of all schemas: those created, and those of existing relations."""
+        used = {relation.name.rpartition(".")[0] for relation in self.catalog} - {""}
+        return tuple(sorted({*used, *(self.ledger.get(SCHEMAS) or ()), SYSTEM_SCHEMA}))
