@@ -16,6 +16,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
+from headrace.parts.instance import Instance
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.published import Publisher
@@ -24,7 +25,6 @@ from headrace.runtime.timetable import machine_clock
 from headrace.session import Progress, Result, Session, Subscription
 from headrace.settings import Settings, variable
 from headrace.statements.functions import Functions
-from headrace.statements.instance import Instance
 from headrace.statements.opening import restore
 from headrace.statements.sinks.sinks import begin_sinks
 

@@ -6,16 +6,16 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.parts.reader import settle_all, settled
 from headrace.runtime.cancelling import Cancellation
 from headrace.session.properties import CONSISTENCY, Properties
-from headrace.statements.settling import settle_all, settled
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
-    from headrace.statements.instance import Instance
     from headrace.statements.results import Progress
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, assert_never
 from headrace.catalog import Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
+from headrace.parts.reader import settle_all
+from headrace.parts.stopped import require_running
 from headrace.serving import Follower, History
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.subscription import Subscription
@@ -56,15 +58,13 @@ from headrace.statements.checking.repair import Repairs, with_owner
 from headrace.statements.defining.definitions import Definitions
 from headrace.statements.describing.listings import Listings
 from headrace.statements.reading.select import Reading, simple_select, whole_span
-from headrace.statements.reading.stopped import require_running
 from headrace.statements.results import Result
-from headrace.statements.settling import settle_all
 from headrace.statements.sinks.sinks import Sinks
 
 if TYPE_CHECKING:
     from headrace.ledger import ProducerPosition
+    from headrace.parts.instance import Instance
     from headrace.session.client import Client
-    from headrace.statements.instance import Instance
     from headrace.types import Epoch
 
 

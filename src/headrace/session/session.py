@@ -17,10 +17,10 @@ from headrace.sql.parameters import bind
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from headrace.parts.instance import Instance
     from headrace.session.subscription import Subscription
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
-    from headrace.statements.instance import Instance
     from headrace.statements.results import Progress, Result
     from headrace.types import Epoch
 

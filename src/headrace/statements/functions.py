@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Catalog, PlainView
     from headrace.catalyst.python import Registered
+    from headrace.parts.instance import Instance
     from headrace.sql import DropFunction
-    from headrace.statements.instance import Instance
     from headrace.types import RelationId
 
 _RECORDS = "functions"

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
 from headrace.circuit import rows_of
+from headrace.parts.information_schema import system_relations
+from headrace.parts.naming import HIDDEN
 from headrace.runtime.deliveries import position
 from headrace.statements.defining.relations import Relations
-from headrace.statements.describing.information_schema import system_relations
 from headrace.statements.functions import Functions
-from headrace.statements.naming import HIDDEN
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.functions import Function
-    from headrace.statements.instance import Instance
+    from headrace.parts.instance import Instance
 
 
 def restore(instance: Instance, functions: Iterable[Function] = ()) -> None:

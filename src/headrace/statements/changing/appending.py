@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Stream, Table
     from headrace.ledger import LoadProgress, ProducerPosition, Reject
-    from headrace.statements.instance import Instance
+    from headrace.parts.instance import Instance
     from headrace.types import Offset
 
 

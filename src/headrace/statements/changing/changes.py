@@ -20,6 +20,8 @@ from headrace.formats.debezium import DebeziumChanges, image_schema, is_debezium
 from headrace.formats.envelopes import read_envelopes
 from headrace.ledger import ProducerPosition
 from headrace.log import LogShare, read_range
+from headrace.parts.reader import settled
+from headrace.parts.snapshots import SnapshotQuery
 from headrace.runtime.ports import Part
 from headrace.runtime.shares import log_share
 from headrace.serving import Contents, key_values
@@ -30,17 +32,15 @@ from headrace.statements.changing.conflicts import Conflicts, found_in, place_of
 from headrace.statements.changing.defaults import completed
 from headrace.statements.changing.loading import Load
 from headrace.statements.changing.query_rows import evaluate_query
-from headrace.statements.reading.snapshots import SnapshotQuery
 from headrace.statements.results import Progress
-from headrace.statements.settling import settled
 from headrace.types import Column, Offset, Schema
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from headrace.catalyst.analysed import Analysed
     from headrace.ledger import ProducerPosition
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
-    from headrace.statements.instance import Instance
 
 Report = Callable[[Progress], None]
 Written = tuple[int, Offset]

@@ -15,7 +15,7 @@ from headrace.statements.changing.assignments import split_assignments, updated
 
 if TYPE_CHECKING:
     from headrace.catalog import Stream
-    from headrace.statements.instance import Instance
+    from headrace.parts.instance import Instance
     from headrace.types import RelationId
 
 EXCLUDED = "excluded"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Stream
+    from headrace.parts.instance import Instance
     from headrace.runtime.ports import Part
-    from headrace.statements.instance import Instance
     from headrace.types import Offset
 
 

@@ -12,12 +12,12 @@ from headrace.formats.fitted import Fitted, not_fitting, require_fitting, scatte
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, literal, literal_converter
 from headrace.formats.values import Refused
+from headrace.parts.reader import settled
+from headrace.parts.snapshots import SnapshotQuery
 from headrace.sql.lexer import Kind, tokens
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows
 from headrace.statements.changing.defaults import is_default
-from headrace.statements.reading.snapshots import SnapshotQuery
-from headrace.statements.settling import settled
 from headrace.types import to_arrow
 
 _REPEATABLE = frozenset(
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.catalyst.analysed import Analysed
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
     from headrace.sql.lexer import Token
-    from headrace.statements.instance import Instance
     from headrace.types import Column
 
 

@@ -11,20 +11,20 @@ from headrace.catalog import PlainView, Relation, Sink, Table, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, Repaired
+from headrace.parts.naming import HIDDEN
+from headrace.parts.stopped import mark_stopped, stopped_after
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
 from headrace.runtime.rebuild import Damage, TableRebuild, damaged_runs
 from headrace.spine import forget_runs
-from headrace.statements.naming import HIDDEN
-from headrace.statements.reading.stopped import mark_stopped, stopped_after
 from headrace.statements.results import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headrace.parts.instance import Instance
     from headrace.runtime.fill import Progress as FillProgress
     from headrace.sql import Name
-    from headrace.statements.instance import Instance
     from headrace.types import Epoch, RelationId
 
 Row = tuple[str, str, str]

@@ -11,22 +11,22 @@ from headrace.catalog import PlainView, Sink, View
 from headrace.circuit import Aggregate, Recompute
 from headrace.engine.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
+from headrace.parts.naming import HIDDEN
+from headrace.parts.reader import settled
+from headrace.parts.snapshots import shares
 from headrace.runtime.shares import log_share
 from headrace.statements.checking.repair import damage
-from headrace.statements.naming import HIDDEN
-from headrace.statements.reading.snapshots import shares
 from headrace.statements.results import Progress
-from headrace.statements.settling import settled
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.catalog import Relation
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share
     from headrace.sql import Name
-    from headrace.statements.instance import Instance
 
 _MOST_DIFFERENCES = 20
 _TOGETHER = 2

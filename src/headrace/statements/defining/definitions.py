@@ -14,6 +14,8 @@ from headrace.circuit.digest import digest
 from headrace.connectors import Secret
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.formats.debezium import is_debezium
+from headrace.parts.information_schema import refuse_system
+from headrace.parts.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
 from headrace.sql import (
     ColumnDefinition,
     CreateMaterializedView,
@@ -45,14 +47,12 @@ from headrace.statements.defining.options import (
 )
 from headrace.statements.defining.relations import Relations
 from headrace.statements.defining.versioned import effective_column, refuse_versions
-from headrace.statements.describing.information_schema import refuse_system
 from headrace.statements.functions import Functions
-from headrace.statements.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
 from headrace.statements.results import Progress
 from headrace.types import Column, RelationId, Schema, holds, require_kept, require_key
 
 if TYPE_CHECKING:
-    from headrace.statements.instance import Instance
+    from headrace.parts.instance import Instance
     from headrace.types import DataType
 
 Report = Callable[[Progress], None]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.connectors import secrets_of
 from headrace.errors import Code, HeadraceError
+from headrace.parts.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
 from headrace.sql import Drop, DropSchema, DropSecret, ObjectKind
 from headrace.statements.defining.relations import Relations
-from headrace.statements.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.statements.instance import Instance
+    from headrace.parts.instance import Instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,18 @@ from headrace.circuit.digest import digest, is_comparable
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, NewArrangement, NewObject
+from headrace.parts.naming import HIDDEN
+from headrace.parts.reader import settled
+from headrace.parts.stopped import require_running
 from headrace.runtime.fill import Fill
-from headrace.statements.naming import HIDDEN
-from headrace.statements.reading.stopped import require_running
-from headrace.statements.settling import settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from headrace.catalog import Catalog
     from headrace.circuit import Circuit
+    from headrace.parts.instance import Instance
     from headrace.runtime.fill import Progress as FillProgress
-    from headrace.statements.instance import Instance
     from headrace.types import ArrangementId, Epoch, RelationId
     from headrace.zset import Layout
 

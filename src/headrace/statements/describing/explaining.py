@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.circuit.explain import explain, state, summary
 from headrace.errors import HeadraceError
+from headrace.parts.information_schema import is_system
 from headrace.sql import CreateMaterializedView, Explainable, Explained, Name, Query
 from headrace.statements.defining.definitions import check_names
-from headrace.statements.describing.information_schema import is_system
 from headrace.statements.reading.select import whole_span
 from headrace.types import BuildId, RelationId
 
 if TYPE_CHECKING:
     from headrace.circuit import Circuit
-    from headrace.statements.instance import Instance
+    from headrace.parts.instance import Instance
 
 
 @dataclass(frozen=True, slots=True)

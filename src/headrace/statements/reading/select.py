@@ -10,12 +10,12 @@ from headrace.catalog import Relation, Stream, Table, View
 from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.literals import plain_value
 from headrace.ledger import NO_EPOCH
+from headrace.parts.information_schema import is_system
+from headrace.parts.snapshots import SnapshotQuery
+from headrace.parts.stopped import refuse_stopped, require_running
 from headrace.serving import Contents
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
 from headrace.sql.lexer import Kind, Token, identifier_value, tokens
-from headrace.statements.describing.information_schema import is_system
-from headrace.statements.reading.snapshots import SnapshotQuery
-from headrace.statements.reading.stopped import refuse_stopped, require_running
 from headrace.statements.results import Freshness, Result
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalyst.analysed import Analysed
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
-    from headrace.statements.instance import Instance
     from headrace.types import Epoch, RelationId
 
 

@@ -13,6 +13,7 @@ from headrace.circuit import rows_of
 from headrace.connectors import CONNECTOR, Connector, Given, SinkContext, sink_connector
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.ledger import ProducerPosition
+from headrace.parts.stopped import require_running
 from headrace.runtime.deliveries import Delivery
 from headrace.serving import History
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
@@ -23,7 +24,6 @@ from headrace.statements.changing.defaults import completed
 from headrace.statements.changing.generated_columns import require_known_rows
 from headrace.statements.defining.relations import Relations
 from headrace.statements.reading.select import simple_select, whole_span
-from headrace.statements.reading.stopped import require_running
 from headrace.statements.sinks.columns import with_types_of
 from headrace.types import Epoch, RelationId, Schema
 from headrace.zset import WEIGHT
@@ -31,9 +31,9 @@ from headrace.zset import WEIGHT
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headrace.parts.instance import Instance
     from headrace.runtime.ports import SinkWriter
     from headrace.statements.defining.definitions import Definitions
-    from headrace.statements.instance import Instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
-    from headrace.statements.instance import Instance
     from headrace.types import Epoch, Offset, RelationId
 
 

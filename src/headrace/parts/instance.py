@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.parts.naming import SCHEMAS, SYSTEM_SCHEMA
 from headrace.runtime.deliveries import Deliveries
-from headrace.statements.naming import SCHEMAS, SYSTEM_SCHEMA
 
 if TYPE_CHECKING:
     import threading

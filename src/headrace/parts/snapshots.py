@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Table, View
-from headrace.runtime.shares import snapshot
-from headrace.serving import Contents
-from headrace.statements.describing.information_schema import (
+from headrace.parts.information_schema import (
     is_system,
     system_relations,
     system_rows,
 )
-from headrace.statements.reading.stopped import require_running
+from headrace.parts.stopped import require_running
+from headrace.runtime.shares import snapshot
+from headrace.serving import Contents
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from headrace.catalyst.analysed import Analysed
     from headrace.errors import Span
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share
-    from headrace.statements.instance import Instance
     from headrace.types import RelationId
 
 

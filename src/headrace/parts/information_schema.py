@@ -16,16 +16,16 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, Tim
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.statements.describing.jobs import JOB_COLUMNS, jobs
-from headrace.statements.naming import HIDDEN, SYSTEM_SCHEMA
+from headrace.parts.jobs import JOB_COLUMNS, jobs
+from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
 from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.errors import Span
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
-    from headrace.statements.instance import Instance
     from headrace.types import DataType
 
 _MOST_EPOCHS = 1000

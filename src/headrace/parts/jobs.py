@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import Sink, View
-from headrace.statements.naming import HIDDEN
+from headrace.parts.naming import HIDDEN
 
 if TYPE_CHECKING:
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
-    from headrace.statements.instance import Instance
 
 JOB_COLUMNS = (
     "name", "source", "target", "guarantee", "state", "epoch", "epochs_behind", "error"

@@ -12,8 +12,8 @@ from headrace.runtime.published import STOPPED, WAITING
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation, View
+    from headrace.parts.instance import Instance
     from headrace.runtime.published import Published
-    from headrace.statements.instance import Instance
     from headrace.types import Epoch
 
 
