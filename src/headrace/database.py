@@ -16,8 +16,13 @@ from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
+from headrace.parts.information_schema import InformationSchema
 from headrace.parts.instance import Instance
+from headrace.parts.reader import Reader
+from headrace.parts.schemas import Schemas
+from headrace.parts.snapshots import Snapshots
 from headrace.runtime.compaction import Compaction
+from headrace.runtime.deliveries import Deliveries
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
@@ -106,6 +111,11 @@ class Database:
             self._segments = SegmentWriter(directory.resolve() / "log")
             compaction = Compaction(loop, self._segments.close_pack)
             self._pump = Pump(loop, compaction)
+            deliveries, schemas = Deliveries(), Schemas(self._ledger)
+            reader = Reader(
+                directory.resolve(), self._ledger, loop.published, self._pump, deliveries
+            )
+            information = InformationSchema(self._ledger, schemas, deliveries)
             self.instance = Instance(
                 directory.resolve(),
                 self._ledger,
@@ -115,6 +125,10 @@ class Database:
                 self._pump,
                 Appender(self._segments, self._ledger),
                 Secrets(self._ledger, variable),
+                deliveries,
+                schemas,
+                reader,
+                Snapshots(reader, engine, queries, information),
             )
             compaction.sweep_strays()
             restore(self.instance, functions)

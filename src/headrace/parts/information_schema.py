@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.errors import Span
-    from headrace.parts.instance import Instance
+    from headrace.ledger import Ledger
+    from headrace.parts.schemas import Schemas
+    from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
     from headrace.types import DataType
 
@@ -75,15 +77,23 @@ def system_relations() -> tuple[Stream, ...]:
     )
 
 
-def system_rows(instance: Instance, state: Published, relation: Stream) -> pa.Table:
-    """Return the rows of one of these relations in a published state."""
-    _, gather = _RELATIONS[relation.name.partition(".")[2]]
-    rows = gather(_Moment(instance, state))
-    arrays = [
-        pa.array([row[i] for row in rows], field.type)
-        for i, field in enumerate(relation.schema.arrow)
-    ]
-    return pa.Table.from_arrays(arrays, schema=relation.schema.arrow)
+@dataclass(frozen=True, slots=True)
+class InformationSchema:
+    """Gathers the rows of these relations."""
+
+    ledger: Ledger
+    schemas: Schemas
+    deliveries: Deliveries
+
+    def rows(self, state: Published, relation: Stream) -> pa.Table:
+        """Return the rows of one of these relations in a published state."""
+        _, gather = _RELATIONS[relation.name.partition(".")[2]]
+        rows = gather(_Moment(self, state))
+        arrays = [
+            pa.array([row[i] for row in rows], field.type)
+            for i, field in enumerate(relation.schema.arrow)
+        ]
+        return pa.Table.from_arrays(arrays, schema=relation.schema.arrow)
 
 
 # -- what is gathered --------------------------------------------------------------------------
@@ -91,7 +101,7 @@ def system_rows(instance: Instance, state: Published, relation: Stream) -> pa.Ta
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    instance: Instance
+    of: InformationSchema
     state: Published
 
 
@@ -105,7 +115,7 @@ def _place(relation: Relation) -> tuple[str, str]:
 
 
 def _schemata(at: _Moment) -> list[tuple[Any, ...]]:
-    return [(name,) for name in ("default", *at.instance.schemas())]
+    return [(name,) for name in ("default", *at.of.schemas.names(at.state.catalog))]
 
 
 def _tables(at: _Moment) -> list[tuple[Any, ...]]:
@@ -123,7 +133,7 @@ def _tables(at: _Moment) -> list[tuple[Any, ...]]:
 
 def _streams(at: _Moment) -> list[tuple[Any, ...]]:
     return [
-        (*_place(r), r.declaration.connector, at.instance.ledger.log_end(r.id))
+        (*_place(r), r.declaration.connector, at.of.ledger.log_end(r.id))
         for r in _listed(at.state)
         if isinstance(r, Stream)
     ]
@@ -168,13 +178,13 @@ def _epochs(at: _Moment) -> list[tuple[Any, ...]]:
             *(e.counters.get(name) for name in _COUNTED),
             e.counters.get("seconds"),
         )
-        for e in at.instance.ledger.epochs(_MOST_EPOCHS)
+        for e in at.of.ledger.epochs(_MOST_EPOCHS)
         if e.epoch <= at.state.epoch
     ]
 
 
 def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
-    ends = at.instance.ledger.log_ends()
+    ends = at.of.ledger.log_ends()
     return [
         (
             *_place(view),
@@ -200,7 +210,7 @@ def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
 
 def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
     by_id, spines = at.state.catalog.by_id, at.state.spines
-    kept = at.instance.ledger.arrangements()
+    kept = at.of.ledger.arrangements()
     records = [r for r in kept if r.owner in by_id and r.id in spines]
     return [
         (
@@ -221,7 +231,7 @@ def _time(seconds: float) -> datetime:
 
 
 def _sinks(at: _Moment) -> list[tuple[Any, ...]]:
-    return jobs(at.instance, at.state)
+    return jobs(at.of.deliveries, at.state)
 
 
 Columns = tuple[tuple[str, "DataType"], ...]

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.parts.naming import SCHEMAS, SYSTEM_SCHEMA
-from headrace.runtime.deliveries import Deliveries
-
 if TYPE_CHECKING:
     import threading
     from pathlib import Path
@@ -18,6 +15,10 @@ if TYPE_CHECKING:
     from headrace.engine.queries import Queries
     from headrace.ledger import Ledger
     from headrace.log import Appender
+    from headrace.parts.reader import Reader
+    from headrace.parts.schemas import Schemas
+    from headrace.parts.snapshots import Snapshots
+    from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.published import Published
     from headrace.runtime.pump import Pump
@@ -36,9 +37,12 @@ class Instance:
     pump: Pump
     appender: Appender
     secrets: Secrets
+    deliveries: Deliveries
+    schemas: Schemas
+    reader: Reader
+    snapshots: Snapshots
     unplanned: set[RelationId] = field(default_factory=set)
     """The views without a circuit, since a function is missing."""
-    deliveries: Deliveries = field(default_factory=Deliveries)
     changing: dict[RelationId, threading.RLock] = field(default_factory=dict)
     """By table: the lock of the statements that read it and change the rows they read."""
 
@@ -51,8 +55,3 @@ class Instance:
     def catalog(self) -> Catalog:
         """The current relations."""
         return self.loop.published.current.catalog
-
-    def schemas(self) -> tuple[str, ...]:
-        """Return the names of all schemas: those created, and those of existing relations."""
-        used = {relation.name.rpartition(".")[0] for relation in self.catalog} - {""}
-        return tuple(sorted({*used, *(self.ledger.get(SCHEMAS) or ()), SYSTEM_SCHEMA}))

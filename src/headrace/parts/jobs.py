@@ -8,7 +8,7 @@ from headrace.catalog import Sink, View
 from headrace.parts.naming import HIDDEN
 
 if TYPE_CHECKING:
-    from headrace.parts.instance import Instance
+    from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
 
 JOB_COLUMNS = (
@@ -16,7 +16,7 @@ JOB_COLUMNS = (
 )  # fmt: skip
 
 
-def jobs(instance: Instance, state: Published) -> list[tuple[Any, ...]]:
+def jobs(deliveries: Deliveries, state: Published) -> list[tuple[Any, ...]]:
     """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first."""
     rows = []
     for sink in state.catalog:
@@ -24,7 +24,7 @@ def jobs(instance: Instance, state: Published) -> list[tuple[Any, ...]]:
             continue
         source = state.catalog.by_id[sink.source]
         hidden = source.name.startswith(HIDDEN) and isinstance(source, View)
-        delivery = instance.deliveries.by_sink.get(sink.id)
+        delivery = deliveries.by_sink.get(sink.id)
         if delivery is None:
             continue  # it is being created or dropped
         at, error = delivery.at, delivery.error

@@ -11,29 +11,30 @@ from headrace.ledger import NO_EPOCH, Dirty
 from headrace.runtime.published import STOPPED, WAITING
 
 if TYPE_CHECKING:
-    from headrace.catalog import Relation, View
-    from headrace.parts.instance import Instance
-    from headrace.runtime.published import Published
+    from headrace.catalog import Catalog, Relation, View
+    from headrace.ledger import Ledger
     from headrace.types import Epoch
 
 
-def stopped_after(instance: Instance, view: Relation) -> Epoch:
+def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
     """Return the last epoch at which a stopped view's contents are its query's result; or -1.
 
     For a view that reads a stopped one, this is the last epoch in which that one ran.
     """
-    marked = {e.view: e.after for e in instance.ledger.dirty() if e.cause == STOPPED}
-    above = instance.catalog.dependants
+    marked = {e.view: e.after for e in ledger.dirty() if e.cause == STOPPED}
+    above = catalog.dependants
     causes = [id_ for id_ in marked if id_ == view.id or view.id in {v.id for v in above(id_)}]
     return min((marked[id_] for id_ in causes), default=NO_EPOCH)
 
 
-def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) -> None:
+def refuse_stopped(
+    ledger: Ledger, catalog: Catalog, relation: Relation, epoch: Epoch | None
+) -> None:
     """Raise if a view had stopped at an epoch; None is the last epoch."""
-    last_right = stopped_after(instance, relation)
+    last_right = stopped_after(ledger, catalog, relation)
     if epoch is not None and epoch <= last_right:
         return
-    dirty, catalog = instance.ledger.dirty(), instance.catalog
+    dirty = ledger.dirty()
     waiting = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
     if waiting:
         raise waits(relation.name, waiting[0])
@@ -57,12 +58,6 @@ def refuse_stopped(instance: Instance, relation: Relation, epoch: Epoch | None) 
     )
 
 
-def mark_stopped(instance: Instance, view: View, after: Epoch, why: str) -> None:
+def mark_stopped(ledger: Ledger, view: View, after: Epoch, why: str) -> None:
     """Exclude a view from epochs: its contents are valid up to the epoch ``after``."""
-    instance.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why, after))
-
-
-def require_running(instance: Instance, relation: Relation, state: Published | None = None) -> None:
-    """Refuse a view that has stopped; with a state, one that stopped before its epoch."""
-    if relation.id in (state or instance.published).stopped:
-        refuse_stopped(instance, relation, None if state is None else state.epoch)
+    ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why, after))

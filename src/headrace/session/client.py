@@ -6,7 +6,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.parts.reader import settle_all, settled
 from headrace.runtime.cancelling import Cancellation
 from headrace.session.properties import CONSISTENCY, Properties
 from headrace.types import Offset, RelationId
@@ -53,11 +52,10 @@ class Client:
         instance, level = self.instance, self.properties[CONSISTENCY]
         if level == "latest":
             return instance.published
-        if instance.deliveries.by_sink and not instance.pump.running:
-            settle_all(instance)  # reads see the writes of sinks, which belong to no session
+        instance.reader.settle_sinks()
         if level == "strict":
-            return settled(instance, reads)
+            return instance.reader.settled(reads)
         gone = self.awaited.keys() - instance.catalog.by_id.keys()
         for id_ in gone:
             del self.awaited[id_]
-        return settled(instance, reads, self.awaited)
+        return instance.reader.settled(reads, self.awaited)

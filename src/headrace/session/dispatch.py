@@ -7,11 +7,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, assert_never
 
 from headrace.catalog import Stream, Table, View, key_of
-from headrace.circuit import rows_of
-from headrace.errors import Code, HeadraceError
-from headrace.parts.reader import settle_all
-from headrace.parts.stopped import require_running
-from headrace.serving import Follower, History
+from headrace.errors import Code, HeadraceError, Span
+from headrace.serving import Follower
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.subscription import Subscription
 from headrace.sql import (
@@ -57,7 +54,8 @@ from headrace.statements.changing.given_rows import Rows, given_rows
 from headrace.statements.checking.repair import Repairs, with_owner
 from headrace.statements.defining.definitions import Definitions
 from headrace.statements.describing.listings import Listings
-from headrace.statements.reading.select import Reading, simple_select, whole_span
+from headrace.statements.reading.select import Selects
+from headrace.statements.reading.simple import simple_select
 from headrace.statements.results import Result
 from headrace.statements.sinks.sinks import Sinks
 
@@ -123,14 +121,14 @@ class Statements:
             case Copy():
                 return self._copy(statement)
             case Flush():
-                epoch = settle_all(self.instance)
+                epoch = self.instance.reader.settle_all()
                 return Result(None, epoch, f"epoch {epoch} is committed")
             case Refresh():
                 return self._refresh(statement)
             case Query():
                 if statement.emit_changes or self._is_streaming(statement):
                     return self.subscribe(statement)
-                return self._reading.select(statement)
+                return self._selects.select(statement)
             case Subscribe():
                 return self._subscribe(statement)
             case Print():
@@ -150,7 +148,7 @@ class Statements:
         """Append rows, matched to columns by name; return their number."""
         relation = self.instance.catalog.resolve(name)
         target = self._changes.target_of(relation)
-        span = whole_span(name)
+        span = Span.whole(name)
         given = given_rows(
             rows,
             chosen(target, (), span),
@@ -170,7 +168,7 @@ class Statements:
     def flush(self) -> Epoch:
         """Make all written changes readable; return the epoch."""
         try:
-            return settle_all(self.instance)
+            return self.instance.reader.settle_all()
         except HeadraceError as error:
             raise with_owner(self.instance, error) from error
 
@@ -182,7 +180,7 @@ class Statements:
             span = target.span
             self.instance.catalog.resolve(target.dotted, span)
             text = f"SELECT * FROM {target.dotted}"
-            target = Query(text, whole_span(text))
+            target = Query(text, Span.whole(text))
         after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
         if after is None and not statement.snapshot:
             return self._followed(target, Begin.NOW)
@@ -202,7 +200,7 @@ class Statements:
         if relation is None:
             relation = catalog.resolve(topic, statement.topic_span)
         text = f"SELECT * FROM {'.'.join(map(quote, relation.name.split('.')))}"
-        query = Query(text, whole_span(text), emit_changes=True, limit=statement.limit)
+        query = Query(text, Span.whole(text), emit_changes=True, limit=statement.limit)
         return self._followed(query, Begin.CONTENTS if statement.from_beginning else Begin.NOW)
 
     def _followed(self, query: Query, after: Epoch | Begin) -> Subscription:
@@ -214,10 +212,10 @@ class Statements:
             hidden = None
         else:
             relation = hidden = self._definitions.create_hidden(query)
-        require_running(self.instance, relation)
+        self.instance.reader.require_running(relation)
         state, instance = self.client.seen([relation.id]), self.instance
-        id_, publisher = rows_of(relation.id), instance.loop.published
-        history = History(instance.ledger, instance.directory, id_, state.layout(relation))
+        publisher = instance.loop.published
+        history = instance.reader.history(state, relation.id)
         match after:
             case Begin.CONTENTS:
                 start = None
@@ -254,8 +252,8 @@ class Statements:
     def _refresh(self, statement: Refresh) -> Result:
         if statement.name is not None:
             relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
-            require_running(self.instance, relation)
-        epoch = settle_all(self.instance)
+            self.instance.reader.require_running(relation)
+        epoch = self.instance.reader.settle_all()
         return Result(None, epoch, f"all changes so far are readable in epoch {epoch}")
 
     def _is_job(self, statement: Insert) -> bool:
@@ -318,8 +316,9 @@ class Statements:
         return Changes(self.instance, self.client.report)
 
     @property
-    def _reading(self) -> Reading:
-        return Reading(self.instance, self.client.seen)
+    def _selects(self) -> Selects:
+        instance = self.instance
+        return Selects(instance.reader, instance.ledger, instance.snapshots, self.client.seen)
 
     @property
     def _listings(self) -> Listings:

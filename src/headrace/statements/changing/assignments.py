@@ -38,7 +38,7 @@ def split_assignments(
         found = list(tokens(span.text, span.start, span.end, span.file))
         if is_default(found):
             text = defaults.get(column.name, "NULL")
-            found, span = list(tokens(text)), Span(text, 0, len(text))  # noqa: PLW2901
+            found, span = list(tokens(text)), Span.whole(text)  # noqa: PLW2901
         try:
             value = literal(found)
         except NoLiteral:

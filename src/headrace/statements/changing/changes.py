@@ -20,8 +20,6 @@ from headrace.formats.debezium import DebeziumChanges, image_schema, is_debezium
 from headrace.formats.envelopes import read_envelopes
 from headrace.ledger import ProducerPosition
 from headrace.log import LogShare, read_range
-from headrace.parts.reader import settled
-from headrace.parts.snapshots import SnapshotQuery
 from headrace.runtime.ports import Part
 from headrace.runtime.shares import log_share
 from headrace.serving import Contents, key_values
@@ -75,7 +73,7 @@ class Changes:
         conflicts = Conflicts(self.instance, table, statement.on_conflict)
 
         def resolved() -> _Changed:
-            state = settled(self.instance, [table.id])
+            state = self.instance.reader.settled([table.id])
             there = self._rows_with_keys(table, rows.select(list(table.primary_key)), state)
             written = conflicts.resolved(rows, there)
             require_present(table, written.updated, conflicts.clause.span)
@@ -210,7 +208,7 @@ class Changes:
         """Return the rows of a table without a key, in which the deleted rows are looked up."""
         if table.primary_key:
             return None
-        state = settled(self.instance, [table.id])
+        state = self.instance.reader.settled([table.id])
         return Contents.of(self.instance.directory, state, table).whole()
 
     # -- targets ---------------------------------------------------------------------------
@@ -281,11 +279,11 @@ class Changes:
         text = f"SELECT {columns} FROM {name}{condition}"
 
         def state(analysed: Analysed) -> Published:
-            return settled(self.instance, (*analysed.reads, table.id))
+            return self.instance.reader.settled((*analysed.reads, table.id))
 
-        whole, also = Span(text, 0, len(text)), (table.id,)
+        whole, also = Span.whole(text), (table.id,)
         try:
-            return SnapshotQuery(self.instance, whole, state, lambda _: text, also).run()
+            return self.instance.snapshots.rows(whole, state, lambda _: text, also)
         except HeadraceError as error:
             raise HeadraceError(
                 error.code, error.primary, error.detail, error.hint, found_in(error.span, span)

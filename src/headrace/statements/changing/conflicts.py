@@ -137,7 +137,7 @@ class Conflicts:
         text = f"SELECT {', '.join(expressions)} FROM (SELECT {nothing}) AS {alias}"
         try:
             with instance.engine.planning:
-                analysed = instance.engine.planner.analyse(Span(text, 0, len(text)), once=True)
+                analysed = instance.engine.planner.analyse(Span.whole(text), once=True)
             self._require_own(analysed.names)
             pairs = pa.table(
                 [*old.select(table.schema.names).columns, *excluded.columns],

@@ -45,7 +45,7 @@ def require_default(engine: Engine, column: Column, span: Span) -> None:
     text = f"SELECT ({span.source}) AS value"
     try:
         with engine.planning:
-            analysed = engine.planner.analyse(Span(text, 0, len(text)), once=True)
+            analysed = engine.planner.analyse(Span.whole(text), once=True)
     except HeadraceError as error:
         raise HeadraceError(error.code, error.primary, error.detail, error.hint, span) from error
     if analysed.names:

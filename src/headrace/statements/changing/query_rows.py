@@ -12,8 +12,6 @@ from headrace.formats.fitted import Fitted, not_fitting, require_fitting, scatte
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, literal, literal_converter
 from headrace.formats.values import Refused
-from headrace.parts.reader import settled
-from headrace.parts.snapshots import SnapshotQuery
 from headrace.sql.lexer import Kind, tokens
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows
@@ -193,11 +191,11 @@ def _selected(
         given = len(analysed.schema.columns)
         if count is None and given != len(columns):
             raise _miscounted(columns, f"the query has {given}", query)
-        return settled(instance, analysed.reads)
+        return instance.reader.settled(analysed.reads)
 
     try:
         with read.mapping_errors():
-            return SnapshotQuery(instance, read.span, state, text).run()[0]
+            return instance.snapshots.rows(read.span, state, text)[0]
     except HeadraceError as error:
         raise error.at(query) from error
 

@@ -137,7 +137,12 @@ class Repairs:
                 raise HeadraceError(Code.CONFLICT, "it waits for a function")
             # The contents of a stopped view are old: it is rebuilt when it restarts.
             why = "One of its files was damaged after it stopped."
-            mark_stopped(instance, relation, stopped_after(instance, relation), why)
+            mark_stopped(
+                instance.ledger,
+                relation,
+                stopped_after(instance.ledger, instance.catalog, relation),
+                why,
+            )
             return "to be rebuilt, since it stopped: see below"
         epoch = Fill(instance.loop, relation, progress).rebuilt()
         return f"rebuilt from its inputs in epoch {epoch}"
@@ -182,15 +187,15 @@ class Repairs:
                 raise
             why = with_owner(instance, error).primary
             return [(self._shown(view), "stopped", f"still stopped: {why}") for view in failed]
-        after = {view.id: stopped_after(instance, view) for view in failed}
+        after = {view.id: stopped_after(instance.ledger, instance.catalog, view) for view in failed}
         ids = {view.id for view in failed}
         for view in failed:
             for above in catalog.dependants(view.id):
                 if isinstance(above, View) and above.id not in ids:
                     # Before its input runs again, since this view's contents are as old.
-                    after[above.id] = stopped_after(instance, above)
+                    after[above.id] = stopped_after(instance.ledger, instance.catalog, above)
                     why = f'It reads view "{view.name}", which stopped.'
-                    mark_stopped(instance, above, after[above.id], why)
+                    mark_stopped(instance.ledger, above, after[above.id], why)
                     ids.add(above.id)
         failing: set[RelationId] = set()
         ordered = [view for view in catalog.views_in_order() if view.id in ids]

@@ -12,12 +12,8 @@ from headrace.circuit import Aggregate, Recompute
 from headrace.engine.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
-from headrace.parts.reader import settled
-from headrace.parts.snapshots import shares
-from headrace.runtime.shares import log_share
 from headrace.statements.checking.repair import damage
 from headrace.statements.results import Progress
-from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share
     from headrace.sql import Name
+    from headrace.types import RelationId
 
 _MOST_DIFFERENCES = 20
 _TOGETHER = 2
@@ -54,7 +51,7 @@ class Verifying:
         fed = {r.source: r.name for r in instance.catalog if isinstance(r, Sink)}
         views = self._views(name, fed)
         damaged = self._damaged(views, everything=name is None)
-        state = instance.published if damaged else settled(instance, [v.id for v in views])
+        state = instance.published if damaged else instance.reader.settled([v.id for v in views])
         verdicts = self._verdicts(views, damaged, state)
         others = [
             (instance.catalog.by_id[id_].name, 0, 0, text)
@@ -168,12 +165,8 @@ class Verifying:
 
     def _shares(self, views: list[View], state: Published) -> dict[RelationId, Share]:
         """Return the stored contents of views, and the logs of all relations that they read."""
-        instance, ids = self.instance, [view.id for view in views]
-        found = shares(instance, ids, state)
-        for id_ in state.catalog.bases(ids):
-            end = state.positions.get(id_, Offset(0))
-            found[id_] = log_share(instance.ledger, id_, Offset(0), end)
-        return found
+        reader, ids = self.instance.reader, [view.id for view in views]
+        return reader.shares(ids, state) | reader.logs(state.catalog.bases(ids), state)
 
     def _adds_floats(self, view: View) -> bool:
         """Return whether a view has floats that may be sums, of its own or of its inputs."""

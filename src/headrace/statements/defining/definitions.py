@@ -15,7 +15,7 @@ from headrace.connectors import Secret
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.formats.debezium import is_debezium
 from headrace.parts.information_schema import refuse_system
-from headrace.parts.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
+from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
 from headrace.sql import (
     ColumnDefinition,
     CreateMaterializedView,
@@ -270,8 +270,8 @@ class Definitions:
 
     def create_schema(self, statement: CreateSchema) -> str:
         """Create an empty schema."""
-        name, ledger = statement.name.dotted, self.instance.ledger
-        if name in self.instance.schemas():
+        name = statement.name.dotted
+        if name in self.instance.schemas.names(self.instance.catalog):
             if statement.if_not_exists:
                 return f'"{name}" exists already'
             raise HeadraceError(
@@ -280,7 +280,7 @@ class Definitions:
                 hint="Use CREATE SCHEMA IF NOT EXISTS.",
                 span=statement.name.span,
             )
-        ledger.set(SCHEMAS, sorted({*(ledger.get(SCHEMAS) or ()), name}))
+        self.instance.schemas.add(name)
         return f"created schema {name}"
 
     def create_secret(self, statement: CreateSecret) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.connectors import secrets_of
 from headrace.errors import Code, HeadraceError
-from headrace.parts.naming import HIDDEN, SCHEMAS, SYSTEM_SCHEMA
+from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
 from headrace.sql import Drop, DropSchema, DropSecret, ObjectKind
 from headrace.statements.defining.relations import Relations
 
@@ -27,10 +27,10 @@ class Drops:
     def drop_schema(self, statement: DropSchema) -> str:
         """Drop a schema; with CASCADE, everything in it and everything that depends on that."""
         name, instance = statement.name.dotted, self.instance
-        if name not in instance.schemas() or name == SYSTEM_SCHEMA:
+        if name not in instance.schemas.names(instance.catalog) or name == SYSTEM_SCHEMA:
             if statement.if_exists and name != SYSTEM_SCHEMA:
                 return f'"{name}" does not exist'
-            known = sorted({*instance.schemas()} - {SYSTEM_SCHEMA})
+            known = sorted({*instance.schemas.names(instance.catalog)} - {SYSTEM_SCHEMA})
             raise HeadraceError(
                 Code.INVALID,
                 f'schema "{name}" cannot be dropped'
@@ -53,8 +53,7 @@ class Drops:
             )
         if inside:
             Relations(instance).drop(sorted({*ids, *above}))
-        ledger = instance.ledger
-        ledger.set(SCHEMAS, [known for known in ledger.get(SCHEMAS) or () if known != name])
+        instance.schemas.remove(name)
         contents = f" with {_listed(inside)} in it" if inside else ""
         also = f" and {over} over it" if over else ""
         return f"dropped schema {name}{contents}{also}"

@@ -13,8 +13,6 @@ from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, NewArrangement, NewObject
 from headrace.parts.naming import HIDDEN
-from headrace.parts.reader import settled
-from headrace.parts.stopped import require_running
 from headrace.runtime.fill import Fill
 
 if TYPE_CHECKING:
@@ -181,19 +179,19 @@ class Relations:
         """
         instance = self.instance
         for relation in self._live(view.depends_on):
-            require_running(instance, relation)
+            instance.reader.require_running(relation)
         inputs = {relation.id: relation for relation in self._live(view.inputs)}
         circuit = instance.engine.begin_fill(view)
         fill = Fill(instance.loop, view, progress, clocked=bool(circuit.temporal()))
         alone = bool(circuit.loops())
         try:
             if not alone:
-                fill.begin(settled(instance, view.depends_on))
+                fill.begin(instance.reader.settled(view.depends_on))
                 while fill.catch_up(instance.published) > instance.loop.settings.small_rows:
                     pass
             with instance.loop.exclusive():
                 for relation in self._live(inputs, inputs):
-                    require_running(instance, relation)
+                    instance.reader.require_running(relation)
                 if alone:
                     fill.begin(instance.pump.settle(), instance.loop.quiet_clock())
                 else:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.circuit.explain import explain, state, summary
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Span
 from headrace.parts.information_schema import is_system
 from headrace.sql import CreateMaterializedView, Explainable, Explained, Name, Query
 from headrace.statements.defining.definitions import check_names
-from headrace.statements.reading.select import whole_span
 from headrace.types import BuildId, RelationId
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Explaining:
             relation = catalog.resolve(target.dotted, target.span)
             if not isinstance(relation, View | PlainView):
                 return [f"{relation.kind} {relation.name}: rows as stored in the log"]
-            span = whole_span(relation.query)
+            span = Span.whole(relation.query)
             existing = relation if isinstance(relation, View) else None
         else:
             query = target if isinstance(target, Query) else target.query

@@ -85,7 +85,7 @@ class Listings:
         return Result(table.filter(pa.array(named, pa.bool_())), listed.epoch)
 
     def _require_schema(self, schema: Name) -> None:
-        known = self.instance.schemas()
+        known = self.instance.schemas.names(self.instance.catalog)
         if schema.dotted not in known:
             near = nearest(schema.dotted, known)
             raise HeadraceError(
@@ -102,9 +102,14 @@ class Listings:
             case Listing.SOURCES:
                 return self._relations(lambda r: isinstance(r, Stream | Table))
             case Listing.SCHEMAS:
-                return self.answer(("name",), [(name,) for name in self.instance.schemas()])
+                return self.answer(
+                    ("name",),
+                    [(name,) for name in self.instance.schemas.names(self.instance.catalog)],
+                )
             case Listing.SINKS | Listing.JOBS:
-                return self.answer(JOB_COLUMNS, jobs(self.instance, self.instance.published))
+                return self.answer(
+                    JOB_COLUMNS, jobs(self.instance.deliveries, self.instance.published)
+                )
             case Listing.TABLES:
                 return self._relations(lambda r: not isinstance(r, Sink))
             case Listing.VIEWS:

@@ -7,61 +7,49 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import Relation, Stream, Table, View
-from headrace.errors import Code, HeadraceError, Span
+from headrace.errors import Code, HeadraceError
 from headrace.formats.literals import plain_value
 from headrace.ledger import NO_EPOCH
 from headrace.parts.information_schema import is_system
-from headrace.parts.snapshots import SnapshotQuery
-from headrace.parts.stopped import refuse_stopped, require_running
-from headrace.serving import Contents
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
-from headrace.sql.lexer import Kind, Token, identifier_value, tokens
+from headrace.statements.reading.simple import Simple, simple_select
 from headrace.statements.results import Freshness, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
     from headrace.catalyst.analysed import Analysed
-    from headrace.parts.instance import Instance
+    from headrace.ledger import Ledger
+    from headrace.parts.reader import Reader
+    from headrace.parts.snapshots import Snapshots
     from headrace.runtime.published import Published
+    from headrace.serving import Contents
     from headrace.types import Epoch, RelationId
 
 
 @dataclass(frozen=True, slots=True)
-class Simple:
-    """``SELECT * | columns FROM relation [WHERE column = literal AND ...]``."""
-
-    relation: str
-    columns: tuple[str, ...]
-    equal: dict[str, Token | None]
-    negative: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Selects:
     """Answers the queries of one session.
 
     ``seen`` waits until some relations show what the session must see, and returns that state.
     """
 
-    instance: Instance
+    reader: Reader
+    ledger: Ledger
+    snapshots: Snapshots
     seen: Callable[[Iterable[RelationId]], Published]
 
     def select(self, query: Query) -> Result:
         """Run a query in the newest state, or at the epoch that it names."""
         table, state = self._direct(query) or self._by_spark(query)
-        return Result(table, state.epoch, freshness=self.freshness(state))
-
-    def freshness(self, state: Published) -> Freshness:
-        """Return how current a state is."""
-        ends = self.instance.ledger.log_ends()
-        return Freshness(state.epoch, state.committed_at, state.behind(ends))
+        behind = self.reader.behind(state)
+        return Result(
+            table, state.epoch, freshness=Freshness(state.epoch, state.committed_at, behind)
+        )
 
     def _by_spark(self, query: Query) -> tuple[pa.Table, Published]:
-        instance = self.instance
-
         def state(analysed: Analysed) -> Published:
             last = self.seen(analysed.reads)
             relations = [last.catalog.by_id[id_] for id_ in analysed.reads if not is_system(id_)]
@@ -77,7 +65,7 @@ class Reading:
             return state
 
         try:
-            return SnapshotQuery(instance, query.span, state, lambda _: query.text).run()
+            return self.snapshots.rows(query.span, state, lambda _: query.text)
         except HeadraceError as error:
             raise error.at(query.span) from error
 
@@ -87,7 +75,7 @@ class Reading:
         if simple is None:
             return None
         while True:
-            relation = self.instance.catalog.find(simple.relation)
+            relation = self.reader.catalog.find(simple.relation)
             if not isinstance(relation, Table | View):
                 return None
             names = {name.lower(): name for name in relation.schema.names}
@@ -97,8 +85,8 @@ class Reading:
             if last.catalog.by_id.get(relation.id) is relation:
                 break
         state = self._as_of(query, last, [relation])
-        require_running(self.instance, relation, state)
-        contents = Contents.of(self.instance.directory, state, relation)
+        self.reader.require_running(relation, state)
+        contents = self.reader.contents(state, relation)
         if simple.equal:
             key = self._key(relation, contents, simple)
             if key is None:
@@ -109,24 +97,20 @@ class Reading:
         chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
         return found.select(chosen), state
 
-    def _as_of(self, query: Query, last: Published, relations: Iterable[Relation]) -> Published:
+    def _as_of(self, query: Query, last: Published, relations: Sequence[Relation]) -> Published:
         """Return the state that a query reads: the last one, or that of the epoch it names."""
         if query.as_of is None:
             return last
         epoch = self._epoch(query.as_of, last.epoch)
         for relation in relations:
-            if relation.id in last.stopped:
-                refuse_stopped(self.instance, relation, epoch)
             self._require_known(relation, query, epoch)
-        if epoch == last.epoch:
-            return last
-        return self.instance.loop.published.as_of(epoch, *relations)
+        return self.reader.as_of(epoch, last, relations)
 
     def _require_known(self, relation: Relation, query: Query, epoch: Epoch) -> None:
         """Refuse a view at an epoch that did not include it, or ran with another function."""
         if query.as_of is None or not isinstance(relation, View):
             return
-        gap = self.instance.ledger.gap_at(relation.id, epoch)
+        gap = self.ledger.gap_at(relation.id, epoch)
         if gap is None:
             return
         if gap.after == NO_EPOCH:
@@ -175,7 +159,7 @@ class Reading:
                     )
                 return as_of.epoch
             case AsOfTimestamp():
-                return self.instance.ledger.epoch_at(_seconds(as_of))
+                return self.ledger.epoch_at(_seconds(as_of))
 
 
 def _seconds(as_of: AsOfTimestamp) -> float:
@@ -189,100 +173,3 @@ def _seconds(as_of: AsOfTimestamp) -> float:
             span=as_of.span,
         ) from error
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def simple_select(text: str) -> Simple | None:
-    """Parse a query of the simple form; None if it is not one."""
-    try:
-        found = list(tokens(text))
-    except HeadraceError:
-        return None
-    reader = _Tokens(found)
-    if not reader.word("SELECT"):
-        return None
-    columns: list[str] = []
-    if not reader.text("*"):
-        while True:
-            name = reader.name()
-            if name is None:
-                return None
-            columns.append(name)
-            if not reader.text(","):
-                break
-    relation = reader.dotted() if reader.word("FROM") else None
-    if relation is None:
-        return None
-    equal: dict[str, Token | None] = {}
-    negative = set()
-    if reader.word("WHERE"):
-        while True:
-            name = reader.name()
-            if name is None or name in equal or not reader.text("="):
-                return None
-            if reader.text("-"):
-                negative.add(name)
-            equal[name] = reader.next()
-            if not reader.word("AND"):
-                break
-    if not reader.done or len(set(columns)) != len(columns):
-        return None
-    return Simple(relation, tuple(columns), equal, frozenset(negative))
-
-
-_RESERVED = frozenset(
-    ["SELECT", "FROM", "WHERE", "DISTINCT", "ALL", "AND", "NULL", "TRUE", "FALSE", "CASE"]
-)
-
-
-@dataclass(slots=True)
-class _Tokens:
-    found: list[Token]
-    at: int = 0
-
-    @property
-    def done(self) -> bool:
-        return self.at >= len(self.found)
-
-    def next(self) -> Token | None:
-        if self.done:
-            return None
-        self.at += 1
-        return self.found[self.at - 1]
-
-    def word(self, word: str) -> bool:
-        if self.done or self.found[self.at].word != word:
-            return False
-        self.at += 1
-        return True
-
-    def text(self, text: str) -> bool:
-        if self.done or self.found[self.at].text != text:
-            return False
-        self.at += 1
-        return True
-
-    def dotted(self) -> str | None:
-        """Take a possibly qualified relation name."""
-        name = self.name()
-        while name is not None and self.text("."):
-            part = self.name()
-            name = None if part is None else f"{name}.{part}"
-        return name
-
-    def name(self) -> str | None:
-        """Take the name of a column or relation, in lower case."""
-        if self.done:
-            return None
-        token = self.found[self.at]
-        if token.kind is Kind.WORD and token.word not in _RESERVED:
-            self.at += 1
-            return token.text.lower()
-        if token.kind is Kind.BACKQUOTED:
-            self.at += 1
-            return identifier_value(token).lower()
-        return None
-
-
-def whole_span(text: str) -> Span:
-    """Return the span of a whole text."""
-    return Span(text, 0, len(text))

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as t
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.values import type_name
 from headrace.sql import Query, quote
-from headrace.statements.reading.select import whole_span
 
 if TYPE_CHECKING:
     from headrace.types import DataType, Schema
@@ -46,7 +45,7 @@ def with_types_of(query: Query, given: Schema, wanted: Schema) -> Query:
         casts.append(f"CAST(`c{i}` AS {to.type.simpleString()}) AS {quote(to.name)}")
     aliases = ", ".join(f"`c{i}`" for i in range(len(given.columns)))
     text = f"SELECT {', '.join(casts)} FROM ({query.text}\n) AS `__given`({aliases})"
-    return Query(text, whole_span(text))
+    return Query(text, Span.whole(text))
 
 
 def is_exact_cast(found: DataType, wanted: DataType) -> bool:

@@ -9,13 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.catalog import Relation, Sink, Stream, Table, View, key_of
-from headrace.circuit import rows_of
 from headrace.connectors import CONNECTOR, Connector, Given, SinkContext, sink_connector
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.ledger import ProducerPosition
-from headrace.parts.stopped import require_running
 from headrace.runtime.deliveries import Delivery
-from headrace.serving import History
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
 from headrace.sql.lexer import tokens
 from headrace.statements.changing.appending import append
@@ -23,7 +20,7 @@ from headrace.statements.changing.changes import chosen, require_present
 from headrace.statements.changing.defaults import completed
 from headrace.statements.changing.generated_columns import require_known_rows
 from headrace.statements.defining.relations import Relations
-from headrace.statements.reading.select import simple_select, whole_span
+from headrace.statements.reading.simple import simple_select
 from headrace.statements.sinks.columns import with_types_of
 from headrace.types import Epoch, RelationId, Schema
 from headrace.zset import WEIGHT
@@ -81,9 +78,7 @@ def begin_sinks(instance: Instance) -> None:
 
 def begin(instance: Instance, sink: Sink) -> str:
     """Start delivering to a sink of the catalog; return its guarantee."""
-    source = rows_of(sink.source)
-    layout = instance.published.layouts[source]
-    history = History(instance.ledger, instance.directory, source, layout)
+    history = instance.reader.history(instance.published, sink.source)
     created = {r.relation: r.created_epoch for r in instance.ledger.objects()}
     writer = writer_of(instance, sink)
     delivery = Delivery(instance.loop, sink.id, created[sink.id], history, writer)
@@ -162,7 +157,7 @@ class Sinks:
         if isinstance(source, Name):
             self.instance.catalog.resolve(source.dotted, span)
             text = f"SELECT * FROM {'.'.join(map(quote, source.parts))}"
-            source = Query(text, whole_span(text))
+            source = Query(text, Span.whole(text))
         filled: Schema | None = None
         if target is not None:
             filled = Schema(chosen(target, columns, span))
@@ -237,7 +232,7 @@ class Sinks:
             and isinstance(found, View | Table)
             and (wanted is None or _types(found.schema) == _types(wanted))
         ):
-            require_running(self.instance, found)
+            self.instance.reader.require_running(found)
             return found, False
         if wanted is None:
             return self.definitions.create_hidden(query), True
