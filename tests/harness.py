@@ -31,7 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
 from headrace.catalyst.collect import collect_arrow
-from headrace.statements.changing.appending import append
+from headrace.parts.log import append
 from length import choose, thorough
 from sessions import PARTITIONS, batch_session
 

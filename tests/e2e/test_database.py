@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from headrace.statements.changing.appending import append
+from headrace.parts.log import append
 
 READINGS = "CREATE STREAM readings (sensor STRING, area STRING, reading INT)"
 AVERAGES = """CREATE MATERIALIZED VIEW averages AS

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from headrace.catalog import Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, Span
+from headrace.parts.written_rows import completed
 from headrace.serving import Follower
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.subscription import Subscription
@@ -48,9 +49,8 @@ from headrace.sql import (
     Verify,
     quote,
 )
-from headrace.statements.changing.changes import Changes, chosen
-from headrace.statements.changing.defaults import completed
 from headrace.statements.changing.given_rows import Rows, given_rows
+from headrace.statements.changing.updates import Changes, chosen
 from headrace.statements.checking.repair import Repairs, with_owner
 from headrace.statements.defining.definitions import Definitions
 from headrace.statements.describing.listings import Listings

@@ -11,8 +11,8 @@ from headrace.formats.fitted import not_fitting
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, literal, literal_converter
 from headrace.formats.values import Refused
+from headrace.parts.written_rows import is_default
 from headrace.sql.lexer import tokens
-from headrace.statements.changing.defaults import is_default
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:

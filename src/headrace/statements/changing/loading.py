@@ -10,8 +10,8 @@ from headrace.catalog import Table
 from headrace.connectors.file_source import identity, place
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import Progress
+from headrace.parts.log import append
 from headrace.runtime.ingest import Ingest
-from headrace.statements.changing.appending import append
 
 if TYPE_CHECKING:
     from pathlib import Path

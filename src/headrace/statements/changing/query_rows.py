@@ -12,10 +12,10 @@ from headrace.formats.fitted import Fitted, not_fitting, require_fitting, scatte
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, literal, literal_converter
 from headrace.formats.values import Refused
+from headrace.parts.written_rows import is_default
 from headrace.sql.lexer import Kind, tokens
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows
-from headrace.statements.changing.defaults import is_default
 from headrace.types import to_arrow
 
 _REPEATABLE = frozenset(

@@ -14,8 +14,10 @@ from headrace.circuit.digest import digest
 from headrace.connectors import Secret
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.formats.debezium import is_debezium
+from headrace.parts.generated_columns import computed_column, require_known_rows
 from headrace.parts.information_schema import refuse_system
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
+from headrace.parts.written_rows import require_default
 from headrace.sql import (
     ColumnDefinition,
     CreateMaterializedView,
@@ -35,8 +37,6 @@ from headrace.sql import (
     Query,
     SecretSource,
 )
-from headrace.statements.changing.defaults import require_default
-from headrace.statements.changing.generated_columns import computed_column, require_known_rows
 from headrace.statements.defining.drops import WORDS, Drops
 from headrace.statements.defining.options import (
     broker_note,

@@ -12,13 +12,13 @@ from headrace.catalog import Relation, Sink, Stream, Table, View, key_of
 from headrace.connectors import CONNECTOR, Connector, Given, SinkContext, sink_connector
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.ledger import ProducerPosition
+from headrace.parts.generated_columns import require_known_rows
+from headrace.parts.log import append
+from headrace.parts.written_rows import completed
 from headrace.runtime.deliveries import Delivery
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
 from headrace.sql.lexer import tokens
-from headrace.statements.changing.appending import append
-from headrace.statements.changing.changes import chosen, require_present
-from headrace.statements.changing.defaults import completed
-from headrace.statements.changing.generated_columns import require_known_rows
+from headrace.statements.changing.updates import chosen, require_present
 from headrace.statements.defining.relations import Relations
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.sinks.columns import with_types_of

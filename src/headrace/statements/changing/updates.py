@@ -20,14 +20,14 @@ from headrace.formats.debezium import DebeziumChanges, image_schema, is_debezium
 from headrace.formats.envelopes import read_envelopes
 from headrace.ledger import ProducerPosition
 from headrace.log import LogShare, read_range
+from headrace.parts.log import alone, append, changing
+from headrace.parts.written_rows import completed
 from headrace.runtime.ports import Part
 from headrace.runtime.shares import log_share
 from headrace.serving import Contents, key_values
 from headrace.sql import Copy, Delete, Insert, Name, Truncate, Update, quote
-from headrace.statements.changing.appending import alone, append, changing
 from headrace.statements.changing.assignments import split_assignments, updated
 from headrace.statements.changing.conflicts import Conflicts, found_in, place_of_text, require_key
-from headrace.statements.changing.defaults import completed
 from headrace.statements.changing.loading import Load
 from headrace.statements.changing.query_rows import evaluate_query
 from headrace.statements.results import Progress

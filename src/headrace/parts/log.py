@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.log import Append
-from headrace.statements.changing.generated_columns import (
+from headrace.parts.generated_columns import (
     has_offsets,
     with_generated_columns,
     with_offsets,
