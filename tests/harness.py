@@ -31,7 +31,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
 from headrace.catalyst.collect import collect_arrow
-from headrace.parts.log import append
 from length import choose, thorough
 from sessions import PARTITIONS, batch_session
 
@@ -169,7 +168,7 @@ class Oracle:
         weights = pa.array([weight for weight, _ in given], pa.int64())
         instance = self.db.instance
         relation = instance.catalog.resolve(name)
-        append(instance, relation, rows.append_column("__weight", weights))
+        instance.log.append(relation, rows.append_column("__weight", weights))
         model.write(given)
 
     def update(self, name: str, assignments: dict[str, str], where: str = "true") -> int:

@@ -18,6 +18,7 @@ from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.information_schema import InformationSchema
 from headrace.parts.instance import Instance
+from headrace.parts.log import Log
 from headrace.parts.reader import Reader
 from headrace.parts.schemas import Schemas
 from headrace.parts.snapshots import Snapshots
@@ -123,12 +124,18 @@ class Database:
                 queries,
                 loop,
                 self._pump,
-                Appender(self._segments, self._ledger),
                 Secrets(self._ledger, variable),
                 deliveries,
                 schemas,
                 reader,
                 Snapshots(reader, engine, queries, information),
+                Log(
+                    directory.resolve() / "log",
+                    self._ledger,
+                    Appender(self._segments, self._ledger),
+                    queries,
+                    self._pump,
+                ),
             )
             compaction.sweep_strays()
             restore(self.instance, functions)

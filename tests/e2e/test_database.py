@@ -11,7 +11,6 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from headrace.parts.log import append
 
 READINGS = "CREATE STREAM readings (sensor STRING, area STRING, reading INT)"
 AVERAGES = """CREATE MATERIALIZED VIEW averages AS
@@ -180,7 +179,7 @@ def test_a_view_whose_operator_fails_stops_alone_too(db):
     stream = db.instance.catalog.resolve("s")
     never = pa.table({"k": pa.array([1], pa.int32()), "x": pa.array([1], pa.int32())})
     # No stream deletes, and the least value relies on it.
-    append(db.instance, stream, never.append_column("__weight", pa.array([-1], pa.int64())))
+    db.instance.log.append(stream, never.append_column("__weight", pa.array([-1], pa.int64())))
     db.sql("INSERT INTO other VALUES (1)")
     assert db.sql("SELECT * FROM counted").fetchall() == [(1,)]
     assert db.sql("SELECT * FROM passed").fetchall() == [(7, 7)]

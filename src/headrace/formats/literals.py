@@ -30,7 +30,7 @@ from headrace.formats.values import (
     refuse,
     timestamp_micros,
 )
-from headrace.sql.lexer import Kind, Token, string_value
+from headrace.sql.lexer import Kind, Token, string_value, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -224,3 +224,19 @@ def plain_value(token: Token, type_: DataType, *, negative: bool) -> tuple[bool,
         whole = len(digits) + exponent
         return -exponent <= type_.scale and whole <= type_.precision - type_.scale, number
     return False, None
+
+
+def constant(column: Column, text: str) -> Any:
+    """Return the value that the text of a literal has in a column, for ``pa.array``.
+
+    Raises:
+        NoLiteral: for any other expression.
+        Refused: if the column cannot hold it.
+    """
+    value = literal(list(tokens(text)))
+    return None if value is None else literal_converter(column)(value)
+
+
+def is_default(found: Sequence[Token]) -> bool:
+    """Return whether an expression is the word DEFAULT."""
+    return len(found) == 1 and found[0].word == "DEFAULT"

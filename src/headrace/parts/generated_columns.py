@@ -15,83 +15,19 @@ import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.fitted import require_fitting
-from headrace.formats.fitting import fitted, is_of_kind
-from headrace.formats.values import type_name
+from headrace.formats.fitting import fitted
 from headrace.sql.keywords import quote
-from headrace.sql.rewritten import Rewriting
-from headrace.types import Column, Schema, to_arrow
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalog import Stream, Table
-    from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
-    from headrace.errors import Span
-    from headrace.sql import ColumnDefinition
     from headrace.types import Offset
 
 _OFFSET = "offset"
 """The METADATA key of a row's offset, which is known only as it is appended."""
-
-
-def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Schema) -> Column:
-    """Return a computed column with its type: the declared one, or that of its expression.
-
-    Raises:
-        HeadraceError: at the place in the expression, if it is not an expression over the columns
-            that arrive, is not deterministic, or has a type of another kind than the declared one.
-    """
-    expression = definition.computed
-    if expression is None:
-        raise HeadraceError(Code.INTERNAL, f"column {definition.name} is not computed")
-    span = expression.span
-    nulls = ", ".join(
-        f"CAST(NULL AS {column.type.simpleString()}) AS {quote(column.name)}"
-        for column in arriving.columns
-    )
-    rewriting = Rewriting(span)
-    rewriting.replace(
-        span, ["SELECT (", (span.start, span.end), f") AS value FROM (SELECT {nulls})"]
-    )
-    rewritten = rewriting.done()
-    with rewritten.mapping_errors(), engine.planning:
-        analysed = engine.planner.analyse(rewritten.span)
-        if analysed.names or analysed.clocked:
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                "a computed column that reads relations or the clock is not supported",
-                hint="Compute it in a view.",
-                span=span,
-            )
-    found = analysed.schema.columns[0].type
-    if definition.type.text:
-        with engine.planning:
-            declared = engine.planner.parse_type(definition.type.span, definition.type.text)
-        if not is_of_kind(to_arrow(found), declared):
-            name = type_name(declared)
-            raise HeadraceError(
-                Code.INVALID,
-                f'column "{definition.name}" is {name}, its expression {type_name(found)}',
-                hint=f"Write CAST(... AS {name}) around the expression, if that is meant.",
-                span=span,
-            )
-        found = declared
-    return Column(definition.name, found, nullable=not definition.not_null)
-
-
-def require_known_rows(table: Table, span: Span) -> None:
-    """Refuse deleting rows by their values from a table whose rows are not all known."""
-    if table.primary_key or not table.declaration.generated:
-        return
-    raise HeadraceError(
-        Code.UNSUPPORTED,
-        f'deleting rows of table "{table.name}" by their values is not supported',
-        detail="It has no PRIMARY KEY, and it has generated columns.",
-        hint="Declare a PRIMARY KEY, or leave computed and METADATA columns to a view.",
-        span=span,
-    )
 
 
 def has_offsets(relation: Stream | Table) -> bool:

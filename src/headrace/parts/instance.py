@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import threading
     from pathlib import Path
 
     from headrace.catalog import Catalog
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
     from headrace.ledger import Ledger
-    from headrace.log import Appender
+    from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
     from headrace.parts.snapshots import Snapshots
@@ -35,16 +34,14 @@ class Instance:
     queries: Queries
     loop: EpochLoop
     pump: Pump
-    appender: Appender
     secrets: Secrets
     deliveries: Deliveries
     schemas: Schemas
     reader: Reader
     snapshots: Snapshots
+    log: Log
     unplanned: set[RelationId] = field(default_factory=set)
     """The views without a circuit, since a function is missing."""
-    changing: dict[RelationId, threading.RLock] = field(default_factory=dict)
-    """By table: the lock of the statements that read it and change the rows they read."""
 
     @property
     def published(self) -> Published:

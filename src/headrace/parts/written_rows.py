@@ -1,79 +1,28 @@
-"""DEFAULT: the value of a column that an INSERT omits, or for which it writes DEFAULT.
+"""Rows as they are written: with all columns of their relation, NOT NULL kept, and a weight.
 
-The expression is stored as text, and evaluated for each row when the row is written.
+A column that an INSERT omits, or for which it writes DEFAULT, has its default: an expression that
+is stored as text, and evaluated for each row when the row is written.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.errors import Code, HeadraceError, Span
+from headrace.errors import Code, HeadraceError
 from headrace.formats.fitted import not_fitting
-from headrace.formats.fitting import fitted, is_of_kind
-from headrace.formats.literals import NoLiteral, literal, literal_converter
-from headrace.formats.values import Refused, refuse
+from headrace.formats.fitting import fitted
+from headrace.formats.literals import NoLiteral, constant
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import tokens
-from headrace.types import to_arrow
+from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headrace.catalog import Stream, Table
-    from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
-    from headrace.sql.lexer import Token
+    from headrace.errors import Span
     from headrace.types import Column
-
-
-def require_default(engine: Engine, column: Column, span: Span) -> None:
-    """Refuse a default that is not a value of its column.
-
-    Raises:
-        HeadraceError: ``invalid`` or ``unsupported``, at its place.
-    """
-    try:
-        constant(column, span.source)
-    except NoLiteral:
-        pass
-    except Refused as reason:
-        raise not_fitting(f'the default of column "{column.name}"', reason, span) from reason
-    else:
-        return
-    text = f"SELECT ({span.source}) AS value"
-    try:
-        with engine.planning:
-            analysed = engine.planner.analyse(Span.whole(text), once=True)
-    except HeadraceError as error:
-        raise HeadraceError(error.code, error.primary, error.detail, error.hint, span) from error
-    if analysed.names:
-        raise HeadraceError(
-            Code.UNSUPPORTED,
-            "a default that reads relations is not supported",
-            hint="Give the value in each INSERT.",
-            span=span,
-        )
-    if not is_of_kind(to_arrow(analysed.schema.columns[0].type), column.type):
-        other = refuse(span.source, column.type)
-        raise not_fitting(f'the default of column "{column.name}"', other, span)
-
-
-def constant(column: Column, text: str) -> Any:
-    """Return the value of a default that is a literal, for ``pa.array``.
-
-    Raises:
-        NoLiteral: for any other expression.
-        Refused: if the column cannot hold it.
-    """
-    value = literal(list(tokens(text)))
-    return None if value is None else literal_converter(column)(value)
-
-
-def is_default(found: Sequence[Token]) -> bool:
-    """Return whether an expression is the word DEFAULT."""
-    return len(found) == 1 and found[0].word == "DEFAULT"
 
 
 def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
@@ -108,3 +57,24 @@ def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.
                 raise not_fitting(f'the default of column "{column.name}"', reason, None)
             arrays[column.name] = made.values
     return pa.Table.from_arrays(list(arrays.values()), schema=relation.schema.arrow)
+
+
+def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
+    """Refuse NULL in a NOT NULL column, unless the column is generated."""
+    for column in relation.schema.columns:
+        found = rows[column.name]
+        arrives = column.name not in relation.declaration.generated
+        if column.nullable or not arrives or found.null_count == 0:
+            continue
+        row = found.is_null().to_pylist().index(True) + 1
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{column.name}" of {relation.kind} "{relation.name}" is NULL in row {row}',
+            hint="Give it a value: it is NOT NULL or part of the primary key.",
+            span=span,
+        )
+
+
+def weighted(rows: pa.Table, weight: int) -> pa.Table:
+    """Return rows as changes of one weight."""
+    return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, np.int64)))

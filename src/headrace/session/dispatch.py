@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from headrace.catalog import Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, Span
-from headrace.parts.written_rows import completed
 from headrace.serving import Follower
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.subscription import Subscription
@@ -49,8 +48,10 @@ from headrace.sql import (
     Verify,
     quote,
 )
-from headrace.statements.changing.given_rows import Rows, given_rows
-from headrace.statements.changing.updates import Changes, chosen
+from headrace.statements.changing.copies import Copies
+from headrace.statements.changing.inserts import Inserts
+from headrace.statements.changing.targets import target
+from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.repair import Repairs, with_owner
 from headrace.statements.defining.definitions import Definitions
 from headrace.statements.describing.listings import Listings
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from headrace.ledger import ProducerPosition
     from headrace.parts.instance import Instance
     from headrace.session.client import Client
+    from headrace.statements.changing.given_rows import Rows
     from headrace.types import Epoch
 
 
@@ -146,19 +148,9 @@ class Statements:
 
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return their number."""
-        relation = self.instance.catalog.resolve(name)
-        target = self._changes.target_of(relation)
-        span = Span.whole(name)
-        given = given_rows(
-            rows,
-            chosen(target, (), span),
-            lambda names: chosen(target, names, span),
-            [name for name, _ in target.declaration.defaults],
-        )
-        whole = completed(self.instance.queries, target, given)
-        taken, end = self._changes.append(target, whole, None, producer)
-        self.client.wrote(relation.id, end)
-        return taken
+        written = self._inserts.append(name, rows, producer)
+        self.client.wrote(written.relation, written.end)
+        return written.rows
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
         """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
@@ -227,21 +219,20 @@ class Statements:
         return Subscription(self.client, follower, hidden, query.limit)
 
     def _change(self, statement: Insert | Update | Delete | Truncate) -> Result:
-        changes = self._changes
         match statement:
             case Insert() if self._is_job(statement):
-                target = self._changes.target(statement.target)
-                return self._done(self._sinks.job(statement, target))
+                into = target(self.instance.catalog, statement.target)
+                return self._done(self._sinks.job(statement, into))
             case Insert():
-                (count, end), verb = changes.insert(statement), "inserted"
+                written, verb = self._inserts.insert(statement), "inserted"
             case Update():
-                (count, end), verb = changes.update(statement), "updated"
+                written, verb = self._updates.update(statement), "updated"
             case Delete():
-                (count, end), verb = changes.delete(statement), "deleted"
+                written, verb = self._updates.delete(statement), "deleted"
             case Truncate():
-                (count, end), verb = changes.truncate(statement), "deleted"
-        self.client.wrote(self.instance.catalog.resolve(statement.target.dotted).id, end)
-        return self._done(f"{count:,} {'row' if count == 1 else 'rows'} {verb}")
+                written, verb = self._updates.truncate(statement), "deleted"
+        self.client.wrote(written.relation, written.end)
+        return self._done(f"{_rows(written.rows)} {verb}")
 
     def _repair(self, statement: Repair) -> Result:
         rows = Repairs(self.instance, self.client.report).repair(statement.name)
@@ -258,8 +249,8 @@ class Statements:
 
     def _is_job(self, statement: Insert) -> bool:
         """Whether INSERT ... SELECT runs continuously: the target has a connector."""
-        target = self._changes.target(statement.target)
-        if target.declaration.connector is None:
+        into = target(self.instance.catalog, statement.target)
+        if into.declaration.connector is None:
             return False
         text = statement.query.text.lstrip("( \n\t")
         if text[:6].upper() == "VALUES":
@@ -270,7 +261,7 @@ class Statements:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 "a conflict clause in an INSERT ... SELECT that runs continuously is not supported",
-                detail=f'Table "{target.name}" has a connector.',
+                detail=f'Table "{into.name}" has a connector.',
                 hint="Leave it out: a row replaces the existing row of its primary key.",
                 span=statement.span,
             )
@@ -278,13 +269,13 @@ class Statements:
 
     def _copy(self, statement: Copy) -> Result:
         try:
-            done, rejected, _, note = self._changes.copy(statement)
+            copied = self._copies.copy(statement)
         finally:  # the rows copied before a failure or cancellation stay
             relation = self.instance.catalog.find(statement.target.dotted)
             if isinstance(relation, Stream | Table):
                 self.client.wrote(relation.id, self.instance.ledger.log_end(relation.id))
-        rejects = f", {rejected:,} rejected: see SHOW REJECTS" if rejected else ""
-        return self._done(f"{done:,} {'row' if done == 1 else 'rows'} copied{rejects}{note}")
+        rejects = f", {copied.rejected:,} rejected: see SHOW REJECTS" if copied.rejected else ""
+        return self._done(f"{_rows(copied.rows)} copied{rejects}{copied.note}")
 
     def _properties(self, statement: SetOption | ResetOption | ShowOption) -> Result:
         match statement:
@@ -312,8 +303,18 @@ class Statements:
         return Sinks(self.instance, self._definitions)
 
     @property
-    def _changes(self) -> Changes:
-        return Changes(self.instance, self.client.report)
+    def _inserts(self) -> Inserts:
+        of = self.instance
+        return Inserts(of.reader, of.snapshots, of.log, of.engine, of.queries)
+
+    @property
+    def _updates(self) -> Updates:
+        return Updates(self.instance.reader, self.instance.snapshots, self.instance.log)
+
+    @property
+    def _copies(self) -> Copies:
+        of = self.instance
+        return Copies(of.reader, of.log, of.ledger, of.queries, self.client.report)
 
     @property
     def _selects(self) -> Selects:
@@ -323,3 +324,7 @@ class Statements:
     @property
     def _listings(self) -> Listings:
         return Listings(self.instance, self._definitions)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"

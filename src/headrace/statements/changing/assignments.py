@@ -9,9 +9,8 @@ import pyarrow as pa
 from headrace.errors import Span
 from headrace.formats.fitted import not_fitting
 from headrace.formats.fitting import fitted
-from headrace.formats.literals import NoLiteral, literal, literal_converter
+from headrace.formats.literals import NoLiteral, is_default, literal, literal_converter
 from headrace.formats.values import Refused
-from headrace.parts.written_rows import is_default
 from headrace.sql.lexer import tokens
 from headrace.types import to_arrow
 

@@ -12,10 +12,12 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.serving import key_values
 from headrace.sql import Insert, OnConflict, quote
 from headrace.statements.changing.assignments import split_assignments, updated
+from headrace.statements.changing.places import in_statement
 
 if TYPE_CHECKING:
     from headrace.catalog import Stream
-    from headrace.parts.instance import Instance
+    from headrace.engine.engine import Engine
+    from headrace.engine.queries import Queries
     from headrace.types import RelationId
 
 EXCLUDED = "excluded"
@@ -69,7 +71,8 @@ class Resolved:
 class Conflicts:
     """Resolves conflicts between new rows and the rows of a table."""
 
-    instance: Instance
+    engine: Engine
+    queries: Queries
     table: Table
     clause: OnConflict
 
@@ -122,7 +125,7 @@ class Conflicts:
 
     def _evaluated(self, old: pa.Table, excluded: pa.Table, expressions: list[str]) -> pa.Table:
         """Evaluate expressions with Spark over pairs of an existing row and a new row."""
-        table, instance, span = self.table, self.instance, self.clause.span
+        table, span = self.table, self.clause.span
         columns = table.schema.columns
         doubled = any(a.span.source.startswith('"') for a in self.clause.assignments)
         name = table.name.rsplit(".", 1)[-1]
@@ -136,8 +139,8 @@ class Conflicts:
         nothing = given(lambda _side, _i, c: f"CAST(NULL AS {c.type.simpleString()})")
         text = f"SELECT {', '.join(expressions)} FROM (SELECT {nothing}) AS {alias}"
         try:
-            with instance.engine.planning:
-                analysed = instance.engine.planner.analyse(Span.whole(text), once=True)
+            with self.engine.planning:
+                analysed = self.engine.planner.analyse(Span.whole(text), once=True)
             self._require_own(analysed.names)
             pairs = pa.table(
                 [*old.select(table.schema.names).columns, *excluded.columns],
@@ -145,11 +148,9 @@ class Conflicts:
             )
             columns_given = given(lambda side, i, _c: f"`{side}{i}`")
             source = f"(SELECT __place, {columns_given} FROM __rows) AS {alias}"
-            return instance.queries.computed(pairs, expressions, source)
+            return self.queries.computed(pairs, expressions, source)
         except HeadraceError as error:
-            raise HeadraceError(
-                error.code, error.primary, error.detail, error.hint, found_in(error.span, span)
-            ) from error
+            raise in_statement(error, span) from error
 
     def _require_own(self, names: tuple[RelationId, ...]) -> None:
         """Refuse expressions that read other relations."""
@@ -169,18 +170,3 @@ class Conflicts:
             hint="Insert one row per key.",
             span=self.clause.span,
         )
-
-
-def found_in(place: Span | None, statement: Span) -> Span:
-    """Return the place in the statement of an error's place in the query generated from it."""
-    if place is None:
-        return statement
-    return place_of_text(place.text[place.start : place.end], statement)
-
-
-def place_of_text(text: str, statement: Span) -> Span:
-    """Return the place of a text in a statement; the whole statement if the text is not in it."""
-    at = statement.text.lower().find(text.lower(), statement.start, statement.end)
-    if at < 0 or not text:
-        return statement
-    return Span(statement.text, at, at + len(text), statement.file, statement.line)

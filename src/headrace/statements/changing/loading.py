@@ -10,7 +10,6 @@ from headrace.catalog import Table
 from headrace.connectors.file_source import identity, place
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import Progress
-from headrace.parts.log import append
 from headrace.runtime.ingest import Ingest
 
 if TYPE_CHECKING:
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Stream
-    from headrace.parts.instance import Instance
+    from headrace.ledger import Ledger
+    from headrace.parts.log import Log
     from headrace.runtime.ports import Part
     from headrace.types import Offset
 
@@ -40,10 +40,16 @@ class Load:
 
     @classmethod
     def begin(
-        cls, instance: Instance, relation: Stream | Table, path: Path, *, restart: bool = False
+        cls,
+        ledger: Ledger,
+        log: Log,
+        relation: Stream | Table,
+        path: Path,
+        *,
+        restart: bool = False,
     ) -> Load:
         """Return the unfinished load of the file, or a new one if there is none, or ``restart``."""
-        ledger, into = instance.ledger, partial(append, instance, relation)
+        into = partial(log.append, relation)
         if not path.is_file():
             return cls(relation, path, Ingest(into, str(path)))  # the reader reports the error
         for known in ledger.unfinished_loads(relation.id):

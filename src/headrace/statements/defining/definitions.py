@@ -14,10 +14,8 @@ from headrace.circuit.digest import digest
 from headrace.connectors import Secret
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.formats.debezium import is_debezium
-from headrace.parts.generated_columns import computed_column, require_known_rows
 from headrace.parts.information_schema import refuse_system
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
-from headrace.parts.written_rows import require_default
 from headrace.sql import (
     ColumnDefinition,
     CreateMaterializedView,
@@ -36,6 +34,11 @@ from headrace.sql import (
     ObjectKind,
     Query,
     SecretSource,
+)
+from headrace.statements.defining.columns import (
+    computed_column,
+    require_default,
+    require_known_rows,
 )
 from headrace.statements.defining.drops import WORDS, Drops
 from headrace.statements.defining.options import (

@@ -12,13 +12,12 @@ from headrace.catalog import Relation, Sink, Stream, Table, View, key_of
 from headrace.connectors import CONNECTOR, Connector, Given, SinkContext, sink_connector
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.ledger import ProducerPosition
-from headrace.parts.generated_columns import require_known_rows
-from headrace.parts.log import append
-from headrace.parts.written_rows import completed
+from headrace.parts.written_rows import completed, require_present
 from headrace.runtime.deliveries import Delivery
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
 from headrace.sql.lexer import tokens
-from headrace.statements.changing.updates import chosen, require_present
+from headrace.statements.changing.targets import chosen
+from headrace.statements.defining.columns import require_known_rows
 from headrace.statements.defining.relations import Relations
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.sinks.columns import with_types_of
@@ -66,7 +65,7 @@ class TableWriter:
         else:
             rows = rows.append_column(WEIGHT, weights).sort_by(WEIGHT)
         producer = ProducerPosition(f"sink {self.sink.id}", epoch)
-        append(self.instance, relation, rows, producer=producer)
+        self.instance.log.append(relation, rows, producer=producer)
 
 
 def begin_sinks(instance: Instance) -> None:
