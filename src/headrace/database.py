@@ -16,9 +16,11 @@ from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
+from headrace.parts.functions import Functions
 from headrace.parts.information_schema import InformationSchema
 from headrace.parts.instance import Instance
 from headrace.parts.log import Log
+from headrace.parts.opening import restore
 from headrace.parts.reader import Reader
 from headrace.parts.schemas import Schemas
 from headrace.parts.snapshots import Snapshots
@@ -30,9 +32,7 @@ from headrace.runtime.pump import Pump
 from headrace.runtime.timetable import machine_clock
 from headrace.session import Progress, Result, Session, Subscription
 from headrace.settings import Settings, variable
-from headrace.statements.functions import Functions
-from headrace.statements.opening import restore
-from headrace.statements.sinks.sinks import begin_sinks
+from headrace.statements.sinks.creating import begin_sinks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -115,7 +115,7 @@ def test_a_query_over_one_relation_runs_no_job_and_answers_as_a_job_does(
     found = answer(db, query)
     assert jobs(db) == before
     monkeypatch.setattr(Queries, "pulled", lambda *_given: None)
-    monkeypatch.setattr("headrace.statements.reading.select.simple_select", lambda _text: None)
+    monkeypatch.setattr("headrace.statements.reading.selects.simple_select", lambda _text: None)
     assert answer(db, query) == found
     assert jobs(db) > before
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 def test_a_view_of_another_digest_is_not_opened(tmp_path, spark, monkeypatch, stored, code, said):
     settings = {"spark": spark, "continuous": False, "partitions": 2}
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.statements.defining.definitions.digest", lambda _circuit: stored)
+        patch.setattr("headrace.statements.defining.views.digest", lambda _circuit: stored)
         with headrace.connect(tmp_path, **settings) as db:
             db.sql("CREATE TABLE t (k INT)")
             db.sql("CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM t GROUP BY k")

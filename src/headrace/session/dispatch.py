@@ -52,13 +52,13 @@ from headrace.statements.changing.copies import Copies
 from headrace.statements.changing.inserts import Inserts
 from headrace.statements.changing.targets import target
 from headrace.statements.changing.updates import Updates
-from headrace.statements.checking.repair import Repairs, with_owner
-from headrace.statements.defining.definitions import Definitions
+from headrace.statements.checking.repairs import Repairs, with_owner
+from headrace.statements.defining.views import Definitions
 from headrace.statements.describing.listings import Listings
-from headrace.statements.reading.select import Selects
+from headrace.statements.reading.selects import Selects
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.results import Result
-from headrace.statements.sinks.sinks import Sinks
+from headrace.statements.sinks.creating import Sinks
 
 if TYPE_CHECKING:
     from headrace.ledger import ProducerPosition

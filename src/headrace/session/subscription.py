@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from headrace.statements.defining.relations import Relations
+from headrace.parts.definer import Relations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

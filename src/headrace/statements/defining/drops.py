@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.connectors import secrets_of
 from headrace.errors import Code, HeadraceError
+from headrace.parts.definer import Relations
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
 from headrace.sql import Drop, DropSchema, DropSecret, ObjectKind
-from headrace.statements.defining.relations import Relations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

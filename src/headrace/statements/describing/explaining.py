@@ -10,7 +10,7 @@ from headrace.circuit.explain import explain, state, summary
 from headrace.errors import HeadraceError, Span
 from headrace.parts.information_schema import is_system
 from headrace.sql import CreateMaterializedView, Explainable, Explained, Name, Query
-from headrace.statements.defining.definitions import check_names
+from headrace.statements.defining.views import check_names
 from headrace.types import BuildId, RelationId
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key
 from headrace.circuit import rows_of
 from headrace.circuit.explain import state
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.parts.functions import Functions, users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
 from headrace.sql import (
@@ -23,16 +24,15 @@ from headrace.sql import (
     Show,
     ShowCreate,
 )
-from headrace.statements.checking.verifying import Verifying
+from headrace.statements.checking.verifications import Verifying
 from headrace.statements.describing.explaining import Explaining
-from headrace.statements.functions import Functions, users
 from headrace.statements.results import Progress, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.parts.instance import Instance
-    from headrace.statements.defining.definitions import Definitions
+    from headrace.statements.defining.views import Definitions
     from headrace.types import RelationId
 
 _MOST_EPOCHS = 100

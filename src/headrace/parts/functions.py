@@ -18,9 +18,9 @@ from headrace.catalyst.python import lacks
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.functions import Function, FunctionRecord
 from headrace.ledger import NO_EPOCH, Dirty, EpochCommit, Repaired
+from headrace.parts.definer import Relations
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
-from headrace.statements.defining.relations import Relations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -12,13 +12,13 @@ from headrace.catalog import Relation, Sink, Stream, Table, View, key_of
 from headrace.connectors import CONNECTOR, Connector, Given, SinkContext, sink_connector
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.ledger import ProducerPosition
+from headrace.parts.definer import Relations
 from headrace.parts.written_rows import completed, require_present
 from headrace.runtime.deliveries import Delivery
 from headrace.sql import CreateSink, Insert, Name, Option, Query, quote
 from headrace.sql.lexer import tokens
 from headrace.statements.changing.targets import chosen
 from headrace.statements.defining.columns import require_known_rows
-from headrace.statements.defining.relations import Relations
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.sinks.columns import with_types_of
 from headrace.types import Epoch, RelationId, Schema
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.parts.instance import Instance
     from headrace.runtime.ports import SinkWriter
-    from headrace.statements.defining.definitions import Definitions
+    from headrace.statements.defining.views import Definitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from headrace.circuit.digest import digest
 from headrace.connectors import Secret
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.formats.debezium import is_debezium
+from headrace.parts.definer import Relations
+from headrace.parts.functions import Functions
 from headrace.parts.information_schema import refuse_system
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
 from headrace.sql import (
@@ -48,9 +50,7 @@ from headrace.statements.defining.options import (
     refresh_note,
     stored_options,
 )
-from headrace.statements.defining.relations import Relations
 from headrace.statements.defining.versioned import effective_column, refuse_versions
-from headrace.statements.functions import Functions
 from headrace.statements.results import Progress
 from headrace.types import Column, RelationId, Schema, holds, require_kept, require_key
 

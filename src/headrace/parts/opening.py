@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
 from headrace.circuit import rows_of
+from headrace.parts.definer import Relations
+from headrace.parts.functions import Functions
 from headrace.parts.information_schema import system_relations
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.deliveries import position
-from headrace.statements.defining.relations import Relations
-from headrace.statements.functions import Functions
 from headrace.zset import Layout
 
 if TYPE_CHECKING:

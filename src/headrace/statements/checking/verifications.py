@@ -12,7 +12,7 @@ from headrace.circuit import Aggregate, Recompute
 from headrace.engine.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
-from headrace.statements.checking.repair import damage
+from headrace.statements.checking.repairs import damage
 from headrace.statements.results import Progress
 
 if TYPE_CHECKING:
