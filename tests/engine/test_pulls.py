@@ -99,7 +99,7 @@ def db(
 
 def jobs(db: headrace.Database) -> int:
     """The number of jobs that Spark has begun."""
-    return int(db.instance.engine.spark.sparkContext._jsc.sc().dagScheduler().nextJobId())
+    return int(db.parts.engine.spark.sparkContext._jsc.sc().dagScheduler().nextJobId())
 
 
 def answer(db: headrace.Database, query: str) -> tuple[object, list[str]]:

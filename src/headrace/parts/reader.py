@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.circuit import rows_of
 from headrace.parts.information_schema import is_system
 from headrace.parts.stopped import refuse_stopped
+from headrace.runtime.rebuild import Damage, damaged_runs
 from headrace.runtime.shares import log_share, snapshot
 from headrace.serving import Contents, History
 from headrace.types import Offset
@@ -125,6 +126,14 @@ class Reader:
         """Return all changes of streams and tables that a state shows."""
         ends = {id_: state.positions.get(id_, Offset(0)) for id_ in ids}
         return {id_: log_share(self.ledger, id_, Offset(0), end) for id_, end in ends.items()}
+
+    def damaged(self, relations: Iterable[Relation]) -> dict[RelationId, list[Damage]]:
+        """Return the damaged files of relations' contents and state; every byte is read."""
+        ids = {relation.id for relation in relations}
+        found: dict[RelationId, list[Damage]] = {}
+        for each in damaged_runs(self.ledger, self.directory / "runs", ids):
+            found.setdefault(each.owner, []).append(each)
+        return found
 
     def as_of(self, epoch: Epoch, last: Published, relations: Iterable[Relation]) -> Published:
         """Return the state in which relations of the last one can be read at an earlier epoch.

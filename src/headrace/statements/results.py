@@ -61,6 +61,15 @@ class Result:
         self.message = message
         self.freshness = freshness
 
+    @classmethod
+    def of(cls, names: tuple[str, ...], rows: list[Any], epoch: Epoch) -> Result:
+        """Return rows as a result; each column has one type."""
+        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+        arrays = [
+            pa.array(list(column)) if rows else pa.array([], pa.string()) for column in columns
+        ]
+        return cls(pa.Table.from_arrays(arrays, names=list(names)), epoch)
+
     @property
     def kind(self) -> str:
         """Either ``rows`` or ``done``."""

@@ -16,7 +16,7 @@ from headrace.formats.envelopes import read_envelopes
 from headrace.parts.written_rows import completed, weighted
 from headrace.runtime.ports import Part
 from headrace.statements.changing.loading import Load
-from headrace.statements.changing.targets import chosen, target
+from headrace.statements.changing.targets import chosen, target_named
 from headrace.statements.results import Progress
 from headrace.types import Schema
 
@@ -55,7 +55,7 @@ class Copies:
 
         A load of the same file that was interrupted is resumed where it stopped.
         """
-        relation = target(self.reader.catalog, statement.target)
+        relation = target_named(self.reader.catalog, statement.target)
         path = Path(statement.path)
         if isinstance(relation, Table) and is_debezium(relation):
             # Without a key, deletions name rows that have to be there: nobody else may write them.

@@ -14,7 +14,13 @@ from headrace.parts.written_rows import completed, require_present, weighted
 from headrace.statements.changing.conflicts import Conflicts, require_key
 from headrace.statements.changing.given_rows import Rows, given_rows
 from headrace.statements.changing.query_rows import QueryRows
-from headrace.statements.changing.targets import Written, chosen, table_of, target, target_of
+from headrace.statements.changing.targets import (
+    Written,
+    chosen,
+    table_named,
+    target_named,
+    writable,
+)
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
@@ -38,14 +44,14 @@ class Inserts:
 
     def insert(self, statement: Insert) -> Written:
         """Append the rows of a query; a row replaces the existing row of its primary key."""
-        relation = target(self.reader.catalog, statement.target)
+        relation = target_named(self.reader.catalog, statement.target)
         columns = chosen(relation, statement.columns, statement.span)
         span, defaults = statement.query.span, dict(relation.declaration.defaults)
         clause = statement.on_conflict
         if clause is not None or statement.replace:
             require_key(relation, statement)
         if clause is not None:
-            relation = table_of(self.reader.catalog, statement.target)
+            relation = table_named(self.reader.catalog, statement.target)
             for assignment in clause.assignments:
                 chosen(relation, (assignment.column,), assignment.span)
         rows = QueryRows(self.reader, self.snapshots).evaluated(span, columns, defaults)
@@ -57,7 +63,7 @@ class Inserts:
 
     def append(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> Written:
         """Append rows that a program gives, matched to columns by name."""
-        relation = target_of(self.reader.catalog.resolve(name))
+        relation = writable(self.reader.catalog.resolve(name))
         span = Span.whole(name)
         given = given_rows(
             rows,

@@ -21,12 +21,12 @@ class Written(NamedTuple):
     end: Offset
 
 
-def target(catalog: Catalog, name: Name) -> Stream | Table:
+def target_named(catalog: Catalog, name: Name) -> Stream | Table:
     """Return the stream or table that a statement writes to."""
-    return target_of(catalog.resolve(name.dotted, name.span), name.span)
+    return writable(catalog.resolve(name.dotted, name.span), name.span)
 
 
-def target_of(relation: Relation, span: Span | None = None) -> Stream | Table:
+def writable(relation: Relation, span: Span | None = None) -> Stream | Table:
     """Return the relation if it can be written to, or raise."""
     if not isinstance(relation, Stream | Table):
         kind = "sink" if isinstance(relation, Sink) else "view"
@@ -39,9 +39,9 @@ def target_of(relation: Relation, span: Span | None = None) -> Stream | Table:
     return relation
 
 
-def table_of(catalog: Catalog, name: Name) -> Table:
+def table_named(catalog: Catalog, name: Name) -> Table:
     """Return the table whose rows a statement changes."""
-    relation = target(catalog, name)
+    relation = target_named(catalog, name)
     if isinstance(relation, Stream):
         raise HeadraceError(
             Code.INVALID,

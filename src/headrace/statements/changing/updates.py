@@ -14,7 +14,7 @@ from headrace.serving import key_values
 from headrace.sql import Delete, Truncate, Update, quote
 from headrace.statements.changing.assignments import split_assignments, updated
 from headrace.statements.changing.places import in_statement
-from headrace.statements.changing.targets import Written, chosen, table_of
+from headrace.statements.changing.targets import Written, chosen, table_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ class Updates:
 
     def update(self, statement: Update) -> Written:
         """Replace the matching rows; all are read before this statement's changes."""
-        table = table_of(self.reader.catalog, statement.target)
+        table = table_named(self.reader.catalog, statement.target)
         names = table.schema.names
         for assignment in statement.assignments:
             chosen(table, (assignment.column,), assignment.span)
@@ -72,7 +72,7 @@ class Updates:
 
     def delete(self, statement: Delete) -> Written:
         """Delete the matching rows; all are read before this statement's changes."""
-        table = table_of(self.reader.catalog, statement.target)
+        table = table_named(self.reader.catalog, statement.target)
         text = ", ".join(quote(name) for name in table.schema.names)
 
         def changed() -> Changed:

@@ -12,14 +12,15 @@ from headrace.circuit import Aggregate, Recompute
 from headrace.engine.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
-from headrace.statements.checking.repairs import damage
 from headrace.statements.results import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.catalog import Relation
-    from headrace.parts.instance import Instance
+    from headrace.engine.engine import Engine
+    from headrace.engine.queries import Queries
+    from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share
     from headrace.sql import Name
@@ -39,22 +40,24 @@ Verdict = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Verifying:
-    """Compares the views of one instance."""
+class Verifications:
+    """Compares what views have stored with what their inputs' logs make them."""
 
-    instance: Instance
-    progress: Callable[[Progress], None]
+    reader: Reader
+    engine: Engine
+    queries: Queries
+    report: Callable[[Progress], None]
 
-    def rows(self, name: Name | None) -> list[tuple[str, int, int, str]]:
+    def verify(self, name: Name | None) -> list[tuple[str, int, int, str]]:
         """Return the verdict on each view, or on the named one."""
-        instance = self.instance
-        fed = {r.source: r.name for r in instance.catalog if isinstance(r, Sink)}
+        reader = self.reader
+        fed = {r.source: r.name for r in reader.catalog if isinstance(r, Sink)}
         views = self._views(name, fed)
         damaged = self._damaged(views, everything=name is None)
-        state = instance.published if damaged else instance.reader.settled([v.id for v in views])
+        state = reader.published if damaged else reader.settled([v.id for v in views])
         verdicts = self._verdicts(views, damaged, state)
         others = [
-            (instance.catalog.by_id[id_].name, 0, 0, text)
+            (reader.catalog.by_id[id_].name, 0, 0, text)
             for id_, text in damaged.items()
             if id_ not in verdicts
         ]
@@ -67,7 +70,7 @@ class Verifying:
         ]
 
     def _views(self, name: Name | None, fed: dict[RelationId, str]) -> list[View]:
-        catalog = self.instance.catalog
+        catalog = self.reader.catalog
         views = [
             v for v in catalog.views_in_order() if v.id in fed or not v.name.startswith(HIDDEN)
         ]
@@ -85,16 +88,16 @@ class Verifying:
 
     def _damaged(self, views: list[View], *, everything: bool) -> dict[RelationId, str]:
         """Return the damaged files of views, or of everything, by relation, with the remedy."""
-        catalog = self.instance.catalog
+        catalog = self.reader.catalog
         read = catalog if everything else [r for view in views for r in self._stored_below(view)]
         return {
             id_: f"damaged: {each.reason}: REPAIR {catalog.by_id[id_].name}"
-            for id_, (each, *_) in damage(self.instance, read).items()
+            for id_, (each, *_) in self.reader.damaged(read).items()
         }
 
     def _stored_below(self, view: View) -> list[Relation]:
         """Return a view and all relations that it reads, directly or indirectly."""
-        catalog = self.instance.catalog
+        catalog = self.reader.catalog
         found, pending = [], [view.id]
         while pending:
             relation = catalog.by_id[pending.pop()]
@@ -117,7 +120,7 @@ class Verifying:
         for start in range(0, len(running), _TOGETHER):
             some = running[start : start + _TOGETHER]
             names = some[0].name if len(some) == 1 else f"{len(some)} views"
-            self.progress(Progress(f"verifying {names}", start, len(running), "views"))
+            self.report(Progress(f"verifying {names}", start, len(running), "views"))
             found |= self._together(some, start, len(running), state)
         return found
 
@@ -137,12 +140,12 @@ class Verifying:
                 return {views[0].id: (0, 0, f"{UNCHECKED}: {error.primary}")}
         found: dict[RelationId, Verdict] = {}
         for number, view in enumerate(views, done):
-            self.progress(Progress(f"verifying {view.name}", number, total, "views"))
+            self.report(Progress(f"verifying {view.name}", number, total, "views"))
             found |= self._together([view], number, total, state)
         return found
 
     def _compared(self, views: list[View], state: Published) -> dict[RelationId, Verdict]:
-        counts = self.instance.queries.counted(views, self._shares(views, state), state.clock)
+        counts = self.queries.counted(views, self._shares(views, state), state.clock)
         return {
             view.id: (stored, 0, EQUAL) if not different else self._differing(view, stored, state)
             for view, (stored, different) in zip(views, counts, strict=True)
@@ -151,7 +154,7 @@ class Verifying:
     def _differing(self, view: View, stored: int, state: Published) -> Verdict:
         """Return the verdict on a view with rows that differ, if only in the last digits."""
         lenient = self._adds_floats(view)
-        found = self.instance.queries.differences(
+        found = self.queries.differences(
             view,
             self._shares([view], state),
             _MOST_DIFFERENCES,
@@ -165,7 +168,7 @@ class Verifying:
 
     def _shares(self, views: list[View], state: Published) -> dict[RelationId, Share]:
         """Return the stored contents of views, and the logs of all relations that they read."""
-        reader, ids = self.instance.reader, [view.id for view in views]
+        reader, ids = self.reader, [view.id for view in views]
         return reader.shares(ids, state) | reader.logs(state.catalog.bases(ids), state)
 
     def _adds_floats(self, view: View) -> bool:
@@ -175,10 +178,10 @@ class Verifying:
         return self._adds_up(view)
 
     def _adds_up(self, view: View) -> bool:
-        nodes = self.instance.engine.circuit(view).stateful()
+        nodes = self.engine.circuit(view).stateful()
         if any(isinstance(node, Aggregate | Recompute) for node in nodes):
             return True
-        below = (self.instance.catalog.by_id[id_] for id_ in view.depends_on)
+        below = (self.reader.catalog.by_id[id_] for id_ in view.depends_on)
         return any(self._adds_up(each) for each in below if isinstance(each, View))
 
 

@@ -1,4 +1,4 @@
-"""SHOW, DESCRIBE, EXPLAIN and VERIFY: their results as tables."""
+"""SHOW: what exists, and in what state it is."""
 
 from __future__ import annotations
 
@@ -10,29 +10,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
-from headrace.circuit import rows_of
-from headrace.circuit.explain import state
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.parts.functions import Functions, users
+from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
-from headrace.sql import (
-    Describe,
-    Explain,
-    Listing,
-    Name,
-    Show,
-    ShowCreate,
-)
-from headrace.statements.checking.verifications import Verifying
-from headrace.statements.describing.explaining import Explaining
-from headrace.statements.results import Progress, Result
+from headrace.sql import Listing, Name, Show
+from headrace.statements.results import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.parts.instance import Instance
-    from headrace.statements.defining.views import Definitions
+    from headrace.connectors import Secrets
+    from headrace.ledger import Ledger
+    from headrace.parts.functions import Functions
+    from headrace.parts.reader import Reader
+    from headrace.parts.schemas import Schemas
+    from headrace.runtime.deliveries import Deliveries
     from headrace.types import RelationId
 
 _MOST_EPOCHS = 100
@@ -40,32 +33,14 @@ _MOST_EPOCHS = 100
 
 @dataclass(frozen=True, slots=True)
 class Listings:
-    """Runs the statements of one instance that list or describe objects."""
+    """Lists what a database has: it takes every part that something is kept in."""
 
-    instance: Instance
-    definitions: Definitions
-
-    def run(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
-        """Run one of these statements."""
-        match statement:
-            case Show():
-                return self.show(statement)
-            case ShowCreate():
-                return self.show_create(statement)
-            case Describe():
-                return self.describe(statement)
-            case Explain():
-                return self.explain(statement)
-
-    def show_create(self, statement: ShowCreate) -> Result:
-        """Show the statement that created a relation or sink, with secrets masked."""
-        relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
-        made = (
-            relation.declaration.created_sql
-            if isinstance(relation, Stream | Table)
-            else relation.created_sql
-        )
-        return self.answer(("name", "statement"), [(relation.name, made or None)])
+    reader: Reader
+    ledger: Ledger
+    schemas: Schemas
+    secrets: Secrets
+    functions: Functions
+    deliveries: Deliveries
 
     def show(self, statement: Show) -> Result:
         """Return the listing of a SHOW statement."""
@@ -85,7 +60,7 @@ class Listings:
         return Result(table.filter(pa.array(named, pa.bool_())), listed.epoch)
 
     def _require_schema(self, schema: Name) -> None:
-        known = self.instance.schemas.names(self.instance.catalog)
+        known = self.schemas.names(self.reader.catalog)
         if schema.dotted not in known:
             near = nearest(schema.dotted, known)
             raise HeadraceError(
@@ -102,14 +77,12 @@ class Listings:
             case Listing.SOURCES:
                 return self._relations(lambda r: isinstance(r, Stream | Table))
             case Listing.SCHEMAS:
-                return self.answer(
+                return self._listing(
                     ("name",),
-                    [(name,) for name in self.instance.schemas.names(self.instance.catalog)],
+                    [(name,) for name in self.schemas.names(self.reader.catalog)],
                 )
             case Listing.SINKS | Listing.JOBS:
-                return self.answer(
-                    JOB_COLUMNS, jobs(self.instance.deliveries, self.instance.published)
-                )
+                return self._listing(JOB_COLUMNS, jobs(self.deliveries, self.reader.published))
             case Listing.TABLES:
                 return self._relations(lambda r: not isinstance(r, Sink))
             case Listing.VIEWS:
@@ -127,47 +100,12 @@ class Listings:
             case Listing.FUNCTIONS:
                 return self._functions()
             case Listing.SECRETS:
-                secrets = self.instance.secrets
+                secrets = self.secrets
                 rows = [(s.name, s.source, s.where, secrets.problem(s)) for s in secrets]
-                return self.answer(("name", "source", "where", "problem"), rows)
-
-    def describe(self, statement: Describe) -> Result:
-        """List a relation's columns; with EXTENDED, also its properties and state."""
-        relation = self.instance.catalog.resolve(statement.name.dotted, statement.name.span)
-        key = key_of(relation)
-        effective = relation.effective_from if isinstance(relation, Table) else None
-        notes: dict[str, str] = {}
-        if isinstance(relation, Stream | Table):
-            declaration = relation.declaration
-            notes |= {name: f"computed: {text}" for name, text in declaration.computed}
-            notes |= {name: f"metadata: {key}" for name, key in declaration.metadata}
-            notes |= dict.fromkeys(declaration.message_key, "message key")
-            notes |= {name: f"default: {text}" for name, text in declaration.defaults}
-        rows: list[tuple[str, str, str]] = []
-        for column in relation.schema.columns:
-            note = "" if column.nullable else "not null"
-            note = notes.get(column.name, note)
-            note = "key" if column.name in key else note
-            note = "effective from" if column.name == effective else note
-            rows.append((column.name, column.sql, note))
-        if statement.extended:
-            rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
-        return self.answer(("column", "type", "note"), rows)
-
-    def explain(self, statement: Explain) -> Result:
-        """Return the output of EXPLAIN as a table."""
-        lines = Explaining(self.instance).lines(statement.target, statement.shown)
-        return self.answer(("plan",), [(line,) for line in lines])
-
-    def verify(self, name: Name | None, progress: Callable[[Progress], None]) -> Result:
-        """Compare views with their queries, recomputed by Spark batch over the whole history."""
-        rows = Verifying(self.instance, progress).rows(name)
-        return self.answer(("view", "rows", "differences", "verdict"), rows)
-
-    # -- pieces ----------------------------------------------------------------------------
+                return self._listing(("name", "source", "where", "problem"), rows)
 
     def _relations(self, wanted: Callable[[Relation], bool]) -> Result:
-        state = self.instance.published
+        state = self.reader.published
         rows = [
             (
                 relation.name,
@@ -178,10 +116,10 @@ class Listings:
             for relation in state.catalog
             if wanted(relation) and not relation.name.startswith(HIDDEN)
         ]
-        return self.answer(("name", "kind", "key", "state"), rows)
+        return self._listing(("name", "kind", "key", "state"), rows)
 
     def _rejects(self, statement: Show) -> Result:
-        catalog, ledger = self.instance.catalog, self.instance.ledger
+        catalog, ledger = self.reader.catalog, self.ledger
         if statement.relation is not None:
             named = statement.relation
             relations: list[Relation] = [catalog.resolve(named.dotted, named.span)]
@@ -199,16 +137,16 @@ class Listings:
             for relation in relations
             for record in ledger.rejects(relation.id)
         ]
-        return self.answer(("relation", "file", "line", "column", "reason", "raw"), rows)
+        return self._listing(("relation", "file", "line", "column", "reason", "raw"), rows)
 
     def _dirty(self) -> Result:
-        catalog = self.instance.catalog
+        catalog = self.reader.catalog
         rows = [
             (catalog.by_id[entry.view].name, entry.cause, _time(entry.since), entry.detail)
-            for entry in self.instance.ledger.dirty()
+            for entry in self.ledger.dirty()
             if entry.view in catalog.by_id
         ]
-        return self.answer(("view", "cause", "since", "detail"), rows)
+        return self._listing(("view", "cause", "since", "detail"), rows)
 
     def _epochs(self) -> Result:
         names = (
@@ -224,12 +162,12 @@ class Listings:
         )
         rows = [
             (e.epoch, _time(e.committed_at), *(e.counters.get(name) for name in names))
-            for e in self.instance.ledger.epochs(_MOST_EPOCHS)
+            for e in self.ledger.epochs(_MOST_EPOCHS)
         ]
-        return self.answer(("epoch", "committed_at", *names), rows)
+        return self._listing(("epoch", "committed_at", *names), rows)
 
     def _freshness(self) -> Result:
-        state, ends = self.instance.published, self.instance.ledger.log_ends()
+        state, ends = self.reader.published, self.ledger.log_ends()
         committed = _time(state.committed_at)
         rows = []
         for view in state.catalog.views_in_order():
@@ -238,10 +176,10 @@ class Listings:
             behind = state.behind(ends, view.id)
             shown = "stopped" if view.id in state.stopped else "running"
             rows.append((view.name, state.epoch, committed, behind, shown))
-        return self.answer(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
+        return self._listing(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
 
     def _functions(self) -> Result:
-        functions, catalog = Functions(self.instance), self.instance.catalog
+        functions, catalog = self.functions, self.reader.catalog
         rows = [
             (
                 record.name,
@@ -257,47 +195,10 @@ class Listings:
             for name, record in sorted(functions.records.items())
         ]
         names = ("name", "signature", "kind", "deterministic", "digest", "state", "views")
-        return self.answer(names, rows)
+        return self._listing(names, rows)
 
-    def _details(self, relation: Relation) -> list[tuple[str, str]]:
-        ledger = self.instance.ledger
-        found = [("kind", relation.kind)]
-        if isinstance(relation, View | PlainView):
-            found += [("query", relation.query), ("created by", relation.created_sql)]
-        elif isinstance(relation, Stream | Table):
-            declaration = relation.declaration
-            found.append(("created by", declaration.created_sql))
-            found += [(f"option {key}", value) for key, value in declaration.options]
-            if declaration.watermark is not None:
-                found.append(
-                    ("watermark", f"{declaration.watermark[0]} AS {declaration.watermark[1]}")
-                )
-            if declaration.message_key:
-                found.append(("message key", ", ".join(declaration.message_key)))
-            found.append(("changes in the log", f"{ledger.log_end(relation.id):,}"))
-            found.append(("rejected rows", f"{ledger.reject_count(relation.id):,}"))
-        if isinstance(relation, Table) and relation.effective_from is not None:
-            by = ", ".join(relation.versioned_key)
-            found.append(("versions", f"of each ({by}), from {relation.effective_from} on"))
-        if isinstance(relation, View | Table):
-            runs = ledger.spine(rows_of(relation.id))
-            found.append(("changes stored", f"{sum(run.rows for run in runs):,}"))
-            found.append(("bytes stored", f"{sum(run.bytes for run in runs):,}"))
-            found.append(("runs", str(len(runs))))
-            found.append(("readable since epoch", str(ledger.since(rows_of(relation.id)))))
-        if isinstance(relation, View) and relation.id not in self.instance.unplanned:
-            circuit = self.instance.engine.circuit(relation)
-            found.append(("state", state(circuit, Explaining(self.instance).sizes(relation))))
-        return found
-
-    def answer(self, names: tuple[str, ...], rows: list[Any]) -> Result:
-        """Return rows as a result; each column has one type."""
-        columns = list(zip(*rows, strict=True)) or [()] * len(names)
-        arrays = [
-            pa.array(list(column)) if rows else pa.array([], pa.string()) for column in columns
-        ]
-        table = pa.Table.from_arrays(arrays, names=list(names))
-        return Result(table, self.instance.ledger.last_epoch())
+    def _listing(self, names: tuple[str, ...], rows: list[Any]) -> Result:
+        return Result.of(names, rows, self.ledger.last_epoch())
 
 
 def _state(relation: Relation, stopped: frozenset[RelationId]) -> str:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from headrace.parts.definer import Relations
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from headrace.catalog import View
+    from headrace.parts.reader import Reader
     from headrace.serving import Change, Follower
-    from headrace.session.client import Client
     from headrace.types import Epoch
 
 _POLL_SECONDS = 0.5
@@ -29,14 +26,16 @@ class Subscription:
 
     def __init__(
         self,
-        client: Client,
+        reader: Reader,
         follower: Follower,
-        hidden: View | None,
+        may_continue: Callable[[], bool],
+        release: Callable[[], None],
         limit: int | None = None,
     ) -> None:
-        self._client = client
+        self._reader = reader
         self._follower = follower
-        self._hidden = hidden
+        self._may_continue = may_continue
+        self._release = release
         self._left = limit
         self._open = True
 
@@ -64,16 +63,10 @@ class Subscription:
         """Return the changes of whole epochs, or None if none came within ``timeout`` seconds."""
         if not self._open:
             return None
-        failed = self._client.instance.pump.error
-        if failed is not None:
-            raise failed
+        self._reader.require_epochs()
         found = self._follower.poll()
         if found is None and timeout > 0:
-            publisher = self._client.instance.loop.published
-            publisher.wait_for(
-                lambda: not self._open or (self._follower.at or 0) < publisher.current.epoch,
-                timeout,
-            )
+            self._reader.wait_beyond(self._follower.at, lambda: not self._open, timeout)
             found = self._follower.poll() if self._open else None
         return found if found is None or self._left is None else self._first(found, self._left)
 
@@ -95,7 +88,7 @@ class Subscription:
         return taken
 
     def __iter__(self) -> Iterator[Change]:
-        while self._open and self._client.is_open():
+        while self._open and self._may_continue():
             yield from self.poll(_POLL_SECONDS) or ()
 
     def close(self) -> None:
@@ -103,8 +96,7 @@ class Subscription:
         if not self._open:
             return
         self._open = False
-        if self._hidden is not None and self._client.is_open():
-            Relations(self._client.instance).drop([self._hidden.id])
+        self._release()
 
     def __enter__(self) -> Self:
         return self
