@@ -66,7 +66,7 @@ class Declarations:
             records = self.ledger.arrangements()
             self.check_stored(view, {record.id: dict(record.layout) for record in records})
 
-    def follow(self, view: View, catalog: Catalog) -> None:
+    def announce_replaced(self, view: View, catalog: Catalog) -> None:
         """Declare a view that has another query, and the texts that name it."""
         self.announce(view)
         for above in catalog.dependants(view.id):

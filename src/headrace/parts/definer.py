@@ -103,7 +103,7 @@ class Definer:
             live(self.loop.catalog, [former.id], {former.id: former})
             catalog = self.loop.catalog.with_(view)
             epoch = fill.take_over(former.build)
-            self.declarations.follow(view, catalog)
+            self.declarations.announce_replaced(view, catalog)
             self._publish(catalog, {})
             return epoch
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.fill import Fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from headrace.catalog import Catalog, Relation, View
     from headrace.circuit import Circuit
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.runtime.pump import Pump
     from headrace.types import Epoch, RelationId
 
-Join = Callable[[Fill, "Circuit"], "Epoch"]
+Join: TypeAlias = "Callable[[Fill, Circuit], Epoch]"
 """Commits a fill that has caught up with the epochs, which are not made meanwhile."""
 
 

@@ -88,7 +88,7 @@ class InformationSchema:
     def rows(self, state: Published, relation: Stream) -> pa.Table:
         """Return the rows of one of these relations in a published state."""
         _, gather = _RELATIONS[relation.name.partition(".")[2]]
-        rows = gather(_Moment(self, state))
+        rows = gather(_Moment(self.ledger, self.schemas, self.deliveries, state))
         arrays = [
             pa.array([row[i] for row in rows], field.type)
             for i, field in enumerate(relation.schema.arrow)
@@ -101,7 +101,9 @@ class InformationSchema:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    of: InformationSchema
+    ledger: Ledger
+    schemas: Schemas
+    deliveries: Deliveries
     state: Published
 
 
@@ -115,7 +117,7 @@ def _place(relation: Relation) -> tuple[str, str]:
 
 
 def _schemata(at: _Moment) -> list[tuple[Any, ...]]:
-    return [(name,) for name in ("default", *at.of.schemas.names(at.state.catalog))]
+    return [(name,) for name in ("default", *at.schemas.names(at.state.catalog))]
 
 
 def _tables(at: _Moment) -> list[tuple[Any, ...]]:
@@ -133,7 +135,7 @@ def _tables(at: _Moment) -> list[tuple[Any, ...]]:
 
 def _streams(at: _Moment) -> list[tuple[Any, ...]]:
     return [
-        (*_place(r), r.declaration.connector, at.of.ledger.log_end(r.id))
+        (*_place(r), r.declaration.connector, at.ledger.log_end(r.id))
         for r in _listed(at.state)
         if isinstance(r, Stream)
     ]
@@ -178,13 +180,13 @@ def _epochs(at: _Moment) -> list[tuple[Any, ...]]:
             *(e.counters.get(name) for name in _COUNTED),
             e.counters.get("seconds"),
         )
-        for e in at.of.ledger.epochs(_MOST_EPOCHS)
+        for e in at.ledger.epochs(_MOST_EPOCHS)
         if e.epoch <= at.state.epoch
     ]
 
 
 def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
-    ends = at.of.ledger.log_ends()
+    ends = at.ledger.log_ends()
     return [
         (
             *_place(view),
@@ -210,7 +212,7 @@ def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
 
 def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
     by_id, spines = at.state.catalog.by_id, at.state.spines
-    kept = at.of.ledger.arrangements()
+    kept = at.ledger.arrangements()
     records = [r for r in kept if r.owner in by_id and r.id in spines]
     return [
         (
@@ -231,7 +233,7 @@ def _time(seconds: float) -> datetime:
 
 
 def _sinks(at: _Moment) -> list[tuple[Any, ...]]:
-    return jobs(at.of.deliveries, at.state)
+    return jobs(at.deliveries, at.state)
 
 
 Columns = tuple[tuple[str, "DataType"], ...]

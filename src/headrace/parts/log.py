@@ -43,8 +43,8 @@ class Changed:
 class Log:
     """The changes of streams and tables, in the order in which epochs read them.
 
-    What a method appends is durable when it returns, and the epochs that read it are on their way;
-    no method waits for one. What is appended at once is read by one epoch.
+    What a method appends is durable when it returns. Nobody waits for an epoch here, but whoever
+    makes them is woken. What one call appends is read by one epoch.
     """
 
     directory: Path

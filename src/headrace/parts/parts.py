@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What one database is made of; a value, which a statement never sees as a whole.
+    """What one database is made of. A statement is given those that it uses, never all.
 
-    The first eight make it work; the others are what statements go through.
+    The first are what the layers below provide; the second, what statements do with them.
     """
 
     ledger: Ledger

@@ -53,13 +53,13 @@ from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
 from headrace.statements.defining.views import Views
 from headrace.statements.describing.descriptions import Descriptions
-from headrace.statements.describing.explaining import Explaining
+from headrace.statements.describing.explanations import Explanations
 from headrace.statements.describing.listings import Listings
 from headrace.statements.functions import FunctionChanges
 from headrace.statements.reading.following import Begin, Following
 from headrace.statements.reading.selects import Selects
 from headrace.statements.results import Result
-from headrace.statements.sinks.creating import SinkCreations
+from headrace.statements.sinks.creations import SinkCreations
 from headrace.statements.sinks.sources import Sources
 
 if TYPE_CHECKING:
@@ -95,34 +95,43 @@ class Statements:
     """
 
     def __init__(self, parts: Parts, client: Client) -> None:
-        of, self._client = parts, client
-        self._ledger, self._reader = of.ledger, of.reader
+        self._client = client
+        self._ledger, self._reader = parts.ledger, parts.reader
         # CREATE and DROP
-        views = Views(of.reader, of.ledger, of.engine, of.definer, client.report)
-        sources = Sources(of.reader, of.engine, views)
+        views = Views(parts.reader, parts.ledger, parts.engine, parts.definer, client.report)
+        sources = Sources(parts.reader, parts.engine, views)
         self._views = views
-        self._relations = Relations(of.reader, of.ledger, of.engine, of.definer)
-        self._drops = Drops(of.reader, of.definer)
-        self._schemas = SchemaChanges(of.reader, of.schemas, of.definer)
-        self._secrets = SecretChanges(of.reader, of.secrets)
-        self._functions = FunctionChanges(of.functions, of.waiting, of.definer, of.loop)
+        self._relations = Relations(parts.reader, parts.ledger, parts.engine, parts.definer)
+        self._drops = Drops(parts.reader, parts.definer)
+        self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer)
+        self._secrets = SecretChanges(parts.reader, parts.secrets)
+        self._functions = FunctionChanges(parts.functions, parts.waiting, parts.definer, parts.loop)
         self._sinks = SinkCreations(
-            of.reader, of.ledger, of.definer, sources, of.destinations, of.sinks
+            parts.reader, parts.ledger, parts.definer, sources, parts.destinations, parts.sinks
         )
         # rows
-        self._inserts = Inserts(of.reader, of.snapshots, of.log, of.engine, of.queries)
-        self._updates = Updates(of.reader, of.snapshots, of.log)
-        self._copies = Copies(of.reader, of.log, of.ledger, of.queries, client.report)
-        self._selects = Selects(of.reader, of.ledger, of.snapshots, client.seen)
-        self._following = Following(of.reader, of.definer, views, client.seen, client.is_open)
+        self._inserts = Inserts(
+            parts.reader, parts.snapshots, parts.log, parts.engine, parts.queries
+        )
+        self._updates = Updates(parts.reader, parts.snapshots, parts.log)
+        self._copies = Copies(parts.reader, parts.log, parts.ledger, parts.queries, client.report)
+        self._selects = Selects(parts.reader, parts.ledger, parts.snapshots, client.seen)
+        self._following = Following(parts.reader, parts.definer, views, client.seen, client.is_open)
         # what there is, and whether it is right
         self._listings = Listings(
-            of.reader, of.ledger, of.schemas, of.secrets, of.functions, of.deliveries
+            parts.reader,
+            parts.ledger,
+            parts.schemas,
+            parts.secrets,
+            parts.functions,
+            parts.deliveries,
         )
-        self._descriptions = Descriptions(of.reader, of.ledger, of.declarations)
-        self._explaining = Explaining(of.reader, of.ledger, of.engine)
-        self._verifications = Verifications(of.reader, of.engine, of.queries, client.report)
-        self._repairs = Repairs(of.reader, of.ledger, of.loop, of.pump, client.report)
+        self._descriptions = Descriptions(parts.reader, parts.ledger, parts.declarations)
+        self._explanations = Explanations(parts.reader, parts.ledger, parts.engine)
+        self._verifications = Verifications(
+            parts.reader, parts.engine, parts.queries, client.report
+        )
+        self._repairs = Repairs(parts.reader, parts.ledger, parts.loop, parts.pump, client.report)
 
     def run(self, statement: Statement) -> Result | Subscription:
         """Run one statement.
@@ -178,7 +187,7 @@ class Statements:
             case Describe():
                 return self._descriptions.describe(statement)
             case Explain():
-                return self._explaining.explain(statement)
+                return self._explanations.explain(statement)
 
     def _configure(self, statement: SetOption | ResetOption | ShowOption) -> Result:
         properties = self._client.properties

@@ -140,10 +140,6 @@ class Views:
         self._fill(view, None, ())
         return view
 
-    def drop_hidden(self, view: View) -> None:
-        """Drop such a view, which nobody reads any more."""
-        self.definer.drop([view.id])
-
     def _fill(self, view: View, former: View | None, replaced: tuple[RelationId, ...]) -> int:
         seen = 0
         name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name

@@ -1,1 +1,1 @@
-"""Statements that list and describe: SHOW, DESCRIBE, EXPLAIN, and the information schema."""
+"""Statements that list and describe: SHOW, DESCRIBE and EXPLAIN."""

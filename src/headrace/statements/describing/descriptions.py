@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.circuit.explain import state
-from headrace.statements.describing.explaining import sizes
+from headrace.statements.describing.explanations import sizes
 from headrace.statements.results import Result
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class Descriptions:
             if isinstance(relation, Stream | Table)
             else relation.created_sql
         )
-        return self._table(("name", "statement"), [(relation.name, made or None)])
+        return Result.of(
+            ("name", "statement"), [(relation.name, made or None)], self.ledger.last_epoch()
+        )
 
     def describe(self, statement: Describe) -> Result:
         """List a relation's columns; with EXTENDED, also its properties and state."""
@@ -57,7 +59,7 @@ class Descriptions:
             rows.append((column.name, column.sql, note))
         if statement.extended:
             rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
-        return self._table(("column", "type", "note"), rows)
+        return Result.of(("column", "type", "note"), rows, self.ledger.last_epoch())
 
     def _details(self, relation: Relation) -> list[tuple[str, str]]:
         ledger = self.ledger
@@ -89,6 +91,3 @@ class Descriptions:
         if circuit is not None:
             found.append(("state", state(circuit, sizes(self.ledger, circuit))))
         return found
-
-    def _table(self, names: tuple[str, ...], rows: list[Any]) -> Result:
-        return Result.of(names, rows, self.ledger.last_epoch())

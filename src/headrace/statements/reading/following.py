@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream, Table, View, key_of
@@ -94,13 +95,11 @@ class Following:
                 start = after
         history = reader.history(state, relation.id)
         follower = Follower(history, key_of(relation), lambda: reader.published.epoch, start)
-        return Subscription(reader, follower, self.is_open, self._release(hidden), query.limit)
+        return Subscription(
+            reader, follower, self.is_open, partial(self._release, hidden), query.limit
+        )
 
-    def _release(self, hidden: View | None) -> Callable[[], None]:
-        """Return what ends following: the hidden view is dropped."""
-
-        def release() -> None:
-            if hidden is not None and self.is_open():
-                self.definer.drop([hidden.id])
-
-        return release
+    def _release(self, hidden: View | None) -> None:
+        """Drop the hidden view of a query that is followed no longer."""
+        if hidden is not None and self.is_open():
+            self.definer.drop([hidden.id])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Explaining:
+class Explanations:
     """Explains queries and views."""
 
     reader: Reader
