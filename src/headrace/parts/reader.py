@@ -139,16 +139,14 @@ class Reader:
         """Return the state in which relations of the last one can be read at an earlier epoch.
 
         Raises:
-            HeadraceError: UNAVAILABLE if one of them had stopped by then; INVALID if the epoch is
-                no longer kept.
+            HeadraceError: INVALID if the epoch is no longer kept.
         """
-        for relation in relations:
-            if relation.id in last.stopped:
-                refuse_stopped(self.ledger, self.catalog, relation, epoch)
         return last if epoch == last.epoch else self.publisher.as_of(epoch, *relations)
 
-    def require_running(self, relation: Relation, state: Published | None = None) -> None:
-        """Refuse a view that has stopped; with a state, one that stopped before its epoch."""
+    def require_running(
+        self, relation: Relation, state: Published | None = None, epoch: Epoch | None = None
+    ) -> None:
+        """Refuse a view that has stopped: by now, by the epoch of a state, or by an earlier one."""
         if relation.id in (state or self.published).stopped:
-            epoch = None if state is None else state.epoch
-            refuse_stopped(self.ledger, self.catalog, relation, epoch)
+            at = epoch if epoch is not None or state is None else state.epoch
+            refuse_stopped(self.ledger, self.catalog, relation, at)

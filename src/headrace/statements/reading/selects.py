@@ -103,6 +103,7 @@ class Selects:
             return last
         epoch = self._epoch(query.as_of, last.epoch)
         for relation in relations:
+            self.reader.require_running(relation, last, epoch)
             self._require_known(relation, query, epoch)
         return self.reader.as_of(epoch, last, relations)
 
