@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
     from headrace.sql import Insert, OnConflict
+    from headrace.types import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +46,17 @@ class Inserts:
     def insert(self, statement: Insert) -> Written:
         """Append the rows of a query; a row replaces the existing row of its primary key."""
         relation = target_named(self.reader.catalog, statement.target)
-        columns = chosen(relation, statement.columns, statement.span)
-        span, defaults = statement.query.span, dict(relation.declaration.defaults)
-        clause = statement.on_conflict
+        columns, clause = chosen(relation, statement.columns, statement.span), statement.on_conflict
         if clause is not None or statement.replace:
             require_key(relation, statement)
-        if clause is not None:
-            relation = table_named(self.reader.catalog, statement.target)
-            for assignment in clause.assignments:
-                chosen(relation, (assignment.column,), assignment.span)
-        rows = QueryRows(self.reader, self.snapshots).evaluated(span, columns, defaults)
-        rows = completed(self.queries, relation, rows)
-        require_present(relation, rows, span)
-        if clause is not None and isinstance(relation, Table):
-            return self._resolved(relation, rows, clause)
-        return self._append(relation, rows)
+        if clause is None:
+            rows = self._evaluated(relation, columns, statement.query.span)
+            return self._append(relation, rows)
+        table = table_named(self.reader.catalog, statement.target)
+        for assignment in clause.assignments:
+            chosen(table, (assignment.column,), assignment.span)
+        rows = self._evaluated(table, columns, statement.query.span)
+        return self._resolved(table, rows, clause)
 
     def append(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> Written:
         """Append rows that a program gives, matched to columns by name."""
@@ -74,6 +71,16 @@ class Inserts:
         whole = completed(self.queries, relation, given)
         require_present(relation, whole, None)
         return self._append(relation, whole, producer)
+
+    def _evaluated(
+        self, relation: Stream | Table, columns: tuple[Column, ...], query: Span
+    ) -> pa.Table:
+        """Return the rows of a query for some columns, with the defaults of all others."""
+        defaults = dict(relation.declaration.defaults)
+        rows = QueryRows(self.reader, self.snapshots).evaluated(query, columns, defaults)
+        rows = completed(self.queries, relation, rows)
+        require_present(relation, rows, query)
+        return rows
 
     def _append(
         self, relation: Stream | Table, rows: pa.Table, producer: ProducerPosition | None = None
