@@ -1,1 +1,1 @@
-"""The statements: one module per kind, over the parts of one open database."""
+"""The statements: a room for each kind. What a statement can touch are the fields of its class."""
