@@ -31,7 +31,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
 from headrace.catalyst.collect import collect_arrow
-from headrace.session.appending import append
 from length import choose, thorough
 from sessions import PARTITIONS, batch_session
 
@@ -128,15 +127,15 @@ class Oracle:
     def replace_view(self, name: str, query: str) -> None:
         """Replace the query of a view, and check it and everything that reads it at that epoch."""
         self.epoch()
-        before = self.db.instance.catalog.resolve(name).id
+        before = self.db.parts.reader.catalog.resolve(name).id
         self.db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW {name} AS {query}")
-        assert self.db.instance.catalog.resolve(name).id == before
+        assert self.db.parts.reader.catalog.resolve(name).id == before
         for model in self.models.values():
             if model.name in _words(query):
                 model.advance(len(model.log))
         self.views[name] = query
         self.define(name, query)
-        self._check_views(list(self.views), self.db.instance.ledger.last_epoch())
+        self._check_views(list(self.views), self.db.parts.ledger.last_epoch())
 
     def drop_view(self, name: str) -> None:
         """Drop a view."""
@@ -167,9 +166,9 @@ class Oracle:
             model.write(given)
             return
         weights = pa.array([weight for weight, _ in given], pa.int64())
-        instance = self.db.instance
-        relation = instance.catalog.resolve(name)
-        append(instance, relation, rows.append_column("__weight", weights))
+        parts = self.db.parts
+        relation = parts.reader.catalog.resolve(name)
+        parts.log.append(relation, rows.append_column("__weight", weights))
         model.write(given)
 
     def update(self, name: str, assignments: dict[str, str], where: str = "true") -> int:
@@ -224,7 +223,7 @@ class Oracle:
         """Check the first contents of the views created since the last check."""
         names, self._unchecked = self._unchecked, []
         if names:
-            self._check_views(names, self.db.instance.ledger.last_epoch())
+            self._check_views(names, self.db.parts.ledger.last_epoch())
 
     def _make_epochs(self) -> int:
         made = 0
@@ -287,15 +286,15 @@ class Oracle:
         group = uuid4().hex
         context.setJobGroup(group, "an epoch")
         try:
-            epoch = self.db.instance.loop.advance()
+            epoch = self.db.parts.loop.advance()
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)
         if epoch is None:
             return False
         self.epochs += 1
-        positions = self.db.instance.ledger.positions()
+        positions = self.db.parts.ledger.positions()
         for name, model in self.models.items():
-            relation = self.db.instance.catalog.resolve(name)
+            relation = self.db.parts.reader.catalog.resolve(name)
             model.advance(positions.get(relation.id, model.position))
         changed = {n: m.position - before[n] for n, m in self.models.items()}
         self._check_counters({n: c for n, c in changed.items() if c}, self._jobs(group))
@@ -310,7 +309,7 @@ class Oracle:
         return len(context.statusTracker().getJobIdsForGroup(group))
 
     def _check_counters(self, changed: dict[str, int], jobs: int) -> None:
-        counters = self.db.instance.ledger.epochs(1)[0].counters
+        counters = self.db.parts.ledger.epochs(1)[0].counters
         changes = sum(changed.values())
         assert counters["changes"] == changes
         assert counters["fallbacks"] == 0
@@ -318,7 +317,7 @@ class Oracle:
         least = self._sets(set(changed)) + self.rounds
         assert counters["jobs"] == jobs, self._reason()
         assert jobs > least if self.split else jobs == least, self._reason()
-        catalog, circuits = self.db.instance.catalog, self.db.instance.engine.circuit
+        catalog, circuits = self.db.parts.reader.catalog, self.db.parts.engine.circuit
         found = [circuits(v) for v in catalog.views_in_order()]
         assert not self.rounds or any(c.loops() for c in found)
         operators = sum(len(c.stateful()) + len(c.loops()) for c in found)
@@ -326,15 +325,15 @@ class Oracle:
         assert counters["operators"] <= most
         work = counters["rows_in"] + counters["rows_read"] + counters["rows_out"]
         assert work <= (self.rows_per_change * changes + 4) * most, counters
-        assert not self.db.instance.loop.stopped()
+        assert not self.db.parts.loop.stopped()
 
     def _reason(self) -> str:
-        return "\n".join(entry.detail for entry in self.db.instance.ledger.dirty())
+        return "\n".join(entry.detail for entry in self.db.parts.ledger.dirty())
 
     def _sets(self, changed: set[str]) -> int:
         """Return how many connected sets the changed relations belong to."""
         sets = [{name} for name in self.models]
-        catalog = self.db.instance.catalog
+        catalog = self.db.parts.reader.catalog
         for view in self.views:
             below = catalog.resolve(view).depends_on
             touched = {view, *(catalog.by_id[id_].name for id_ in below)}
@@ -401,7 +400,7 @@ class Oracle:
         self._agree(name, "a select by Spark", bag_of(found), self._changelogs[name])
 
     def _check_lookups(self, name: str) -> None:
-        key = self.db.instance.catalog.resolve(name).key
+        key = self.db.parts.reader.catalog.resolve(name).key
         if not key or not self.lookups:
             return
         whole = self.db.sql(f"SELECT * FROM {name}").to_arrow()
@@ -424,7 +423,7 @@ class Oracle:
     def _follow(self, name: str) -> None:
         self._followed[name] = self.db.subscribe(name)
         self._changelogs[name] = Counter()
-        self._take_changes(name, self.db.instance.ledger.last_epoch())
+        self._take_changes(name, self.db.parts.ledger.last_epoch())
 
     def _register(self) -> None:
         for model in self.models.values():

@@ -11,7 +11,7 @@ from headrace.catalog import Relation, Stream, Table, View
 from headrace.engine.engine import Engine
 from headrace.errors import Span
 from headrace.log import EmbeddedLog
-from headrace.session.definitions import check_names
+from headrace.statements.defining.views import check_names
 from headrace.types import BuildId, RelationId, Schema
 
 if TYPE_CHECKING:

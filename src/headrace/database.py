@@ -16,30 +16,37 @@ from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
+from headrace.parts.declarations import Declarations
+from headrace.parts.definer import Definer
+from headrace.parts.destinations import Destinations
+from headrace.parts.filling import Filling
+from headrace.parts.functions import Functions
+from headrace.parts.information_schema import InformationSchema
+from headrace.parts.log import Log
+from headrace.parts.opening import restore
+from headrace.parts.parts import Parts
+from headrace.parts.reader import Reader
+from headrace.parts.schemas import Schemas
+from headrace.parts.sinks import Sinks
+from headrace.parts.snapshots import Snapshots
+from headrace.parts.waiting import WaitingViews
 from headrace.runtime.compaction import Compaction
+from headrace.runtime.deliveries import Deliveries
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
 from headrace.runtime.timetable import machine_clock
-from headrace.session import (
-    Functions,
-    Instance,
-    Progress,
-    Result,
-    Session,
-    Subscription,
-    begin_sinks,
-    restore,
-)
+from headrace.session import Progress, Result, Session, Subscription
 from headrace.settings import Settings, variable
+from headrace.statements.functions import FunctionChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql.types import DataType
 
-    from headrace.session.given_rows import Rows
     from headrace.sql.parameters import Parameters
+    from headrace.statements.changing.given_rows import Rows
     from headrace.types import Epoch
 
 
@@ -71,6 +78,9 @@ class Database:
 
     All statements through the methods of one Database are one session, the default one: reads see
     all earlier writes. :meth:`session` opens others.
+
+    ``parts`` is what it is made of, for tests and tools that reach inside; see
+    :class:`headrace.parts.parts.Parts`.
     """
 
     def __init__(
@@ -94,43 +104,65 @@ class Database:
             self._own_spark = spark is None and SparkSession.getActiveSession() is None
             warn_of_running(spark, settings.spark, settings.chosen)
             self._spark = spark or start_spark(settings.spark)
-            engine = Engine(self._spark, partitions, EmbeddedLog())
-            queries = Queries(
-                self._spark, directory.resolve(), partitions, EmbeddedLog(), engine.planning
-            )
-            loop = EpochLoop(
-                directory.resolve(),
-                self._ledger,
-                engine,
-                settings.runtime,
-                partitions,
-                Publisher.of(self._ledger),
-                fault,
-                clock,
-            )
             self._segments = SegmentWriter(directory.resolve() / "log")
-            compaction = Compaction(loop, self._segments.close_pack)
-            self._pump = Pump(loop, compaction)
-            self.instance = Instance(
-                directory.resolve(),
-                self._ledger,
-                engine,
-                queries,
-                loop,
-                self._pump,
-                Appender(self._segments, self._ledger),
-                Secrets(self._ledger, variable),
-            )
-            compaction.sweep_strays()
-            restore(self.instance, functions)
+            self.parts = self._wired(partitions, fault, clock)
+            self.parts.pump.compaction.sweep_strays()
+            restore(self.parts, functions)
         except BaseException:
             self._lock.release()
             raise
         self._open = True
         self._default = self.session()
         if settings.continuous:
-            self._pump.start()
-        begin_sinks(self.instance)
+            self.parts.pump.start()
+        self.parts.sinks.begin_all()
+
+    def _wired(
+        self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]
+    ) -> Parts:
+        """Construct each part from the parts that it uses."""
+        ledger, directory = self._ledger, self.directory.resolve()
+        engine = Engine(self._spark, partitions, EmbeddedLog())
+        queries = Queries(self._spark, directory, partitions, EmbeddedLog(), engine.planning)
+        publisher, deliveries = Publisher.of(ledger), Deliveries()
+        loop = EpochLoop(
+            directory,
+            ledger,
+            engine,
+            self.settings.runtime,
+            partitions,
+            publisher,
+            fault,
+            clock,
+        )
+        pump = Pump(loop, Compaction(loop, self._segments.close_pack))
+        secrets, schemas = Secrets(ledger, variable), Schemas(ledger)
+        reader = Reader(directory, ledger, publisher, pump, deliveries)
+        information = InformationSchema(ledger, schemas, deliveries)
+        log = Log(directory / "log", ledger, Appender(self._segments, ledger), queries, pump)
+        declarations = Declarations(engine, queries, ledger)
+        filling = Filling(reader, engine, loop, pump)
+        functions = Functions(ledger, engine, queries)
+        destinations = Destinations(directory, secrets, reader, log, queries)
+        return Parts(
+            ledger=ledger,
+            engine=engine,
+            queries=queries,
+            loop=loop,
+            pump=pump,
+            deliveries=deliveries,
+            secrets=secrets,
+            schemas=schemas,
+            reader=reader,
+            snapshots=Snapshots(reader, engine, queries, information),
+            log=log,
+            declarations=declarations,
+            definer=Definer(ledger, loop, declarations, filling, deliveries),
+            functions=functions,
+            waiting=WaitingViews(functions, declarations, ledger, loop, pump),
+            destinations=destinations,
+            sinks=Sinks(ledger, loop, pump, reader, destinations, deliveries),
+        )
 
     def _partitions(self) -> int:
         """Return the number of partitions; stored runs keep the number they were written with.
@@ -156,7 +188,7 @@ class Database:
     def session(self) -> Session:
         """Open a session: one client, with its own settings, whose statements run beside others."""
         self._require_open()
-        return Session(self.instance, lambda: self._open)
+        return Session(self.parts, lambda: self._open)
 
     def sql(
         self,
@@ -223,9 +255,11 @@ class Database:
                 name, or this one cannot be called from SQL.
         """
         self._require_open()
+        parts = self.parts
+        changes = FunctionChanges(parts.functions, parts.waiting, parts.definer, parts.loop)
 
         def registered(given: Function) -> Function:
-            Functions(self.instance).register(given, replace=replace)
+            changes.register(given, replace=replace)
             return given
 
         if isinstance(name, Function):
@@ -250,28 +284,28 @@ class Database:
 
     def relations(self) -> list[tuple[str, str]]:
         """Return the kind and name of every stream, table, view, materialized view and sink."""
-        shown = [r for r in self.instance.catalog if not r.name.startswith("__")]
+        shown = [r for r in self.parts.reader.catalog if not r.name.startswith("__")]
         return [("materialized view" if isinstance(r, View) else r.kind, r.name) for r in shown]
 
     def columns(self, name: str) -> list[tuple[str, str]]:
         """Return the name and type of a relation's columns."""
-        return [(c.name, c.sql) for c in self.instance.catalog.resolve(name).schema.columns]
+        return [(c.name, c.sql) for c in self.parts.reader.catalog.resolve(name).schema.columns]
 
     def functions(self) -> list[str]:
         """Return the names of the Python functions that queries can call."""
-        return sorted(self.instance.engine.planner.functions)
+        return sorted(self.parts.functions.registered)
 
     def last_epoch(self) -> Epoch:
         """Return the last committed epoch."""
-        return self.instance.published.epoch
+        return self.parts.reader.published.epoch
 
     def pending(self) -> int:
         """Return the number of changes that have arrived and that no epoch has read yet."""
-        return self.instance.loop.pending()
+        return self.parts.loop.pending()
 
     def compact(self) -> None:
         """Merge runs until no merge is due, now instead of in the background."""
-        while self._pump.compaction.run():
+        while self.parts.pump.compaction.run():
             pass
 
     def cancel(self) -> None:
@@ -287,9 +321,9 @@ class Database:
         if not self._open:
             return
         self._open = False
-        self.instance.loop.published.wake()
-        self.instance.deliveries.close()
-        self._pump.close()
+        self.parts.loop.published.wake()
+        self.parts.deliveries.close()
+        self.parts.pump.close()
         self._segments.close()
         self._ledger.close()
         self._lock.release()

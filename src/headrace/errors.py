@@ -43,6 +43,11 @@ class Span:
     file: str | None = None
     line: int = 1
 
+    @classmethod
+    def whole(cls, text: str) -> Span:
+        """Return the range of a whole text."""
+        return cls(text, 0, len(text))
+
     @property
     def source(self) -> str:
         """The characters in the range."""

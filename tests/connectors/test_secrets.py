@@ -30,7 +30,7 @@ def test_a_secret_is_read_when_it_is_needed_and_stored_nowhere(
             f" CREATE SECRET token FROM FILE '{file}'"
         )
         assert "not stored" in said.message
-        secrets = db.instance.secrets
+        secrets = db.parts.secrets
         assert (secrets.value("broker"), secrets.value("token")) == (VALUE, VALUE)
         with pytest.raises(HeadraceError, match='secret "token" exists already'):
             db.sql("CREATE SECRET token FROM ENV 'PATH'")
@@ -49,7 +49,7 @@ def test_a_secret_is_read_when_it_is_needed_and_stored_nowhere(
             ("broker", "env", "HEADRACE_TEST_SECRET_OF_A_BROKER", None),
             ("token", "file", str(file), None),
         ]
-        assert db.instance.secrets.value("token") == VALUE
+        assert db.parts.secrets.value("token") == VALUE
         monkeypatch.delenv("HEADRACE_TEST_SECRET_OF_A_BROKER")
         ((_, _, _, problem),) = db.sql("SHOW SECRETS LIKE 'broker'").fetchall()
         assert "is not set" in problem

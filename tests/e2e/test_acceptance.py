@@ -60,7 +60,7 @@ def test_flink_orders_a_continuous_query_and_a_sink(db):
         ("UPDATE_AFTER", two),
     ]
     assert [c.operation for c in found] == ["+I", "-U", "+U"]
-    assert db.instance.catalog.views_in_order() == ()
+    assert db.parts.reader.catalog.views_in_order() == ()
 
     db.sql("SET 'execution.runtime-mode' = 'batch'")
     db.sql("""CREATE TABLE user_stats_sink ( user_id STRING, order_count BIGINT,

@@ -68,7 +68,7 @@ class System:
         self.tables[table].update({row[0]: row for row in rows})
 
     def delete(self, table: str, *keys: int) -> None:
-        key = self.db.instance.catalog.resolve(table).primary_key[0]
+        key = self.db.parts.reader.catalog.resolve(table).primary_key[0]
         self.db.sql(f"DELETE FROM {table} WHERE {key} IN ({', '.join(map(str, keys))})")
         for each in keys:
             self.tables[table].pop(each, None)
@@ -76,7 +76,7 @@ class System:
     def step(self, passes: timedelta = timedelta(0)) -> list[tuple]:
         """Let time pass, check every view, and return what its followers were told."""
         self.time += passes
-        while self.db.instance.loop.advance() is not None:
+        while self.db.parts.loop.advance() is not None:
             pass
         self.told = []
         for name, expected in self.views.items():

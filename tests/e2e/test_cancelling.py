@@ -71,7 +71,7 @@ def cancelled_once(db, reached):
 def nothing_is_left(db, names=()):
     """Only these views exist, and only what the ledger names is on disk."""
     assert sorted(name for name, kind, *_ in db.sql("SHOW VIEWS")) == sorted(names)
-    known = db.instance.ledger.known_files().runs
+    known = db.parts.ledger.known_files().runs
     assert {path.name for path in (db.directory / "runs").iterdir()} <= known
     assert not list((db.directory / "attempts").iterdir())
 
@@ -83,7 +83,7 @@ def test_a_fill_that_is_cancelled_leaves_nothing(loaded, part):
     assert seen[-1].done >= part
     nothing_is_left(loaded)
     assert rows(loaded, "SELECT count(*) FROM t WHERE v = 1") == [(10,)]
-    assert len(loaded.instance.ledger.arrangements()) == 1
+    assert len(loaded.parts.ledger.arrangements()) == 1
     loaded.sql("DELETE FROM t WHERE k >= 200")
     loaded.sql(text)
     assert len(loaded.sql("SELECT * FROM m")) == 40
@@ -93,7 +93,7 @@ def test_a_fill_that_is_cancelled_leaves_nothing(loaded, part):
 
 @pytest.mark.parametrize("step", [1, pytest.param(5, marks=pytest.mark.long), 12])
 def test_a_statement_is_cancelled_while_its_query_is_planned(loaded, monkeypatch, step):
-    planner, steps = loaded.instance.engine.planner, []
+    planner, steps = loaded.parts.engine.planner, []
     check = planner.check
 
     def cancelling():
@@ -134,7 +134,7 @@ def test_a_sink_or_reader_whose_query_is_cancelled_leaves_no_view(loaded, text):
     cancelled_at(loaded, text, lambda made: made.done >= 150)
     nothing_is_left(loaded)
     assert len(loaded.sql("SHOW SINKS")) == 0
-    assert loaded.instance.catalog.views_in_order() == ()
+    assert loaded.parts.reader.catalog.views_in_order() == ()
     assert rows(loaded, "SELECT count(*) FROM out") == [(0,)]
 
 
@@ -159,7 +159,7 @@ def test_what_computes_is_cancelled_and_the_session_goes_on(loaded, tmp_path):
         with cancelled_once(loaded, begun.exists):
             loaded.sql(text)
         assert time.monotonic() - started < 0.1 * ROWS / 2, text
-        assert loaded.instance.catalog.views_in_order() == ()
+        assert loaded.parts.reader.catalog.views_in_order() == ()
         assert rows(loaded, "SELECT count(*) FROM t") == [(ROWS,)]
     assert rows(loaded, "SELECT v FROM slowly WHERE k = 7") == [(7,)]
 

@@ -11,7 +11,6 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from headrace.session.appending import append
 
 READINGS = "CREATE STREAM readings (sensor STRING, area STRING, reading INT)"
 AVERAGES = """CREATE MATERIALIZED VIEW averages AS
@@ -84,7 +83,7 @@ def test_a_subscription_to_any_query_leaves_nothing_behind(db):
         db.flush()
         assert [c.row for c in changes.poll()] == [{"s": "B"}]
     assert db.relations() == [("stream", "readings")]
-    assert len(db.instance.catalog) == 1
+    assert len(db.parts.reader.catalog) == 1
 
 
 def test_tables_and_views_are_read_as_they_were(db):
@@ -177,10 +176,10 @@ def test_a_view_whose_operator_fails_stops_alone_too(db):
     db.sql("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM other")
     db.sql("INSERT INTO s VALUES (1, 1), (7, 7)")
     assert db.sql("SELECT * FROM least ORDER BY k").fetchall() == [(1, 1), (7, 7)]
-    stream = db.instance.catalog.resolve("s")
+    stream = db.parts.reader.catalog.resolve("s")
     never = pa.table({"k": pa.array([1], pa.int32()), "x": pa.array([1], pa.int32())})
     # No stream deletes, and the least value relies on it.
-    append(db.instance, stream, never.append_column("__weight", pa.array([-1], pa.int64())))
+    db.parts.log.append(stream, never.append_column("__weight", pa.array([-1], pa.int64())))
     db.sql("INSERT INTO other VALUES (1)")
     assert db.sql("SELECT * FROM counted").fetchall() == [(1,)]
     assert db.sql("SELECT * FROM passed").fetchall() == [(7, 7)]
@@ -248,7 +247,7 @@ def test_what_spark_rejects_at_the_last_moment_is_not_created(
             "CREATE VIEW", "CREATE OR REPLACE VIEW"
         )
         with monkeypatch.context() as patched:
-            patched.setattr(type(db.instance.queries), "declare", _rejected)
+            patched.setattr(type(db.parts.queries), "declare", _rejected)
             for text in (statement, replacing):
                 with pytest.raises(HeadraceError, match="Spark does not like it"):
                     db.sql(text)

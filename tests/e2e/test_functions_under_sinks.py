@@ -88,7 +88,7 @@ def test_sinks_are_given_what_their_views_missed_while_they_waited(tmp_path, spa
         check(db, 15)
         # Left to be delivered: the position of the sinks is before this epoch.
         db.sql("INSERT INTO orders VALUES (4, 14), (2, 12)")
-        db.instance.pump.settle()
+        db.parts.pump.settle()
     with headrace.connect(tmp_path, spark=spark, **settings) as db:
         for text in ("CREATE SINK g FROM grades WITH (connector = 'print')", "SUBSCRIBE counts"):
             with pytest.raises(HeadraceError, match="waits for a function") as refused:

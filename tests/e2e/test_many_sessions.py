@@ -138,7 +138,7 @@ class Client:
 
     def read(self, session: headrace.Session, chosen: random.Random) -> None:
         view, query, wanted = chosen.choice(READS)
-        client, ends = session._client, dict(self.db.instance.ledger.log_ends())
+        client, ends = session._client, dict(self.db.parts.ledger.log_ends())
         level = client.properties["consistency"]
         awaited = {"session": dict(client.awaited), "strict": ends}.get(level, {})
         result = session.sql(query)
@@ -167,7 +167,7 @@ class History:
     db: headrace.Database
 
     def __post_init__(self) -> None:
-        ledger, catalog = self.db.instance.ledger, self.db.instance.catalog
+        ledger, catalog = self.db.parts.ledger, self.db.parts.reader.catalog
         self.ids = {name: catalog.resolve(name).id for name in ("t", "u")}
         self.logs: dict[str, list[dict[str, int]]] = {}
         for name, id_ in self.ids.items():

@@ -103,7 +103,7 @@ def test_following_a_plain_view_keeps_it_for_as_long_as_somebody_reads(shop):
         shop.sql("INSERT INTO orders VALUES (9, 'eve', 90); FLUSH")
         (change,) = following.poll()
         assert (change.operation, change.row) == ("+I", {"number": 9, "buyer": "eve", "paid": 90})
-    assert len(shop.instance.catalog.views_in_order()) == 0
+    assert len(shop.parts.reader.catalog.views_in_order()) == 0
 
 
 def test_an_error_in_a_plain_view_points_into_its_text(shop):

@@ -14,7 +14,7 @@ def told(changes):
 
 
 def hidden(db):
-    return [relation.name for relation in db.instance.catalog if relation.name.startswith("__")]
+    return [relation.name for relation in db.parts.reader.catalog if relation.name.startswith("__")]
 
 
 def test_a_push_query_with_a_limit_ends_after_so_many_rows(db):

@@ -83,7 +83,7 @@ def test_rows_that_one_key_would_hide_are_refused(shop):
     assert "(user)" in error.detail
     assert len(shop.sql("SHOW JOBS")) == 0
     assert refused(shop, "INSERT INTO out SELECT user FROM spent").code is Code.INVALID
-    assert len(shop.instance.catalog.views_in_order()) == 1
+    assert len(shop.parts.reader.catalog.views_in_order()) == 1
 
 
 def test_what_would_be_read_again_for_ever_is_refused(shop):
@@ -95,7 +95,7 @@ def test_what_would_be_read_again_for_ever_is_refused(shop):
     error = refused(shop, "INSERT INTO out SELECT user, spent FROM next")
     assert error.code is Code.INVALID
     assert len(shop.sql("SHOW JOBS")) == 1
-    assert len(shop.instance.catalog.views_in_order()) == 1
+    assert len(shop.parts.reader.catalog.views_in_order()) == 1
     shop.sql(
         "INSERT INTO out SELECT * FROM spent; INSERT INTO orders VALUES (8, 'eve', 2.00); FLUSH"
     )
@@ -153,13 +153,13 @@ def test_a_sink_is_replaced_and_the_new_one_begins_with_what_there_is(tmp_path, 
         """)
         again = "create or replace sink  s with (connector = 'file', path = 'one') as select k, v from t"
         assert "is unchanged, and continues" in db.sql(again).message
-        assert len(db.instance.catalog.views_in_order()) == 1
+        assert len(db.parts.reader.catalog.views_in_order()) == 1
         db.sql("""
             CREATE OR REPLACE SINK s WITH (connector = 'file', path = 'two') AS SELECT v FROM t WHERE v > 1;
             INSERT INTO t VALUES (3, 3);
             FLUSH
         """)
-        assert [view.query for view in db.instance.catalog.views_in_order()] == [
+        assert [view.query for view in db.parts.reader.catalog.views_in_order()] == [
             "SELECT v FROM t WHERE v > 1"
         ]
     with headrace.connect(tmp_path / "again", **where) as db:
@@ -216,7 +216,7 @@ def test_sinks_are_listed_and_hold_what_they_are_over(shop, capsys):
     ((name, source, target, guarantee, state, epoch, behind, error),) = shop.sql("SHOW SINKS")
     assert (name, source, target, guarantee) == ("p", "spent", "print", "at least once")
     assert (state, behind, error) == ("running", 0, None)
-    assert epoch == shop.instance.ledger.last_epoch()
+    assert epoch == shop.parts.ledger.last_epoch()
     assert refused(shop, "SELECT * FROM p").code is Code.INVALID
     assert refused(shop, "DROP MATERIALIZED VIEW spent").code is Code.CONFLICT
     assert "dropped sink p" in shop.sql("DROP SINK p").message

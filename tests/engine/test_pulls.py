@@ -99,7 +99,7 @@ def db(
 
 def jobs(db: headrace.Database) -> int:
     """The number of jobs that Spark has begun."""
-    return int(db.instance.engine.spark.sparkContext._jsc.sc().dagScheduler().nextJobId())
+    return int(db.parts.engine.spark.sparkContext._jsc.sc().dagScheduler().nextJobId())
 
 
 def answer(db: headrace.Database, query: str) -> tuple[object, list[str]]:
@@ -115,7 +115,7 @@ def test_a_query_over_one_relation_runs_no_job_and_answers_as_a_job_does(
     found = answer(db, query)
     assert jobs(db) == before
     monkeypatch.setattr(Queries, "pulled", lambda *_given: None)
-    monkeypatch.setattr("headrace.session.reading.simple_select", lambda _text: None)
+    monkeypatch.setattr("headrace.statements.reading.selects.simple_select", lambda _text: None)
     assert answer(db, query) == found
     assert jobs(db) > before
 

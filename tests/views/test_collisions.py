@@ -49,7 +49,7 @@ def test_rows_of_one_hash_are_told_apart(oracle, colliding):  # noqa: ARG001
 
 
 def stored_hashes(run, view):
-    instance = run.db.instance
-    relation = instance.catalog.resolve(view)
-    spine = Contents.of(instance.directory, instance.published, relation).spine
+    parts = run.db.parts
+    relation = parts.reader.catalog.resolve(view)
+    spine = Contents.of(parts.reader.directory, parts.reader.published, relation).spine
     return {int(hash_) for part in spine.scan(1 << 20) for hash_ in part.hashes}

@@ -148,11 +148,11 @@ def test_a_value_that_moves_a_little_reads_few_rows(oracle):
     run.epoch()
     run.update("line", {"at": "9003"})
     run.epoch()
-    counters = run.db.instance.ledger.epochs(1)[0].counters
+    counters = run.db.parts.ledger.epochs(1)[0].counters
     assert counters["rows_read"] <= 60
     run.insert("t", [(10_001, 3)])
     run.epoch()
-    counters = run.db.instance.ledger.epochs(1)[0].counters
+    counters = run.db.parts.ledger.epochs(1)[0].counters
     assert counters["rows_read"] <= 10
     assert counters["rows_out"] <= 5
     run.finish()

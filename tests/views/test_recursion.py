@@ -333,7 +333,7 @@ def test_rows_that_multiply_without_end_are_stopped(oracle):
     run.insert("t", [(0,)])
     with pytest.raises(HeadraceError, match="changed by more than 2,000 rows at once"):
         run.rows("grown")
-    assert run.db.instance.loop.stopped()
+    assert run.db.parts.loop.stopped()
 
 
 def test_the_clock_goes_with_recursion(db):
@@ -353,8 +353,8 @@ def test_the_clock_goes_with_recursion(db):
     )
     assert sorted(db.sql("SELECT node FROM reached").fetchall()) == [(1,), (2,), (3,), (4,)]
     late = 32_472_230_400_000_000 + 3_600_000_000  # an hour into 2999-01-01
-    db.instance.loop.clock = lambda: late
-    db.instance.loop.advance()
+    db.parts.loop.clock = lambda: late
+    db.parts.loop.advance()
     assert sorted(db.sql("SELECT node FROM reached").fetchall()) == [(1,)]
     assert [row[3] for row in db.sql("VERIFY").fetchall()] == ["equal to batch"]
 

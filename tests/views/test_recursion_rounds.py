@@ -142,12 +142,12 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
     run.insert("edges", [(1, 1, 2), (2, 2, 3), (3, 3, 4)])
     run.insert("starts", [(1,)])
     run.epoch()
-    run.db.instance.loop.fault = Fault(CrashError(), 2)
+    run.db.parts.loop.fault = Fault(CrashError(), 2)
     with pytest.raises(CrashError):
         run.db.sql(f"CREATE MATERIALIZED VIEW reached AS {REACHED}")
     run.view("reached", REACHED)
     run.view("counted", "SELECT via, count(*) AS n FROM reached GROUP BY via")
-    loop = run.db.instance.loop
+    loop = run.db.parts.loop
 
     def as_it_is():
         """Read what is stored; a query would make the epoch."""
@@ -180,11 +180,11 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
     run.finish()
     run.reopen()
     # Nothing is left of the attempts that failed.
-    instance = run.db.instance
+    parts = run.db.parts
     left = {path.name for path in (run.directory / "runs").iterdir()}
-    assert left == set(instance.ledger.known_files().runs)
+    assert left == set(parts.ledger.known_files().runs)
     # An attempt that fails is followed by another, within the same epoch.
-    instance.loop.fault = Fault(broken, 2)
+    parts.loop.fault = Fault(broken, 2)
     run.db.sql("DELETE FROM edges WHERE id = 3")
     found = run.db.sql("SELECT node FROM reached").fetchall()
     assert sorted(found) == [(1,), (3,)]

@@ -15,15 +15,15 @@ pytestmark = pytest.mark.spark
 
 def _read(run, view):
     """Return the names of the relations whose rows the view's joins read, one for each side."""
-    catalog, engine = run.db.instance.catalog, run.db.instance.engine
+    catalog, engine = run.db.parts.reader.catalog, run.db.parts.engine
     joins = [n for n in engine.circuit(catalog.resolve(view)).stateful() if isinstance(n, Join)]
     return [catalog.by_id[each.relation].name for n in joins for each in shared(n).values()]
 
 
 def _stored(run, view):
     """Return the arrangements that the ledger has of a view, and their bytes."""
-    ledger = run.db.instance.ledger
-    id_ = run.db.instance.catalog.resolve(view).id
+    ledger = run.db.parts.ledger
+    id_ = run.db.parts.reader.catalog.resolve(view).id
     own = [a.id for a in ledger.arrangements() if a.owner == id_]
     return {a: sum(r.bytes for r in runs) for a, runs in ledger.spines(own).items()}
 
@@ -184,7 +184,7 @@ def test_a_copy_less_is_kept_and_written(oracle):
         run.epoch()
         assert _read(run, name) == (["users"] if name == "read" else [])
         stored.append(_stored(run, name))
-        written.append(run.db.instance.ledger.epochs(1)[0].counters["bytes_written"])
+        written.append(run.db.parts.ledger.epochs(1)[0].counters["bytes_written"])
         run.drop_view(name)
     assert len(stored[1]) == len(stored[0]) - 1
     assert 2 * sum(stored[1].values()) < sum(stored[0].values())
@@ -259,7 +259,7 @@ def test_what_is_read_and_what_is_kept_is_told(oracle):
     assert told[1].startswith(said)
     users = run.db.sql("EXPLAIN SELECT n FROM clicks JOIN users ON clicks.user = users.id")
     assert "reads the rows of users by (id)" in [line.strip() for (line,) in users.fetchall()]
-    circuit = run.db.instance.engine.circuit(run.db.instance.catalog.resolve("v"))
+    circuit = run.db.parts.engine.circuit(run.db.parts.reader.catalog.resolve("v"))
     own = [id_ for node in circuit.stateful() for id_ in own_arrangements(node)]
     assert len(own) == len(set(own)) == 2
     assert set(own) == set(_stored(run, "v"))
@@ -300,7 +300,7 @@ def test_equal_parts_of_a_query_are_kept_once(oracle):
         if i == len(parts) // 2:
             history.epochs(["t", "b"], (30,))
         run.view(name, query)
-        circuit = run.db.instance.engine.circuit(run.db.instance.catalog.resolve(name))
+        circuit = run.db.parts.engine.circuit(run.db.parts.reader.catalog.resolve(name))
         assert max(circuit.users().values()) > 1, name
     history.epochs(["t", "b"], choose((20,), (1, 20)))
     run.reopen()

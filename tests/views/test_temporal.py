@@ -99,18 +99,18 @@ class Clocked:
 
     def epoch(self) -> int:
         made = 0
-        while self.db.instance.loop.advance() is not None:
+        while self.db.parts.loop.advance() is not None:
             made += 1
         self.check()
         return made
 
     def clock(self) -> datetime:
-        return EPOCH + self.db.instance.ledger.clock() * MICRO
+        return EPOCH + self.db.parts.ledger.clock() * MICRO
 
     def check(self) -> None:
         """Hold every view to its query at the clock of the last epoch."""
         self.db.flush()
-        assert not self.db.instance.loop.stopped(), self.db.instance.ledger.dirty()
+        assert not self.db.parts.loop.stopped(), self.db.parts.ledger.dirty()
         clock = self.clock().replace(tzinfo=None)
         for model in self.models.values():
             model.advance(len(model.log))
@@ -238,11 +238,11 @@ def test_deletes_before_and_after_a_row_has_left(run: Clocked) -> None:
     run.passes(20 * MINUTE)
     run.delete("t", *rows[1:4], *rows[7:8], *rows[9:12])
     run.epoch()
-    kept = run.db.instance.engine.temporal()
+    kept = run.db.parts.engine.temporal()
     (layouts,) = [kept[view] for view in kept]
-    spines = run.db.instance.ledger.spines(layouts)
+    spines = run.db.parts.ledger.spines(layouts)
     assert list(spines)
-    assert run.db.instance.loop.seconds_until_due() is None
+    assert run.db.parts.loop.seconds_until_due() is None
     run.finish()
 
 
@@ -324,7 +324,7 @@ def test_an_idle_database_does_nothing_until_a_row_is_due(run: Clocked) -> None:
     run.insert("t", (1, START))
     run.insert("other", (1,))
     run.epoch()
-    loop, ledger = run.db.instance.loop, run.db.instance.ledger
+    loop, ledger = run.db.parts.loop, run.db.parts.ledger
     assert loop.seconds_until_due() == 300
     run.time += 5 * MINUTE
     assert loop.seconds_until_due() == 0
@@ -361,8 +361,8 @@ def test_epochs_are_made_in_the_background_when_a_row_is_due(
         now = datetime.now(UTC)
         db.insert("t", [(1, now + timedelta(seconds=4)), (2, now + timedelta(days=1))])
         db.flush()
-        loop = db.instance.loop
-        before = db.instance.ledger.last_epoch()
+        loop = db.parts.loop
+        before = db.parts.ledger.last_epoch()
         assert loop.published.wait_for(lambda: loop.published.current.epoch > before, 60)
         assert db.sql("SELECT k FROM v").fetchall() == [(2,)]
 

@@ -1,21 +1,7 @@
-"""Runs statements on an open database."""
+"""What one client of an open database has."""
 
-from headrace.session.functions import Functions
-from headrace.session.instance import Instance
-from headrace.session.opening import restore
-from headrace.session.results import Freshness, Progress, Result
 from headrace.session.session import Session
-from headrace.session.sinks import begin_sinks
-from headrace.session.subscription import Subscription
+from headrace.statements.reading.subscription import Subscription
+from headrace.statements.results import Freshness, Progress, Result
 
-__all__ = [
-    "Freshness",
-    "Functions",
-    "Instance",
-    "Progress",
-    "Result",
-    "Session",
-    "Subscription",
-    "begin_sinks",
-    "restore",
-]
+__all__ = ["Freshness", "Progress", "Result", "Session", "Subscription"]

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 from headrace.runtime.cancelling import Cancellation
 from headrace.session.properties import CONSISTENCY, Properties
-from headrace.session.settling import settle_all, settled
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
-    from headrace.session.instance import Instance
-    from headrace.session.results import Progress
+    from headrace.statements.results import Progress
 
 
 def silent(_progress: Progress) -> None:
@@ -31,14 +30,19 @@ class Client:
     advanced by its own writes.
     """
 
-    instance: Instance
+    reader: Reader
     is_open: Callable[[], bool]
     awaited: dict[RelationId, Offset]
     properties: Properties = field(default_factory=Properties)
-    report: Callable[[Progress], None] = silent
+    listener: Callable[[Progress], None] = silent
+    """Told of the progress of the running statement."""
     cancellation: Cancellation = field(default_factory=Cancellation)
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while a statement of this client runs."""
+
+    def report(self, made: Progress) -> None:
+        """Report the progress of the running statement."""
+        self.listener(made)
 
     def wrote(self, relation: RelationId, end: Offset) -> None:
         """Have later reads wait until the client's write before an offset is seen."""
@@ -50,14 +54,13 @@ class Client:
         That depends on its property ``consistency``. A state that shows it already is returned at
         once; else epochs are made until one does.
         """
-        instance, level = self.instance, self.properties[CONSISTENCY]
+        reader, level = self.reader, self.properties[CONSISTENCY]
         if level == "latest":
-            return instance.published
-        if instance.deliveries.by_sink and not instance.pump.running:
-            settle_all(instance)  # reads see the writes of sinks, which belong to no session
+            return reader.published
+        reader.settle_sinks()
         if level == "strict":
-            return settled(instance, reads)
-        gone = self.awaited.keys() - instance.catalog.by_id.keys()
+            return reader.settled(reads)
+        gone = self.awaited.keys() - reader.catalog.by_id.keys()
         for id_ in gone:
             del self.awaited[id_]
-        return settled(instance, reads, self.awaited)
+        return reader.settled(reads, self.awaited)

@@ -10,18 +10,18 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.ledger import ProducerPosition
 from headrace.runtime.cancelling import check_cancelled
 from headrace.session.client import Client, silent
-from headrace.session.statements import Statements
+from headrace.session.dispatch import Statements
 from headrace.sql import Query
 from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.session.given_rows import Rows
-    from headrace.session.instance import Instance
-    from headrace.session.results import Progress, Result
-    from headrace.session.subscription import Subscription
+    from headrace.parts.parts import Parts
     from headrace.sql.parameters import Parameters
+    from headrace.statements.changing.given_rows import Rows
+    from headrace.statements.reading.subscription import Subscription
+    from headrace.statements.results import Progress, Result
     from headrace.types import Epoch
 
 
@@ -33,13 +33,13 @@ class Session:
     changes that. :meth:`headrace.Database.session` opens one.
     """
 
-    def __init__(self, instance: Instance, is_open: Callable[[], bool]) -> None:
+    def __init__(self, parts: Parts, is_open: Callable[[], bool]) -> None:
         self._open = True
         self._client = Client(
-            instance, lambda: self._open and is_open(), dict(instance.ledger.log_ends())
+            parts.reader, lambda: self._open and is_open(), dict(parts.ledger.log_ends())
         )
-        self._statements = Statements(self._client)
-        self._jobs = StatementJobs(instance.engine.spark, self._client.cancellation.tag)
+        self._statements = Statements(parts, self._client)
+        self._jobs = StatementJobs(parts.engine.spark, self._client.cancellation.tag)
 
     def sql(
         self,
@@ -148,12 +148,12 @@ class Session:
 
         client = self._client
         with self._alone():
-            client.report = report
+            client.listener = report
             try:
                 with client.cancellation.statement():
                     yield
             finally:
-                client.report = silent
+                client.listener = silent
                 if client.cancellation.asked:
                     self._jobs.free_slots()
 

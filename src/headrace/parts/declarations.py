@@ -1,0 +1,138 @@
+"""What Spark knows of the catalog: relations declared for views and for queries."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Sink, View
+from headrace.circuit import own_arrangements, shared
+from headrace.circuit.digest import digest, is_comparable
+from headrace.errors import Code, HeadraceError
+from headrace.parts.information_schema import system_relations
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
+    from headrace.circuit import Circuit
+    from headrace.engine.engine import Engine
+    from headrace.engine.queries import Queries
+    from headrace.ledger import Ledger
+    from headrace.types import ArrangementId, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """Declares relations to Spark: names for the planner, circuits for epochs, texts for batch.
+
+    A view whose query cannot be planned is declared without a circuit, and its stored rows can be
+    read. Nothing here is stored: opening a database declares everything again.
+    """
+
+    engine: Engine
+    queries: Queries
+    ledger: Ledger
+    _unplanned: set[RelationId] = field(default_factory=set)
+
+    @property
+    def planning(self) -> threading.RLock:
+        """Held while Spark resolves names, or while they get another meaning."""
+        return self.engine.planning
+
+    def announce_system(self) -> None:
+        """Declare the information schema."""
+        for relation in system_relations():
+            self.engine.declare(relation)
+
+    def announce(self, relation: Relation) -> None:
+        """Declare a relation, for views and for queries."""
+        self.engine.declare(relation)
+        self.queries.declare(relation)
+
+    def announce_waiting(self, view: View | PlainView) -> None:
+        """Declare a view whose query cannot be planned."""
+        self._announce_unplanned(view)
+        self._unplanned.add(view.id)
+
+    def plan_again(self, view: View | PlainView) -> None:
+        """Plan a view again over its present inputs; views that read it are planned afterwards."""
+        self.engine.forget(view)
+        self.announce(view)
+        self._unplanned.discard(view.id)
+        if isinstance(view, View):
+            records = self.ledger.arrangements()
+            self.check_stored(view, {record.id: dict(record.layout) for record in records})
+
+    def announce_replaced(self, view: View, catalog: Catalog) -> None:
+        """Declare a view that has another query, and the texts that name it."""
+        self.announce(view)
+        for above in catalog.dependants(view.id):
+            if not isinstance(above, Sink) and self.is_planned(above):
+                self.queries.declare(above)
+
+    def withdraw(self, relations: Iterable[Relation], catalog: Catalog) -> None:
+        """Forget relations of a catalog: views before their inputs."""
+        order = {view.id: i for i, view in enumerate(catalog.defined_in_order())}
+        for relation in sorted(relations, key=lambda r: -order.get(r.id, -1)):
+            # A relation that replaced it may have its name.
+            self.engine.forget(relation)
+            self.queries.forget(relation)
+
+    @contextmanager
+    def announced(
+        self, relation: Stream | Table | PlainView, former: Iterable[Relation], catalog: Catalog
+    ) -> Iterator[None]:
+        """Declare a relation in place of others; restore these if the block fails."""
+        try:
+            self.announce(relation)
+            yield
+        except BaseException:
+            self.withdraw([relation], catalog)
+            for each in former:
+                if not self.is_planned(each):
+                    self._announce_unplanned(each)
+                elif not isinstance(each, Sink):
+                    self.announce(each)
+            raise
+
+    # -- circuits ----------------------------------------------------------------------------
+
+    def is_planned(self, relation: Relation) -> bool:
+        """Whether a relation is not a view without a circuit, since a function is missing."""
+        return relation.id not in self._unplanned
+
+    def circuit(self, view: View) -> Circuit | None:
+        """Return the circuit of a view; None if its query cannot be planned."""
+        return self.engine.circuit(view) if self.is_planned(view) else None
+
+    def check_stored(self, view: View, stored: Mapping[ArrangementId, object]) -> None:
+        """Refuse a view whose state was stored by a circuit other than the planned one."""
+        circuit = self.engine.circuit(view)
+        planned: dict[ArrangementId, object] = {}
+        for node in circuit.stateful():
+            planned |= {id_: layout.to_json() for id_, layout in own_arrangements(node).items()}
+            planned |= {each.id: each.layout.to_json() for each in shared(node).values()}
+        differs = [id_ for id_, layout in planned.items() if stored.get(id_) != layout]
+        if not differs and view.circuit in ("", digest(circuit)):
+            return
+        if view.circuit and not is_comparable(view.circuit):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'view "{view.name}" was stored by another version of Headrace',
+                detail="Whether this version computes it from its stored state is not known.",
+                hint="Open the database with that version and DROP the view, then create it again"
+                " with this version.",
+            )
+        raise HeadraceError(
+            Code.CORRUPT,
+            f'view "{view.name}" is stored in another form than it is planned',
+            detail=f"Arrangement {differs[0]} differs." if differs else "Its circuit differs.",
+            hint="Open it with the version that created it, or restore a backup.",
+        )
+
+    def _announce_unplanned(self, view: Relation) -> None:
+        self.engine.declare(view, planned=False)
+        self.queries.declare(view, canonical=False)

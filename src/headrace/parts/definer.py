@@ -1,0 +1,152 @@
+"""The definer: what CREATE, DROP and REPLACE change the catalog with."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import PlainView, Sink, Table
+from headrace.circuit import rows_of
+from headrace.engine.lowering import table_layout
+from headrace.ledger import EpochCommit, NewArrangement, NewObject
+from headrace.parts.filling import live
+from headrace.parts.naming import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from headrace.catalog import Catalog, Stream, View
+    from headrace.circuit import Circuit
+    from headrace.ledger import Ledger
+    from headrace.parts.declarations import Declarations
+    from headrace.parts.filling import Filling
+    from headrace.runtime.deliveries import Deliveries
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.fill import Fill, Progress
+    from headrace.types import ArrangementId, Epoch, RelationId
+    from headrace.zset import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Definer:
+    """Changes the catalog: each change is one epoch, which Spark and readers know at once.
+
+    A change that fails leaves the catalog as it was.
+    """
+
+    ledger: Ledger
+    loop: EpochLoop
+    declarations: Declarations
+    filling: Filling
+    deliveries: Deliveries
+
+    def create(
+        self, relation: Stream | Table | PlainView | Sink, dropped: tuple[RelationId, ...] = ()
+    ) -> Epoch:
+        """Create a relation without contents, in place of ``dropped``, in an epoch of its own."""
+        declarations, dropped = self.declarations, tuple(self._with_sources(dropped))
+        with self._changing():
+            gone = live(self.loop.catalog, dropped)
+            if isinstance(relation, PlainView | Sink):
+                live(self.loop.catalog, relation.inputs)
+            catalog = self.loop.catalog.without(dropped).with_(relation)
+            layouts: dict[ArrangementId, Layout] = {}
+            if isinstance(relation, Table):
+                layouts = {rows_of(relation.id): table_layout(relation)}
+            arrangements = tuple(NewArrangement(i, a.to_json()) for i, a in layouts.items())
+            inputs = relation.inputs if isinstance(relation, PlainView | Sink) else ()
+            created = NewObject(
+                relation.id, relation.name, relation.kind, relation.to_json(), inputs, arrangements
+            )
+            commit = EpochCommit(
+                self.ledger.last_epoch(),
+                f"create-{relation.id}",
+                (),
+                (),
+                (created,),
+                dropped,
+            )
+            if isinstance(relation, Sink):
+                epoch = self.ledger.commit(commit)
+                declarations.withdraw(gone, self.loop.catalog)
+            else:
+                # First: what Spark rejects is not committed.
+                with declarations.announced(relation, gone, self.loop.catalog):
+                    epoch = self.ledger.commit(commit)
+                declarations.withdraw(gone, self.loop.catalog)
+                if gone:
+                    declarations.announce(relation)  # a withdrawn one may have had its name
+            self._publish(catalog, layouts)
+            return epoch
+
+    def create_view(
+        self, view: View, progress: Progress, dropped: tuple[RelationId, ...] = ()
+    ) -> Epoch:
+        """Create a view, and fill it from stored rows, in place of ``dropped``."""
+
+        def join(fill: Fill, circuit: Circuit) -> Epoch:
+            catalog = self.loop.catalog.without(dropped).with_(view)
+            gone = live(self.loop.catalog, dropped)
+            epoch = fill.commit(dropped)
+            self.declarations.withdraw(gone, self.loop.catalog)
+            self.declarations.announce(view)
+            self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
+            return epoch
+
+        return self.filling.fill(view, progress, join)
+
+    def replace_view(self, former: View, view: View, progress: Progress) -> Epoch:
+        """Replace the query of a view: what reads it follows the difference, in the same epoch."""
+
+        def join(fill: Fill, _circuit: Circuit) -> Epoch:
+            live(self.loop.catalog, [former.id], {former.id: former})
+            catalog = self.loop.catalog.with_(view)
+            epoch = fill.take_over(former.build)
+            self.declarations.announce_replaced(view, catalog)
+            self._publish(catalog, {})
+            return epoch
+
+        return self.filling.fill(view, progress, join)
+
+    def drop(self, ids: Sequence[RelationId]) -> Epoch:
+        """Drop relations together; no other relation may depend on them.
+
+        A hidden view of a dropped sink is dropped too.
+        """
+        ids = self._with_sources(ids)
+        with self._changing():
+            gone = live(self.loop.catalog, ids)
+            catalog = self.loop.catalog.without(ids)
+            epoch = self.ledger.commit(
+                EpochCommit(self.ledger.last_epoch(), f"drop-{ids[0]}", dropped=tuple(ids))
+            )
+            for relation in gone:
+                self.ledger.clear_dirty(relation.id)
+            self.declarations.withdraw(gone, self.loop.catalog)
+            self._publish(catalog, {})
+            return epoch
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Have neither epochs nor queries' names change while the block runs."""
+        with self.loop.exclusive(), self.declarations.planning:
+            yield
+
+    def _with_sources(self, ids: Sequence[RelationId]) -> list[RelationId]:
+        """Stop the sinks among relations to drop; return these, with the sinks' hidden views."""
+        found, catalog = list(ids), self.loop.catalog
+        for sink in [r for r in map(catalog.by_id.get, ids) if isinstance(r, Sink)]:
+            self.deliveries.forget(sink.id)
+            source = catalog.by_id[sink.source]
+            if source.name.startswith(HIDDEN) and source.id not in found:
+                found.append(source.id)
+        return found
+
+    def _publish(self, catalog: Catalog, new: Mapping[ArrangementId, Layout]) -> None:
+        """Publish a catalog, and the layouts of the contents of relations that it did not have."""
+        kept = {rows_of(relation.id) for relation in catalog}
+        layouts = {**self.loop.published.current.layouts, **new}
+        self.loop.published.publish(catalog, {i: a for i, a in layouts.items() if i in kept})

@@ -1,0 +1,90 @@
+"""Filling a view beside the epochs, and joining them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.fill import Fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from headrace.catalog import Catalog, Relation, View
+    from headrace.circuit import Circuit
+    from headrace.engine.engine import Engine
+    from headrace.parts.reader import Reader
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.fill import Progress
+    from headrace.runtime.pump import Pump
+    from headrace.types import Epoch, RelationId
+
+Join: TypeAlias = "Callable[[Fill, Circuit], Epoch]"
+"""Commits a fill that has caught up with the epochs, which are not made meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Fills builds of views from stored rows. A fill that fails leaves nothing behind."""
+
+    reader: Reader
+    engine: Engine
+    loop: EpochLoop
+    pump: Pump
+
+    def fill(self, view: View, progress: Progress, join: Join) -> Epoch:
+        """Fill a build of a view, and have it join the epochs; return the epoch in which it does.
+
+        Epochs and other fills go on meanwhile: the lock is held for the last changes only, and for
+        ``join``. A view that has recursions is filled with the lock.
+        """
+        reader, loop = self.reader, self.loop
+        for relation in live(reader.catalog, view.depends_on):
+            reader.require_running(relation)
+        inputs = {relation.id: relation for relation in live(reader.catalog, view.inputs)}
+        circuit = self.engine.begin_fill(view)
+        fill = Fill(loop, view, progress, clocked=bool(circuit.temporal()))
+        alone = bool(circuit.loops())
+        try:
+            if not alone:
+                fill.begin(reader.settled(view.depends_on))
+                while fill.catch_up(reader.published) > loop.settings.small_rows:
+                    pass
+            with loop.exclusive():
+                for relation in live(reader.catalog, inputs, inputs):
+                    reader.require_running(relation)
+                if alone:
+                    fill.begin(self.pump.settle(), loop.quiet_clock())
+                else:
+                    state = self.pump.settle(fill.ends, frozenset())
+                    fill.catch_up(state, loop.quiet_clock())
+                with self.engine.planning:
+                    return join(fill, circuit)
+        except BaseException as error:
+            fill.abandon()
+            if isinstance(error, HeadraceError):
+                live(reader.catalog, inputs, inputs)  # if one is gone, that is why
+            raise
+        finally:
+            self.engine.end_fill(view)
+
+
+def live(
+    catalog: Catalog,
+    ids: Iterable[RelationId],
+    before: Mapping[RelationId, Relation] | None = None,
+) -> list[Relation]:
+    """Return relations that a statement found when it began, unless one was dropped since.
+
+    With ``before``, unless one is another than it was.
+    """
+    found = [catalog.by_id.get(id_) for id_ in ids]
+    there = [relation for relation in found if relation is not None]
+    if len(there) < len(found) or (before and any(r is not before[r.id] for r in there)):
+        raise HeadraceError(
+            Code.CONFLICT,
+            "a relation of the statement was dropped or replaced meanwhile",
+            hint="Run the statement again.",
+        )
+    return there

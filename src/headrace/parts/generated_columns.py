@@ -1,0 +1,98 @@
+"""Generated columns: computed columns, and METADATA columns with the origin of a row.
+
+Both are evaluated when the row is written and stored with it, so they never change afterwards. A
+computed value has to fit its column exactly, as a written one does.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import Code, HeadraceError
+from headrace.formats.fitted import require_fitting
+from headrace.formats.fitting import fitted
+from headrace.sql.keywords import quote
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalog import Stream, Table
+    from headrace.engine.queries import Queries
+    from headrace.types import Offset
+
+_OFFSET = "offset"
+"""The METADATA key of a row's offset, which is known only as it is appended."""
+
+
+def has_offsets(relation: Stream | Table) -> bool:
+    """Whether a column of a relation is the offset of its row."""
+    return any(key == _OFFSET for _, key in relation.declaration.metadata)
+
+
+def with_offsets(relation: Stream | Table, rows: pa.Table, first: Offset) -> pa.Table:
+    """Return changes with their offsets, the first of which is given; see :func:`has_offsets`."""
+    offsets = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+    names = [name for name, key in relation.declaration.metadata if key == _OFFSET]
+    return _with_values(relation, rows, dict.fromkeys(names, offsets))
+
+
+def with_generated_columns(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+    """Return changes with the values of the generated columns, except offsets.
+
+    Deleted rows, with a negative weight, keep their values.
+    """
+    declaration = relation.declaration
+    values = dict(_metadata_values(relation, rows.num_rows))
+    if declaration.computed:
+        arriving = rows.select([n for n in relation.schema.names if n not in declaration.generated])
+        expressions = [f"({text}) AS {quote(name)}" for name, text in declaration.computed]
+        found = queries.computed(arriving, expressions)
+        columns = {column.name: column for column in relation.schema.columns}
+        computed = [columns[name] for name, _ in declaration.computed]
+        made = [fitted(found[column.name], column.type, first=True) for column in computed]
+        require_fitting(computed, made, None)
+        values |= {c.name: each.values for c, each in zip(computed, made, strict=True)}
+    return _with_values(relation, rows, values)
+
+
+def _with_values(
+    relation: Stream | Table, rows: pa.Table, values: Mapping[str, pa.Array]
+) -> pa.Table:
+    """Return changes with values of some columns for the rows that are inserted."""
+    required = {column.name for column in relation.schema.columns if not column.nullable}
+    comes = pc.greater(rows[WEIGHT], 0) if WEIGHT in rows.schema.names else None
+    for name, value in values.items():
+        place, field = rows.schema.get_field_index(name), rows.schema.field(name)
+        new = value.cast(field.type)
+        if comes is not None:
+            new = pc.if_else(comes, new, rows[name])
+        rows = rows.set_column(place, field, new)
+        if name in required and new.null_count:
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}" of {relation.kind} "{relation.name}" is NULL for some row',
+                hint="It is NOT NULL and generated.",
+            )
+    return rows
+
+
+def _metadata_values(relation: Stream | Table, count: int) -> list[tuple[str, pa.Array]]:
+    types = {field.name: field.type for field in relation.schema.arrow}
+    now = int(time.time() * 1_000_000)
+    topic = relation.declaration.option("topic", "kafka_topic") or relation.name
+    values = {
+        "topic": lambda: pa.repeat(topic, count),
+        "partition": lambda: pa.repeat(0, count),
+        "timestamp": lambda: pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), count),
+    }
+    return [
+        (name, values[key]() if key in values else pa.nulls(count, types[name]))
+        for name, key in relation.declaration.metadata
+        if key != _OFFSET
+    ]

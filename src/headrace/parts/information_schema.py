@@ -1,0 +1,302 @@
+"""``information_schema``: the state of the database, as relations for SELECT.
+
+Their rows are gathered when a query names them, all at one epoch. They are read-only, and views
+cannot read them, since they change without events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, TimestampType
+
+from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View, key_of
+from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
+from headrace.parts.jobs import JOB_COLUMNS, jobs
+from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
+from headrace.types import Column, RelationId, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.errors import Span
+    from headrace.ledger import Ledger
+    from headrace.parts.schemas import Schemas
+    from headrace.runtime.deliveries import Deliveries
+    from headrace.runtime.published import Published
+    from headrace.types import DataType
+
+_MOST_EPOCHS = 1000
+_TEXT, _WHOLE, _FLAG, _TIME, _REAL = (
+    StringType(),
+    LongType(),
+    BooleanType(),
+    TimestampType(),
+    DoubleType(),
+)
+_TYPES = {
+    Stream: "STREAM",
+    Table: "BASE TABLE",
+    View: "MATERIALIZED VIEW",
+    PlainView: "VIEW",
+    Sink: "SINK",
+}
+_COUNTED = ("changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written")
+
+
+def refuse_system(names: Iterable[RelationId], span: Span) -> None:
+    """Refuse a view that reads the information schema."""
+    if any(is_system(id_) for id_ in names):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"a view over {SYSTEM_SCHEMA} is not supported",
+            detail="Its rows change without events.",
+            hint="Read it with SELECT.",
+            span=span,
+        )
+
+
+def is_system(id_: RelationId) -> bool:
+    """Return whether an id is that of a relation of the information schema."""
+    return id_ < 0
+
+
+def system_relations() -> tuple[Stream, ...]:
+    """Return the relations of the information schema."""
+    return tuple(
+        Stream(
+            RelationId(-number),
+            f"{SYSTEM_SCHEMA}.{name}",
+            Schema(tuple(Column(column, type_) for column, type_ in columns)),
+        )
+        for number, (name, (columns, _)) in enumerate(_RELATIONS.items(), 1)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class InformationSchema:
+    """Gathers the rows of these relations."""
+
+    ledger: Ledger
+    schemas: Schemas
+    deliveries: Deliveries
+
+    def rows(self, state: Published, relation: Stream) -> pa.Table:
+        """Return the rows of one of these relations in a published state."""
+        _, gather = _RELATIONS[relation.name.partition(".")[2]]
+        rows = gather(_Moment(self.ledger, self.schemas, self.deliveries, state))
+        arrays = [
+            pa.array([row[i] for row in rows], field.type)
+            for i, field in enumerate(relation.schema.arrow)
+        ]
+        return pa.Table.from_arrays(arrays, schema=relation.schema.arrow)
+
+
+# -- what is gathered --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    ledger: Ledger
+    schemas: Schemas
+    deliveries: Deliveries
+    state: Published
+
+
+def _listed(state: Published) -> list[Relation]:
+    return [r for r in state.catalog if not r.name.startswith(HIDDEN)]
+
+
+def _place(relation: Relation) -> tuple[str, str]:
+    schema, _, name = relation.name.rpartition(".")
+    return schema or "default", name
+
+
+def _schemata(at: _Moment) -> list[tuple[Any, ...]]:
+    return [(name,) for name in ("default", *at.schemas.names(at.state.catalog))]
+
+
+def _tables(at: _Moment) -> list[tuple[Any, ...]]:
+    return [
+        (
+            *_place(relation),
+            _TYPES[type(relation)],
+            ", ".join(key_of(relation)) or None,
+            "stopped" if relation.id in at.state.stopped else "running",
+        )
+        for relation in _listed(at.state)
+        if not isinstance(relation, Sink)
+    ]
+
+
+def _streams(at: _Moment) -> list[tuple[Any, ...]]:
+    return [
+        (*_place(r), r.declaration.connector, at.ledger.log_end(r.id))
+        for r in _listed(at.state)
+        if isinstance(r, Stream)
+    ]
+
+
+def _views(at: _Moment) -> list[tuple[Any, ...]]:
+    return [
+        (*_place(r), r.query, isinstance(r, View))
+        for r in _listed(at.state)
+        if isinstance(r, View | PlainView)
+    ]
+
+
+def _columns(at: _Moment) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for r in _listed(at.state):
+        if isinstance(r, Sink):
+            continue
+        declaration = r.declaration if isinstance(r, Stream | Table) else Declaration()
+        computed, key = dict(declaration.computed), key_of(r)
+        rows += [
+            (
+                *_place(r),
+                c.name,
+                position,
+                c.sql,
+                c.nullable,
+                c.name in key,
+                c.name in declaration.message_key,
+                computed.get(c.name),
+            )
+            for position, c in enumerate(r.schema.columns, 1)
+        ]
+    return rows
+
+
+def _epochs(at: _Moment) -> list[tuple[Any, ...]]:
+    return [
+        (
+            e.epoch,
+            _time(e.committed_at),
+            *(e.counters.get(name) for name in _COUNTED),
+            e.counters.get("seconds"),
+        )
+        for e in at.ledger.epochs(_MOST_EPOCHS)
+        if e.epoch <= at.state.epoch
+    ]
+
+
+def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
+    ends = at.ledger.log_ends()
+    return [
+        (
+            *_place(view),
+            at.state.epoch,
+            _time(at.state.committed_at),
+            at.state.behind(ends, view.id),
+            "stopped" if view.id in at.state.stopped else "running",
+        )
+        for view in at.state.catalog.views_in_order()
+        if not view.name.startswith(HIDDEN)
+    ]
+
+
+def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
+    by_id = at.state.catalog.by_id
+    return [
+        (r.name, _TYPES[type(r)], by_id[id_].name, _TYPES[type(by_id[id_])])
+        for r in at.state.catalog
+        if isinstance(r, View | PlainView | Sink)
+        for id_ in r.inputs
+    ]
+
+
+def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
+    by_id, spines = at.state.catalog.by_id, at.state.spines
+    kept = at.ledger.arrangements()
+    records = [r for r in kept if r.owner in by_id and r.id in spines]
+    return [
+        (
+            record.id,
+            by_id[record.owner].name,
+            record.id == rows_of(record.owner),
+            sum(run.rows for run in spines[record.id]),
+            sum(run.bytes for run in spines[record.id]),
+            len(spines[record.id]),
+            record.since,
+        )
+        for record in records
+    ]
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _sinks(at: _Moment) -> list[tuple[Any, ...]]:
+    return jobs(at.deliveries, at.state)
+
+
+Columns = tuple[tuple[str, "DataType"], ...]
+_PLACE: Columns = (("table_schema", _TEXT), ("table_name", _TEXT))
+_JOBS: Columns = tuple(
+    (name, _WHOLE if name.startswith("epoch") else _TEXT) for name in JOB_COLUMNS
+)
+_RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]] = {
+    "schemata": ((("schema_name", _TEXT),), _schemata),
+    "tables": (
+        (*_PLACE, ("table_type", _TEXT), ("primary_key", _TEXT), ("state", _TEXT)),
+        _tables,
+    ),
+    "streams": ((*_PLACE, ("connector", _TEXT), ("log_end", _WHOLE)), _streams),
+    "views": ((*_PLACE, ("view_definition", _TEXT), ("is_materialized", _FLAG)), _views),
+    "columns": (
+        (
+            *_PLACE,
+            ("column_name", _TEXT),
+            ("ordinal_position", _WHOLE),
+            ("data_type", _TEXT),
+            ("is_nullable", _FLAG),
+            ("is_key", _FLAG),
+            ("is_message_key", _FLAG),
+            ("generation_expression", _TEXT),
+        ),
+        _columns,
+    ),
+    "sinks": (_JOBS, _sinks),
+    "jobs": (_JOBS, _sinks),
+    "epochs": (
+        (
+            ("epoch", _WHOLE),
+            ("committed_at", _TIME),
+            *((name, _WHOLE) for name in _COUNTED),
+            ("seconds", _REAL),
+        ),
+        _epochs,
+    ),
+    "freshness": (
+        (
+            *_PLACE,
+            ("epoch", _WHOLE),
+            ("committed_at", _TIME),
+            ("changes_behind", _WHOLE),
+            ("state", _TEXT),
+        ),
+        _freshness,
+    ),
+    "dependencies": (
+        (("name", _TEXT), ("type", _TEXT), ("depends_on", _TEXT), ("depends_on_type", _TEXT)),
+        _dependencies,
+    ),
+    "arrangements": (
+        (
+            ("id", _TEXT),
+            ("owner", _TEXT),
+            ("is_contents", _FLAG),
+            ("rows", _WHOLE),
+            ("bytes", _WHOLE),
+            ("runs", _WHOLE),
+            ("since_epoch", _WHOLE),
+        ),
+        _arrangements,
+    ),
+}

@@ -1,0 +1,45 @@
+"""The rows of ``SHOW SINKS`` and ``SHOW JOBS``: destination, position and error of each sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalog import Sink, View
+from headrace.parts.naming import HIDDEN
+
+if TYPE_CHECKING:
+    from headrace.runtime.deliveries import Deliveries
+    from headrace.runtime.published import Published
+
+JOB_COLUMNS = (
+    "name", "source", "target", "guarantee", "state", "epoch", "epochs_behind", "error"
+)  # fmt: skip
+
+
+def jobs(deliveries: Deliveries, state: Published) -> list[tuple[Any, ...]]:
+    """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first."""
+    rows = []
+    for sink in state.catalog:
+        if not isinstance(sink, Sink):
+            continue
+        source = state.catalog.by_id[sink.source]
+        hidden = source.name.startswith(HIDDEN) and isinstance(source, View)
+        delivery = deliveries.by_sink.get(sink.id)
+        if delivery is None:
+            continue  # it is being created or dropped
+        at, error = delivery.at, delivery.error
+        running = "failing" if error else "stopped" if source.id in state.stopped else "running"
+        target = None if sink.target is None else state.catalog.by_id[sink.target].name
+        rows.append(
+            (
+                sink.name,
+                "a query" if hidden else source.name,
+                target or dict(sink.options)["connector"],
+                delivery.writer.guarantee,
+                running,
+                at,
+                state.epoch - (delivery.begins - 1 if at is None else at),
+                None if error is None else str(error),
+            )
+        )
+    return rows

@@ -1,0 +1,137 @@
+"""The log of a database: what INSERT, UPDATE, DELETE, COPY and sinks write to."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import Code, HeadraceError
+from headrace.log import Append, LogShare, read_range
+from headrace.parts.generated_columns import has_offsets, with_generated_columns, with_offsets
+from headrace.runtime.shares import log_share
+from headrace.serving import key_values
+from headrace.types import Offset, RelationId
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.catalog import Stream, Table
+    from headrace.engine.queries import Queries
+    from headrace.ledger import Ledger, LoadProgress, ProducerPosition, Reject
+    from headrace.log import Appender
+    from headrace.runtime.published import Published
+    from headrace.runtime.pump import Pump
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The changes that a statement computed, the number of rows it counts, and what it has read."""
+
+    state: Published
+    count: int
+    rows: tuple[pa.Table, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The changes of streams and tables, in the order in which epochs read them.
+
+    What a method appends is durable when it returns. Nobody waits for an epoch here, but whoever
+    makes them is woken. What one call appends is read by one epoch.
+    """
+
+    directory: Path
+    ledger: Ledger
+    appender: Appender
+    queries: Queries
+    pump: Pump
+    _changing: dict[RelationId, threading.RLock] = field(default_factory=dict)
+    """By table: the lock of the statements that read it and change the rows they read."""
+
+    def append(
+        self,
+        relation: Stream | Table,
+        rows: pa.Table,
+        *,
+        load: LoadProgress | None = None,
+        producer: ProducerPosition | None = None,
+        rejects: Sequence[Reject] = (),
+        guard: Callable[[Offset], None] | None = None,
+    ) -> Offset:
+        """Append changes, with the values of generated columns; return the log's end after them.
+
+        For ``guard`` see :class:`Append`.
+        """
+        placed = None
+        if relation.declaration.generated and rows.num_rows:
+            rows = with_generated_columns(self.queries, relation, rows)
+            if has_offsets(relation):
+                without, placed = rows, lambda first: with_offsets(relation, without, first)
+        asked = Append(relation.id, rows, load, producer, rejects, placed, guard)
+        end = self.appender.append(asked).end
+        self.pump.wake()
+        return end
+
+    def change(self, table: Table, compute: Callable[[], Changed]) -> tuple[int, Offset]:
+        """Append the changes that a statement computes from the rows of a table.
+
+        Inserts go on meanwhile. If they touch the rows that are to be changed, the statement is
+        computed again, and other writers of this table wait for it. Returns the number of rows
+        that the statement counts, and the log's end.
+        """
+        with self._lock(table):
+            try:
+                return self._append_changed(table, compute())
+            except _OvertakenError:
+                with self.appender.closed(table.id):
+                    return self._append_changed(table, compute())
+
+    @contextmanager
+    def alone(self, table: Table) -> Iterator[None]:
+        """Have all other writers of a table wait while the block runs."""
+        with self._lock(table), self.appender.closed(table.id):
+            yield
+
+    def _lock(self, table: Table) -> threading.RLock:
+        return self._changing.setdefault(table.id, threading.RLock())
+
+    def _append_changed(self, table: Table, changed: Changed) -> tuple[int, Offset]:
+        rows = pa.concat_tables(changed.rows)
+
+        def guard(end: Offset) -> None:
+            read = changed.state.positions.get(table.id, Offset(0))
+            share = log_share(self.ledger, table.id, read, end)
+            if _touches(table, rows, self._logged(share)):
+                raise _OvertakenError(Code.CONFLICT, "other statements changed the same rows")
+
+        return changed.count, self.append(table, rows, guard=guard)
+
+    def _logged(self, share: LogShare) -> pa.Table | None:
+        """Return the changes of a part of a log; None if there are none."""
+        batches = list(read_range(self.directory, share.segments, share.first, share.end))
+        return pa.Table.from_batches(batches) if batches else None
+
+
+class _OvertakenError(HeadraceError):
+    """Rows that a statement is about to change were changed since it read them."""
+
+
+def _touches(table: Table, rows: pa.Table, meanwhile: pa.Table | None) -> bool:
+    """Return whether changes that were made meanwhile are of the same rows.
+
+    The order of all others does not matter. Without a key, rows are equal or not: insertions touch
+    no row that was there.
+    """
+    if meanwhile is None:
+        return False
+    if not table.primary_key:
+        return bool((pc.min(meanwhile[WEIGHT]).as_py() or 0) < 0)
+    key = list(table.primary_key)
+    return not set(key_values(rows, key)).isdisjoint(key_values(meanwhile, key))

@@ -1,0 +1,58 @@
+"""Opening a database: its catalog is loaded from the ledger and declared to Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
+from headrace.circuit import rows_of
+from headrace.parts.naming import HIDDEN
+from headrace.runtime.deliveries import position
+from headrace.zset import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.functions import Function
+    from headrace.parts.parts import Parts
+
+
+def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:
+    """Load the catalog from the ledger into Spark, and drop temporary views.
+
+    Views that lack a function wait for it; views whose function is now given resume.
+    """
+    ledger, declarations, waiting = parts.ledger, parts.declarations, parts.waiting
+    records = ledger.objects()
+    stored = {record.id: dict(record.layout) for record in ledger.arrangements()}
+    catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
+    declarations.announce_system()
+    for relation in catalog:
+        if isinstance(relation, Stream | Table):
+            declarations.announce(relation)
+    parts.functions.restore(catalog, functions)
+    lacking = waiting.lacking(catalog)
+    for view in catalog.defined_in_order():
+        if view.id in lacking:
+            declarations.announce_waiting(view)
+            continue
+        declarations.announce(view)
+        if isinstance(view, View):
+            declarations.check_stored(view, stored)
+    kept = [r for r in catalog if isinstance(r, Table | View)]
+    layouts = {rows_of(r.id): Layout.of_json(stored[rows_of(r.id)]) for r in kept}
+    parts.loop.published.publish(catalog, layouts)
+    for record in records:  # before an epoch is made: their history is released step by step
+        if isinstance(catalog.by_id[record.relation], Sink):
+            at = position(ledger, record.relation)
+            parts.loop.held[record.relation] = record.created_epoch if at is None else at
+    waiting.wait(lacking)
+    fed = {relation.source for relation in catalog if isinstance(relation, Sink)}
+    hidden = [
+        view.id
+        for view in catalog.views_in_order()
+        if view.name.startswith(HIDDEN) and view.id not in fed
+    ]
+    if hidden:
+        parts.definer.drop(hidden)
+    waiting.resume()

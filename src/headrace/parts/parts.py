@@ -1,0 +1,52 @@
+"""The parts of one open database, listed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.connectors import Secrets
+    from headrace.engine.engine import Engine
+    from headrace.engine.queries import Queries
+    from headrace.ledger import Ledger
+    from headrace.parts.declarations import Declarations
+    from headrace.parts.definer import Definer
+    from headrace.parts.destinations import Destinations
+    from headrace.parts.functions import Functions
+    from headrace.parts.log import Log
+    from headrace.parts.reader import Reader
+    from headrace.parts.schemas import Schemas
+    from headrace.parts.sinks import Sinks
+    from headrace.parts.snapshots import Snapshots
+    from headrace.parts.waiting import WaitingViews
+    from headrace.runtime.deliveries import Deliveries
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.pump import Pump
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What one database is made of. A statement is given those that it uses, never all.
+
+    The first are what the layers below provide; the second, what statements do with them.
+    """
+
+    ledger: Ledger
+    engine: Engine
+    queries: Queries
+    loop: EpochLoop
+    pump: Pump
+    deliveries: Deliveries
+    secrets: Secrets
+    schemas: Schemas
+
+    reader: Reader
+    snapshots: Snapshots
+    log: Log
+    declarations: Declarations
+    definer: Definer
+    functions: Functions
+    waiting: WaitingViews
+    destinations: Destinations
+    sinks: Sinks

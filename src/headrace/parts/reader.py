@@ -1,0 +1,152 @@
+"""The reader: the published state, waiting until it shows what was written, and what is in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.circuit import rows_of
+from headrace.parts.information_schema import is_system
+from headrace.parts.stopped import refuse_stopped
+from headrace.runtime.rebuild import Damage, damaged_runs
+from headrace.runtime.shares import log_share, snapshot
+from headrace.serving import Contents, History
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from headrace.catalog import Catalog, Relation
+    from headrace.ledger import Ledger
+    from headrace.runtime.deliveries import Deliveries
+    from headrace.runtime.published import Published, Publisher
+    from headrace.runtime.pump import Pump
+    from headrace.runtime.step import Share
+    from headrace.types import Epoch, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads what is published. No statement can change anything through it.
+
+    A state that it returns stays readable for as long as it is held, whatever happens meanwhile.
+    Waiting for a state makes the epochs that are missing, if nobody else makes them.
+    """
+
+    directory: Path
+    ledger: Ledger
+    publisher: Publisher
+    pump: Pump
+    deliveries: Deliveries
+
+    @property
+    def published(self) -> Published:
+        """What readers see now."""
+        return self.publisher.current
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current relations."""
+        return self.publisher.current.catalog
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def settled(
+        self, reads: Iterable[RelationId], wanted: Mapping[RelationId, Offset] | None = None
+    ) -> Published:
+        """Return a state in which some relations have all changes before the wanted offsets.
+
+        The default is the present ends of the logs of everything that they read. Rows that are due
+        by now have also entered or left them.
+        """
+        below = self.catalog.below(reads)
+        ends = self.ledger.log_ends() if wanted is None else wanted
+        return self.pump.settle({id_: end for id_, end in ends.items() if id_ in below}, below)
+
+    def settle_all(self) -> Epoch:
+        """Make epochs, and deliver all changes so far to sinks; failing sinks are skipped.
+
+        One sink may write what another reads, so there are as many rounds as there are sinks.
+        """
+        epoch = self.pump.settle().epoch
+        for _ in tuple(self.deliveries.by_sink):
+            if not self.deliveries.advance() and not self.behind(self.published):
+                break
+            epoch = self.pump.settle().epoch
+        return epoch
+
+    def settle_sinks(self) -> None:
+        """Have reads see the writes of sinks, which belong to no session.
+
+        Nothing is done where sinks are delivered to in the background.
+        """
+        if self.deliveries.by_sink and not self.pump.running:
+            self.settle_all()
+
+    def wait_beyond(self, epoch: Epoch | None, is_over: Callable[[], bool], seconds: float) -> None:
+        """Wait until an epoch after another is published or ``is_over``, or some seconds pass."""
+        publisher = self.publisher
+        publisher.wait_for(lambda: is_over() or (epoch or 0) < publisher.current.epoch, seconds)
+
+    def require_epochs(self) -> None:
+        """Raise the error of the epochs that are made in the background, if they fail."""
+        if self.pump.error is not None:
+            raise self.pump.error
+
+    def behind(self, state: Published) -> int:
+        """Return the number of changes that have arrived and that a state does not show."""
+        return state.behind(self.ledger.log_ends())
+
+    # -- what a state has ----------------------------------------------------------------------
+
+    def contents(self, state: Published, relation: Relation) -> Contents:
+        """Return the rows of a table or view in a state."""
+        return Contents.of(self.directory, state, relation)
+
+    def history(self, state: Published, relation: RelationId) -> History:
+        """Return the snapshots and deltas of a table or view of a state."""
+        rows = rows_of(relation)
+        return History(self.ledger, self.directory, rows, state.layouts[rows])
+
+    def shares(self, ids: Iterable[RelationId], state: Published) -> dict[RelationId, Share]:
+        """Return the contents of relations in a state, for a query of Spark.
+
+        Epochs do not read a stream that no view reads: for such a stream, the whole log is
+        returned.
+        """
+        relations = [state.catalog.by_id[id_] for id_ in sorted(set(ids)) if not is_system(id_)]
+        for relation in relations:
+            self.require_running(relation, state)
+        ends = {**self.ledger.log_ends()}
+        ends |= {id_: state.positions.get(id_, Offset(0)) for id_ in state.maintained}
+        return snapshot(self.ledger, state, relations, ends)
+
+    def logs(self, ids: Iterable[RelationId], state: Published) -> dict[RelationId, Share]:
+        """Return all changes of streams and tables that a state shows."""
+        ends = {id_: state.positions.get(id_, Offset(0)) for id_ in ids}
+        return {id_: log_share(self.ledger, id_, Offset(0), end) for id_, end in ends.items()}
+
+    def damaged(self, relations: Iterable[Relation]) -> dict[RelationId, list[Damage]]:
+        """Return the damaged files of relations' contents and state; every byte is read."""
+        ids = {relation.id for relation in relations}
+        found: dict[RelationId, list[Damage]] = {}
+        for each in damaged_runs(self.ledger, self.directory / "runs", ids):
+            found.setdefault(each.owner, []).append(each)
+        return found
+
+    def as_of(self, epoch: Epoch, last: Published, relations: Iterable[Relation]) -> Published:
+        """Return the state in which relations of the last one can be read at an earlier epoch.
+
+        Raises:
+            HeadraceError: INVALID if the epoch is no longer kept.
+        """
+        return last if epoch == last.epoch else self.publisher.as_of(epoch, *relations)
+
+    def require_running(
+        self, relation: Relation, state: Published | None = None, epoch: Epoch | None = None
+    ) -> None:
+        """Refuse a view that has stopped: by now, by the epoch of a state, or by an earlier one."""
+        if relation.id in (state or self.published).stopped:
+            at = epoch if epoch is not None or state is None else state.epoch
+            refuse_stopped(self.ledger, self.catalog, relation, at)

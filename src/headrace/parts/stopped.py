@@ -1,0 +1,63 @@
+"""Views that stopped: since which epoch their contents are old."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from headrace.catalyst.python import waits
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import NO_EPOCH, Dirty
+from headrace.runtime.published import STOPPED, WAITING
+
+if TYPE_CHECKING:
+    from headrace.catalog import Catalog, Relation, View
+    from headrace.ledger import Ledger
+    from headrace.types import Epoch
+
+
+def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
+    """Return the last epoch at which a stopped view's contents are its query's result; or -1.
+
+    For a view that reads a stopped one, this is the last epoch in which that one ran.
+    """
+    marked = {e.view: e.after for e in ledger.dirty() if e.cause == STOPPED}
+    above = catalog.dependants
+    causes = [id_ for id_ in marked if id_ == view.id or view.id in {v.id for v in above(id_)}]
+    return min((marked[id_] for id_ in causes), default=NO_EPOCH)
+
+
+def refuse_stopped(
+    ledger: Ledger, catalog: Catalog, relation: Relation, epoch: Epoch | None
+) -> None:
+    """Raise if a view had stopped at an epoch; None is the last epoch."""
+    last_right = stopped_after(ledger, catalog, relation)
+    if epoch is not None and epoch <= last_right:
+        return
+    dirty = ledger.dirty()
+    waiting = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
+    if waiting:
+        raise waits(relation.name, waiting[0])
+    causes = {entry.view: entry.detail for entry in dirty}
+    over = {id_: {v.id for v in catalog.dependants(id_)} for id_ in causes}
+    why, failed = "its query failed on its data", relation
+    if relation.id not in causes:
+        failed = catalog.by_id[next(id_ for id_ in causes if relation.id in over[id_])]
+        why = f'it reads view "{failed.name}", whose query failed on its data'
+    again = (
+        f'DROP VIEW "{failed.name}" CASCADE, and create it and the views that read it again'
+        if over[failed.id]
+        else "CREATE OR REPLACE the view"
+    )
+    before = f" It can be read AS OF EPOCH {last_right}." if last_right >= 0 else ""
+    raise HeadraceError(
+        Code.UNAVAILABLE,
+        f'view "{relation.name}" stopped, since {why}',
+        detail=causes[failed.id].removeprefix("error[invalid]: "),
+        hint=f"Correct the data, then REPAIR {failed.name}; or correct the query: {again}.{before}",
+    )
+
+
+def mark_stopped(ledger: Ledger, view: View, after: Epoch, why: str) -> None:
+    """Exclude a view from epochs: its contents are valid up to the epoch ``after``."""
+    ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why, after))

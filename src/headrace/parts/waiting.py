@@ -1,0 +1,120 @@
+"""Views that wait for a Python function which this process has not registered.
+
+So do the views that read them: they are marked dirty and skipped by epochs. Registering the
+function resumes them; if epochs were made in the meantime, they are rebuilt.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.catalog import View
+from headrace.catalyst.python import lacks
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import NO_EPOCH, Dirty, EpochCommit, Repaired
+from headrace.runtime.fill import Fill
+from headrace.runtime.published import STOPPED, WAITING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalog import Catalog
+    from headrace.ledger import Ledger
+    from headrace.parts.declarations import Declarations
+    from headrace.parts.functions import Functions
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.pump import Pump
+    from headrace.types import RelationId
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Ignore progress reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingViews:
+    """Excludes views from epochs while they lack a function, and resumes them."""
+
+    functions: Functions
+    declarations: Declarations
+    ledger: Ledger
+    loop: EpochLoop
+    pump: Pump
+
+    def lacking(self, catalog: Catalog) -> dict[RelationId, str]:
+        """Return the views that lack a function, and those that read them, each with the reason."""
+        found: dict[RelationId, str] = {}
+        for view in catalog.defined_in_order():
+            why = lacks(view.functions, self.functions.registered)
+            below = [catalog.by_id[id_].name for id_ in view.inputs if id_ in found]
+            if why is not None:
+                found[view.id] = why
+            elif below:
+                found[view.id] = f'It reads view "{below[0]}", which waits for a function.'
+        return found
+
+    def wait(self, why: Mapping[RelationId, str], *, changed: bool = False) -> None:
+        """Exclude views from epochs from now on.
+
+        ``changed``: whether their query has changed, so that their stored contents cannot be used.
+        """
+        loop, ledger = self.loop, self.ledger
+        live = {view.id for view in loop.catalog.views_in_order()}
+        behind = loop.stopped() - self._marked(WAITING)
+        for id_, reason in why.items():
+            if id_ not in live:
+                continue
+            after = NO_EPOCH if changed or id_ in behind else ledger.last_epoch()
+            ledger.mark_dirty(Dirty(id_, WAITING, time.time(), reason, after))
+            if changed:
+                ledger.clear_dirty(id_, STOPPED)
+
+    def resume(self) -> None:
+        """Include every view in epochs again that no longer waits for a function."""
+        loop, ledger = self.loop, self.ledger
+        with loop.exclusive():
+            lacking, marked = self.lacking(loop.catalog), self._marked(WAITING)
+            ready = [
+                view
+                for view in loop.catalog.defined_in_order()
+                if view.id not in lacking
+                and (view.id in marked or not self.declarations.is_planned(view))
+            ]
+            for view in ready:
+                self.declarations.plan_again(view)
+            views = [view for view in ready if isinstance(view, View)]
+            last = ledger.last_epoch()
+            since = {entry.view: entry.after for entry in ledger.dirty() if entry.cause == WAITING}
+            current = [view for view in views if since.get(view.id) == last]
+            if current:  # the clock and history of the last epoch did not include them
+                right = tuple(Repaired(view.id, WAITING, last) for view in current)
+                ledger.commit(EpochCommit(last, uuid4().hex, repaired=right))
+                loop.published.publish()
+            for view in [*current, *(view for view in views if view not in current)]:
+                # Rebuilding does not help a view that stopped, or that reads a stopped one.
+                if view not in current and not self._failed(view):
+                    self._fill_again(view)
+                ledger.clear_dirty(view.id, WAITING)
+
+    def _fill_again(self, view: View) -> None:
+        self.pump.settle()
+        try:
+            with self.pump.compaction.busy:
+                Fill(self.loop, view, _silent).again(Repaired(view.id, WAITING))
+        except HeadraceError as error:
+            if error.code is not Code.INVALID:
+                raise
+            self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
+
+    def _failed(self, view: View) -> bool:
+        catalog = self.loop.catalog
+        failed = tuple(catalog.by_id[id_] for id_ in self._marked(STOPPED))
+        return any(view.id == f.id or view in catalog.dependants(f.id) for f in failed)
+
+    def _marked(self, cause: str) -> frozenset[RelationId]:
+        live = self.loop.catalog.by_id
+        dirty = self.ledger.dirty()
+        return frozenset(e.view for e in dirty if e.cause == cause and e.view in live)

@@ -1,0 +1,80 @@
+"""Rows as they are written: with all columns of their relation, NOT NULL kept, and a weight.
+
+A column that an INSERT omits, or for which it writes DEFAULT, has its default: an expression that
+is stored as text, and evaluated for each row when the row is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.formats.fitted import not_fitting
+from headrace.formats.fitting import fitted
+from headrace.formats.literals import NoLiteral, constant
+from headrace.sql.keywords import quote
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from headrace.catalog import Stream, Table
+    from headrace.engine.queries import Queries
+    from headrace.errors import Span
+    from headrace.types import Column
+
+
+def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+    """Return rows with all columns, in order; omitted columns have their default, or NULL.
+
+    Raises:
+        HeadraceError: ``invalid`` if a default fails, or its column cannot hold it.
+    """
+    defaults = dict(relation.declaration.defaults)
+    missing: list[tuple[Column, str]] = []
+    arrays: dict[str, Any] = {}
+    for column, field in zip(relation.schema.columns, relation.schema.arrow, strict=True):
+        if column.name in rows.schema.names:
+            arrays[column.name] = rows[column.name].cast(field.type)
+            continue
+        arrays[column.name] = pa.nulls(rows.num_rows, field.type)
+        if column.name in defaults and rows.num_rows:
+            try:
+                value = constant(column, defaults[column.name])
+            except NoLiteral:
+                missing.append((column, defaults[column.name]))
+            else:
+                one = pa.array([value], field.type)[0]
+                arrays[column.name] = pa.repeat(one, rows.num_rows)
+    if missing:
+        expressions = [f"({text}) AS {quote(column.name)}" for column, text in missing]
+        each = pa.table({"__row": pa.repeat(0, rows.num_rows)})
+        found = queries.computed(each, expressions)
+        for column, _ in missing:
+            made = fitted(found[column.name], column.type, first=True)
+            for reason in made.refused.values():
+                raise not_fitting(f'the default of column "{column.name}"', reason, None)
+            arrays[column.name] = made.values
+    return pa.Table.from_arrays(list(arrays.values()), schema=relation.schema.arrow)
+
+
+def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:
+    """Refuse NULL in a NOT NULL column, unless the column is generated."""
+    for column in relation.schema.columns:
+        found = rows[column.name]
+        arrives = column.name not in relation.declaration.generated
+        if column.nullable or not arrives or found.null_count == 0:
+            continue
+        row = found.is_null().to_pylist().index(True) + 1
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{column.name}" of {relation.kind} "{relation.name}" is NULL in row {row}',
+            hint="Give it a value: it is NOT NULL or part of the primary key.",
+            span=span,
+        )
+
+
+def weighted(rows: pa.Table, weight: int) -> pa.Table:
+    """Return rows as changes of one weight."""
+    return rows.append_column(WEIGHT, pa.array(np.full(rows.num_rows, weight, np.int64)))

@@ -1,0 +1,305 @@
+"""Finds the class that runs a statement, and gives it the parts of the database that it uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+
+from headrace.catalog import Stream, Table
+from headrace.errors import HeadraceError
+from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
+from headrace.sql import (
+    Copy,
+    CreateMaterializedView,
+    CreateSchema,
+    CreateSecret,
+    CreateSink,
+    CreateStream,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    DropFunction,
+    DropSchema,
+    DropSecret,
+    Explain,
+    Flush,
+    Insert,
+    Print,
+    Query,
+    Refresh,
+    Repair,
+    ResetOption,
+    SetOption,
+    Show,
+    ShowCreate,
+    ShowOption,
+    Statement,
+    Subscribe,
+    Truncate,
+    Update,
+    Verify,
+)
+from headrace.statements.changing.copies import Copies
+from headrace.statements.changing.inserts import Inserts
+from headrace.statements.changing.updates import Updates
+from headrace.statements.checking.damage import with_owner
+from headrace.statements.checking.repairs import Repairs
+from headrace.statements.checking.verifications import Verifications
+from headrace.statements.defining.drops import Drops
+from headrace.statements.defining.relations import Relations
+from headrace.statements.defining.schemas import SchemaChanges
+from headrace.statements.defining.secrets import SecretChanges
+from headrace.statements.defining.views import Views
+from headrace.statements.describing.descriptions import Descriptions
+from headrace.statements.describing.explanations import Explanations
+from headrace.statements.describing.listings import Listings
+from headrace.statements.functions import FunctionChanges
+from headrace.statements.reading.following import Begin, Following
+from headrace.statements.reading.selects import Selects
+from headrace.statements.results import Result
+from headrace.statements.sinks.creations import SinkCreations
+from headrace.statements.sinks.sources import Sources
+
+if TYPE_CHECKING:
+    from headrace.ledger import ProducerPosition
+    from headrace.parts.parts import Parts
+    from headrace.session.client import Client
+    from headrace.statements.changing.given_rows import Rows
+    from headrace.statements.changing.targets import Written
+    from headrace.statements.reading.subscription import Subscription
+    from headrace.types import Epoch
+
+Definition: TypeAlias = (
+    CreateStream
+    | CreateTable
+    | CreateMaterializedView
+    | CreateTableAs
+    | CreateView
+    | CreateSink
+    | CreateSchema
+    | CreateSecret
+    | Drop
+    | DropFunction
+    | DropSchema
+    | DropSecret
+)
+
+
+class Statements:
+    """Runs statements for one client, one after another.
+
+    Only this class takes the parts of a database apart: what a kind of statement can touch is what
+    it is given here.
+    """
+
+    def __init__(self, parts: Parts, client: Client) -> None:
+        self._client = client
+        self._ledger, self._reader = parts.ledger, parts.reader
+        # CREATE and DROP
+        views = Views(parts.reader, parts.ledger, parts.engine, parts.definer, client.report)
+        sources = Sources(parts.reader, parts.engine, views)
+        self._views = views
+        self._relations = Relations(parts.reader, parts.ledger, parts.engine, parts.definer)
+        self._drops = Drops(parts.reader, parts.definer)
+        self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer)
+        self._secrets = SecretChanges(parts.reader, parts.secrets)
+        self._functions = FunctionChanges(parts.functions, parts.waiting, parts.definer, parts.loop)
+        self._sinks = SinkCreations(
+            parts.reader, parts.ledger, parts.definer, sources, parts.destinations, parts.sinks
+        )
+        # rows
+        self._inserts = Inserts(
+            parts.reader, parts.snapshots, parts.log, parts.engine, parts.queries
+        )
+        self._updates = Updates(parts.reader, parts.snapshots, parts.log)
+        self._copies = Copies(parts.reader, parts.log, parts.ledger, parts.queries, client.report)
+        self._selects = Selects(parts.reader, parts.ledger, parts.snapshots, client.seen)
+        self._following = Following(parts.reader, parts.definer, views, client.seen, client.is_open)
+        # what there is, and whether it is right
+        self._listings = Listings(
+            parts.reader,
+            parts.ledger,
+            parts.schemas,
+            parts.secrets,
+            parts.functions,
+            parts.deliveries,
+        )
+        self._descriptions = Descriptions(parts.reader, parts.ledger, parts.declarations)
+        self._explanations = Explanations(parts.reader, parts.ledger, parts.engine)
+        self._verifications = Verifications(
+            parts.reader, parts.engine, parts.queries, client.report
+        )
+        self._repairs = Repairs(parts.reader, parts.ledger, parts.loop, parts.pump, client.report)
+
+    def run(self, statement: Statement) -> Result | Subscription:
+        """Run one statement.
+
+        Raises:
+            HeadraceError: with the place in the statement wherever there is one.
+        """
+        try:
+            return self._run(statement)
+        except HeadraceError as error:
+            named = with_owner(self._ledger, self._reader.catalog, error)
+            if named is error:
+                raise
+            raise named from error
+
+    def _run(self, statement: Statement) -> Result | Subscription:
+        match statement:
+            case Insert() | Update() | Delete() | Truncate():
+                return self._change(statement)
+            case Copy():
+                return self._copy(statement)
+            case Query():
+                if statement.emit_changes or self._is_streaming(statement):
+                    return self.subscribe(statement)
+                return self._selects.select(statement)
+            case Subscribe():
+                return self._following.subscribe(statement, self._begin())
+            case Print():
+                return self._following.print(statement)
+            case Flush():
+                epoch = self._reader.settle_all()
+                return Result(None, epoch, f"epoch {epoch} is committed")
+            case Refresh():
+                return self._refresh(statement)
+            case Show() | ShowCreate() | Describe() | Explain():
+                return self._describe(statement)
+            case Verify():
+                rows = self._verifications.verify(statement.name)
+                return self._table(("view", "rows", "differences", "verdict"), rows)
+            case Repair():
+                return self._repair(statement)
+            case SetOption() | ResetOption() | ShowOption():
+                return self._configure(statement)
+            case _:
+                return self._done(self._define(statement))
+
+    def _describe(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
+        match statement:
+            case Show():
+                return self._listings.show(statement)
+            case ShowCreate():
+                return self._descriptions.show_create(statement)
+            case Describe():
+                return self._descriptions.describe(statement)
+            case Explain():
+                return self._explanations.explain(statement)
+
+    def _configure(self, statement: SetOption | ResetOption | ShowOption) -> Result:
+        properties = self._client.properties
+        match statement:
+            case SetOption():
+                return self._done(properties.set(statement))
+            case ResetOption():
+                return self._done(properties.reset(statement))
+            case ShowOption():
+                rows = properties.listed(statement.key, statement.span)
+                return self._table(("name", "value", "meaning"), rows)
+
+    def _define(self, statement: Definition) -> str:
+        """Run a statement that changes the catalog; return a message."""
+        match statement:
+            case CreateStream() | CreateTable():
+                return self._relations.create(statement)
+            case CreateMaterializedView() | CreateTableAs():
+                return self._views.create_materialized(statement)
+            case CreateView():
+                return self._views.create_plain(statement)
+            case CreateSink():
+                return self._sinks.create(statement)
+            case CreateSchema():
+                return self._schemas.create(statement)
+            case CreateSecret():
+                return self._secrets.create(statement)
+            case Drop():
+                return self._drops.drop(statement)
+            case DropFunction():
+                return self._functions.drop(statement)
+            case DropSchema():
+                return self._schemas.drop(statement)
+            case DropSecret():
+                return self._secrets.drop(statement)
+            case _:
+                assert_never(statement)
+
+    def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
+        """Append rows, matched to columns by name; return their number."""
+        return self._wrote(self._inserts.append(name, rows, producer))
+
+    def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
+        """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
+        return self._following.follow(query, after or self._begin())
+
+    def flush(self) -> Epoch:
+        """Make all written changes readable; return the epoch."""
+        try:
+            return self._reader.settle_all()
+        except HeadraceError as error:
+            raise with_owner(self._ledger, self._reader.catalog, error) from error
+
+    # -- what a session adds -----------------------------------------------------------------
+
+    def _change(self, statement: Insert | Update | Delete | Truncate) -> Result:
+        match statement:
+            case Insert() if self._sinks.is_job(statement):
+                return self._done(self._sinks.start_job(statement))
+            case Insert():
+                written, verb = self._inserts.insert(statement), "inserted"
+            case Update():
+                written, verb = self._updates.update(statement), "updated"
+            case Delete():
+                written, verb = self._updates.delete(statement), "deleted"
+            case Truncate():
+                written, verb = self._updates.truncate(statement), "deleted"
+        return self._done(f"{_rows(self._wrote(written))} {verb}")
+
+    def _wrote(self, written: Written) -> int:
+        """Have later reads of this session see what it wrote; return the number of rows."""
+        self._client.wrote(written.relation, written.end)
+        return written.rows
+
+    def _copy(self, statement: Copy) -> Result:
+        try:
+            copied = self._copies.copy(statement)
+        finally:  # the rows copied before a failure or cancellation stay
+            relation = self._reader.catalog.find(statement.target.dotted)
+            if isinstance(relation, Stream | Table):
+                self._client.wrote(relation.id, self._ledger.log_end(relation.id))
+        rejects = f", {copied.rejected:,} rejected: see SHOW REJECTS" if copied.rejected else ""
+        return self._done(f"{_rows(copied.rows)} copied{rejects}{copied.note}")
+
+    def _refresh(self, statement: Refresh) -> Result:
+        if statement.name is not None:
+            relation = self._reader.catalog.resolve(statement.name.dotted, statement.name.span)
+            self._reader.require_running(relation)
+        epoch = self._reader.settle_all()
+        return Result(None, epoch, f"all changes so far are readable in epoch {epoch}")
+
+    def _repair(self, statement: Repair) -> Result:
+        rows = self._repairs.repair(statement.name)
+        if not rows:
+            return self._done("nothing is damaged, and no view has stopped")
+        return self._table(("relation", "found", "done"), rows)
+
+    def _begin(self) -> Begin:
+        """Return where a push query of this session begins."""
+        latest = self._client.properties[OFFSET_RESET] == "latest"
+        return Begin.NOW if latest else Begin.CONTENTS
+
+    def _is_streaming(self, query: Query) -> bool:
+        """Return whether a bare SELECT is a push query in this session."""
+        return self._client.properties[RUNTIME_MODE] == "streaming" and query.as_of is None
+
+    def _done(self, message: str) -> Result:
+        return Result(None, self._ledger.last_epoch(), message)
+
+    def _table(self, names: tuple[str, ...], rows: list[Any]) -> Result:
+        return Result.of(names, rows, self._ledger.last_epoch())
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} {'row' if count == 1 else 'rows'}"

@@ -1,0 +1,83 @@
+"""The relation that a statement writes to, and the columns that it names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.catalog import Catalog, Relation, Sink, Stream, Table
+from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.statements.changing.places import place_of_text
+
+if TYPE_CHECKING:
+    from headrace.sql import Name
+    from headrace.types import Column, Offset, RelationId
+
+
+class Written(NamedTuple):
+    """What a statement wrote: the relation, the number of rows, and the log's end after them."""
+
+    relation: RelationId
+    rows: int
+    end: Offset
+
+
+def target_named(catalog: Catalog, name: Name) -> Stream | Table:
+    """Return the stream or table that a statement writes to."""
+    return writable(catalog.resolve(name.dotted, name.span), name.span)
+
+
+def writable(relation: Relation, span: Span | None = None) -> Stream | Table:
+    """Return the relation if it can be written to, or raise."""
+    if not isinstance(relation, Stream | Table):
+        kind = "sink" if isinstance(relation, Sink) else "view"
+        raise HeadraceError(
+            Code.INVALID,
+            f'{kind} "{relation.name}" cannot be written to',
+            hint="Write to the streams and tables that it reads.",
+            span=span,
+        )
+    return relation
+
+
+def table_named(catalog: Catalog, name: Name) -> Table:
+    """Return the table whose rows a statement changes."""
+    relation = target_named(catalog, name)
+    if isinstance(relation, Stream):
+        raise HeadraceError(
+            Code.INVALID,
+            f'stream "{relation.name}" is append-only',
+            hint="Use a TABLE for rows that change.",
+            span=name.span,
+        )
+    return relation
+
+
+def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tuple[Column, ...]:
+    """Return the columns of these names; all columns if there are none."""
+    generated = relation.declaration.generated
+    if not names:
+        return tuple(c for c in relation.schema.columns if c.name not in generated)
+    by_name = {column.name.lower(): column for column in relation.schema.columns}
+    for name in names:
+        _require_column(relation, name, span)
+        if by_name[name.lower()].name in generated:
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}" is generated, so it cannot be written',
+                hint="Leave it out: it is computed, or is the origin of the row.",
+                span=place_of_text(name, span),
+            )
+    return tuple(by_name[name.lower()] for name in names)
+
+
+def _require_column(relation: Stream | Table, name: str, span: Span) -> None:
+    known = relation.schema.names
+    if name.lower() in {column.lower() for column in known}:
+        return
+    close = nearest(name, known)
+    raise HeadraceError(
+        Code.INVALID,
+        f'column "{name}" does not exist in {relation.kind} "{relation.name}"',
+        hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(known)}.",
+        span=place_of_text(name, span),
+    )

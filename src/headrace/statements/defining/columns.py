@@ -1,0 +1,122 @@
+"""Columns as they are declared: DEFAULT, and computed columns with their type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import TimeType
+
+from headrace.errors import Code, HeadraceError, Span
+from headrace.formats.fitted import not_fitting
+from headrace.formats.fitting import is_of_kind
+from headrace.formats.literals import NoLiteral, constant
+from headrace.formats.values import Refused, refuse, type_name
+from headrace.sql.keywords import quote
+from headrace.sql.rewritten import Rewriting
+from headrace.types import Column, Schema, holds, to_arrow
+
+if TYPE_CHECKING:
+    from headrace.catalog import Table
+    from headrace.engine.engine import Engine
+    from headrace.sql import ColumnDefinition
+    from headrace.types import DataType
+
+
+def require_default(engine: Engine, column: Column, span: Span) -> None:
+    """Refuse a default that is not a value of its column.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported``, at its place.
+    """
+    try:
+        constant(column, span.source)
+    except NoLiteral:
+        pass
+    except Refused as reason:
+        raise not_fitting(f'the default of column "{column.name}"', reason, span) from reason
+    else:
+        return
+    text = f"SELECT ({span.source}) AS value"
+    try:
+        with engine.planning:
+            analysed = engine.planner.analyse(Span.whole(text), once=True)
+    except HeadraceError as error:
+        raise HeadraceError(error.code, error.primary, error.detail, error.hint, span) from error
+    if analysed.names:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a default that reads relations is not supported",
+            hint="Give the value in each INSERT.",
+            span=span,
+        )
+    if not is_of_kind(to_arrow(analysed.schema.columns[0].type), column.type):
+        other = refuse(span.source, column.type)
+        raise not_fitting(f'the default of column "{column.name}"', other, span)
+
+
+def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Schema) -> Column:
+    """Return a computed column with its type: the declared one, or that of its expression.
+
+    Raises:
+        HeadraceError: at the place in the expression, if it is not an expression over the columns
+            that arrive, is not deterministic, or has a type of another kind than the declared one.
+    """
+    expression = definition.computed
+    if expression is None:
+        raise HeadraceError(Code.INTERNAL, f"column {definition.name} is not computed")
+    span = expression.span
+    nulls = ", ".join(
+        f"CAST(NULL AS {column.type.simpleString()}) AS {quote(column.name)}"
+        for column in arriving.columns
+    )
+    rewriting = Rewriting(span)
+    rewriting.replace(
+        span, ["SELECT (", (span.start, span.end), f") AS value FROM (SELECT {nulls})"]
+    )
+    rewritten = rewriting.done()
+    with rewritten.mapping_errors(), engine.planning:
+        analysed = engine.planner.analyse(rewritten.span)
+        if analysed.names or analysed.clocked:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a computed column that reads relations or the clock is not supported",
+                hint="Compute it in a view.",
+                span=span,
+            )
+    found = analysed.schema.columns[0].type
+    if definition.type.text:
+        with engine.planning:
+            declared = engine.planner.parse_type(definition.type.span, definition.type.text)
+        if not is_of_kind(to_arrow(found), declared):
+            name = type_name(declared)
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{definition.name}" is {name}, its expression {type_name(found)}',
+                hint=f"Write CAST(... AS {name}) around the expression, if that is meant.",
+                span=span,
+            )
+        found = declared
+    return Column(definition.name, found, nullable=not definition.not_null)
+
+
+def require_known_rows(table: Table, span: Span) -> None:
+    """Refuse deleting rows by their values from a table whose rows are not all known."""
+    if table.primary_key or not table.declaration.generated:
+        return
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f'deleting rows of table "{table.name}" by their values is not supported',
+        detail="It has no PRIMARY KEY, and it has generated columns.",
+        hint="Declare a PRIMARY KEY, or leave computed and METADATA columns to a view.",
+        span=span,
+    )
+
+
+def refuse_time(type_: DataType) -> None:
+    """Refuse times of day: Spark computes with them but cannot store them."""
+    if holds(type_, (TimeType,)):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a column of type TIME cannot be stored",
+            hint="Store it as STRING, or as BIGINT seconds for time_from_seconds(x).",
+        )

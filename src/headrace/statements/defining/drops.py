@@ -1,0 +1,71 @@
+"""DROP of relations and sinks; messages name everything that is dropped, or would be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
+from headrace.errors import Code, HeadraceError
+from headrace.parts.naming import HIDDEN
+from headrace.sql import Drop, ObjectKind
+from headrace.statements.defining.placing import WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """Drops relations and sinks."""
+
+    reader: Reader
+    definer: Definer
+
+    def drop(self, statement: Drop) -> str:
+        """Drop a relation; with CASCADE, also the views that depend on it."""
+        catalog, name = self.reader.catalog, statement.name
+        relation = catalog.find(name.dotted)
+        if relation is None and statement.if_exists:
+            return f'"{name}" does not exist'
+        relation = catalog.resolve(name.dotted, name.span)
+        _check_kind(relation, statement)
+        above = catalog.dependants(relation.id)
+        visible = [view for view in above if not view.name.startswith(HIDDEN)]
+        if visible and not statement.cascade:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'{relation.kind} "{relation.name}" is used by {listed(visible)}',
+                hint=f"Use DROP {WORDS[type(relation)]} {relation.name} CASCADE to drop these too.",
+                span=name.span,
+            )
+        self.definer.drop([relation.id, *(view.id for view in above)])
+        also = f" and {listed(visible)} over it" if visible else ""
+        return f"dropped {WORDS[type(relation)].lower()} {relation.name}{also}"
+
+
+def listed(relations: Iterable[Relation]) -> str:
+    """Return the names of relations, quoted, without hidden ones."""
+    return ", ".join(f'"{r.name}"' for r in relations if not r.name.startswith(HIDDEN))
+
+
+def _check_kind(relation: Relation, statement: Drop) -> None:
+    kinds = {
+        ObjectKind.STREAM: (Stream, View),
+        ObjectKind.SOURCE: (Stream, Table),
+        ObjectKind.TABLE: (Table, View),
+        ObjectKind.VIEW: (View, PlainView),
+        ObjectKind.MATERIALIZED_VIEW: (View,),
+        ObjectKind.SINK: (Sink,),
+        ObjectKind.JOB: (Sink,),
+    }
+    if not isinstance(relation, kinds[statement.kind]):
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{relation.name}" is a {relation.kind}, not a {statement.kind}',
+            hint=f"Use DROP {WORDS[type(relation)]} {relation.name}.",
+            span=statement.name.span,
+        )

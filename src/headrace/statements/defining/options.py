@@ -1,0 +1,146 @@
+"""``WITH (...)`` and ``OPTIONS (...)``: the known options, and notes about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.statements.defining.versioned import EFFECTIVE_FROM
+
+if TYPE_CHECKING:
+    from headrace.sql import Option
+
+REFRESH_MINUTES = "refresh_interval_minutes"
+
+_EXTERNAL = (
+    "connector",
+    "database-name",
+    "driver",
+    "format",
+    "hostname",
+    "hosts",
+    "kafka_topic",
+    "key_delimiter",
+    "key_format",
+    "keyspace",
+    "partitions",
+    "password",
+    "path",
+    "port",
+    "replicas",
+    "retention_ms",
+    "schema-name",
+    "table",
+    "table-name",
+    "timestamp",
+    "timestamp_format",
+    "topic",
+    "type",
+    "url",
+    "username",
+    "value_delimiter",
+    "value_format",
+    "wrap_single_value",
+)
+"""Options of external systems; without a configured broker they are stored without effect."""
+
+_MADE_UP = frozenset({"datagen", "faker"})
+_EXTERNAL_GROUPS = (
+    "avro.",
+    "csv.",
+    "debezium-json.",
+    "debezium.",
+    "json.",
+    "key.",
+    "lookup.",
+    "properties.",
+    "scan.",
+    "sink.",
+    "value.",
+)
+_OF_RELATIONS = (EFFECTIVE_FROM, "description", "friendly_name", *_EXTERNAL)
+_OF_VIEWS = (
+    REFRESH_MINUTES,
+    "allow_non_incremental_definition",
+    "description",
+    "enable_refresh",
+    "friendly_name",
+    "max_staleness",
+    *_EXTERNAL,
+)
+
+
+def stored_options(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the options for the catalog, by key, with the values of secrets masked."""
+    return tuple(
+        (option.key.lower(), masked(f"{option.key} = '{option.value}'").split("'", 1)[1][:-1])
+        for option in options
+    )
+
+
+def value_of(options: tuple[Option, ...], *keys: str) -> str | None:
+    """Return the value of the first of these options that is given, or None."""
+    found = {option.key.lower(): option.value for option in options}
+    return next((found[key] for key in keys if key in found), None)
+
+
+def check_relation_options(options: tuple[Option, ...]) -> None:
+    """Refuse unknown options of streams and tables, and connectors that generate rows."""
+    for option in options:
+        if option.key.lower() == "connector" and option.value.lower() in _MADE_UP:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"connector '{option.value}' is not supported",
+                detail="It generates rows; Headrace stores rows that are written.",
+                hint="Leave it out, and INSERT rows, or COPY them from a file.",
+                span=option.span,
+            )
+    _check(options, _OF_RELATIONS)
+
+
+def check_view_options(options: tuple[Option, ...]) -> None:
+    """Refuse unknown options of views, and invalid values."""
+    _check(options, _OF_VIEWS)
+    for option in options:
+        if option.key.lower() == REFRESH_MINUTES and not _is_positive(option.value):
+            raise HeadraceError(
+                Code.INVALID,
+                f"'{option.value}' is not a number of minutes",
+                hint=f"Use {REFRESH_MINUTES} = 60, or leave it out.",
+                span=option.span,
+            )
+
+
+def broker_note(options: tuple[Option, ...]) -> str:
+    """Return the note for a relation that needs a broker, if none is configured."""
+    named = value_of(options, "connector", "topic", "kafka_topic", "type")
+    return " in the embedded log: no broker is configured" if named is not None else ""
+
+
+def refresh_note(options: tuple[Option, ...]) -> str:
+    """Return the note for a view with a refresh interval."""
+    minutes = value_of(options, REFRESH_MINUTES)
+    if minutes is None:
+        return ""
+    return f"; it is maintained as its inputs change, not only every {minutes} minutes"
+
+
+def _is_positive(value: str) -> bool:
+    try:
+        return float(value) > 0
+    except ValueError:
+        return False
+
+
+def _check(options: tuple[Option, ...], known: tuple[str, ...]) -> None:
+    for option in options:
+        key = option.key.lower()
+        if key in known or key.startswith(_EXTERNAL_GROUPS):
+            continue
+        close = nearest(key, known)
+        raise HeadraceError(
+            Code.INVALID,
+            f'option "{option.key}" does not exist',
+            hint=f'Did you mean "{close}"?' if close else None,
+            span=option.span,
+        )

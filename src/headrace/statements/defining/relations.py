@@ -1,0 +1,123 @@
+"""CREATE STREAM and CREATE TABLE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Declaration, Stream, Table
+from headrace.errors import HeadraceError, masked
+from headrace.formats.debezium import is_debezium
+from headrace.sql import ColumnDefinition, CreateStream, CreateTable
+from headrace.statements.defining.columns import (
+    computed_column,
+    refuse_time,
+    require_default,
+    require_known_rows,
+)
+from headrace.statements.defining.options import (
+    broker_note,
+    check_relation_options,
+    stored_options,
+)
+from headrace.statements.defining.placing import place_of
+from headrace.statements.defining.versioned import effective_column
+from headrace.types import Column, Schema, require_kept, require_key
+
+if TYPE_CHECKING:
+    from headrace.engine.engine import Engine
+    from headrace.ledger import Ledger
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Relations:
+    """Creates streams and tables, which are empty."""
+
+    reader: Reader
+    ledger: Ledger
+    engine: Engine
+    definer: Definer
+
+    def create(self, statement: CreateStream | CreateTable) -> str:
+        """Create an empty stream or table."""
+        replaced = place_of(self.reader.catalog, statement.name, statement)
+        if replaced is None:
+            return f'"{statement.name}" exists already'
+        check_relation_options(statement.options)
+        schema = self._schema(statement.columns, statement.primary_key)
+        effective = effective_column(statement, schema)
+        if effective is not None:
+            schema = _present(schema, effective)
+        id_ = self.ledger.reserve_relation()
+        name = statement.name.dotted
+        relation: Stream | Table
+        if isinstance(statement, CreateTable) or statement.primary_key:
+            key = _spelled(schema, statement.primary_key)
+            if effective is not None:
+                key = (*key, effective)
+            relation = Table(id_, name, schema, key, effective, _declaration(statement))
+        else:
+            relation = Stream(id_, name, schema, _declaration(statement))
+        if isinstance(relation, Table) and is_debezium(relation):
+            require_known_rows(relation, statement.name.span)
+        self.definer.create(relation, replaced)
+        where = broker_note(statement.options)
+        return f"created {relation.kind} {name}{where}"
+
+    def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
+        folded = {name.lower() for name in key}
+        arriving = {
+            d.name: self._column(d, keyed=d.name.lower() in folded)
+            for d in definitions
+            if d.computed is None
+        }
+        known = Schema(
+            tuple(c for d in definitions if d.metadata is None and (c := arriving.get(d.name)))
+        )
+        engine = self.engine
+        return Schema(
+            tuple(arriving.get(d.name) or computed_column(engine, d, known) for d in definitions)
+        )
+
+    def _column(self, definition: ColumnDefinition, *, keyed: bool) -> Column:
+        engine, span = self.engine, definition.type.span
+        with engine.planning:
+            type_ = engine.planner.parse_type(span, definition.type.text)
+        try:
+            require_kept(type_)
+            refuse_time(type_)
+            if keyed:
+                require_key(type_)
+        except HeadraceError as error:
+            raise error.at(span) from error
+        column = Column(definition.name, type_, not (definition.not_null or keyed))
+        if definition.default is not None:
+            require_default(engine, column, definition.default.span)
+        return column
+
+
+def _present(schema: Schema, name: str) -> Schema:
+    """Return the schema with one column made NOT NULL."""
+    return Schema(
+        tuple(replace(c, nullable=False) if c.name == name else c for c in schema.columns)
+    )
+
+
+def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:
+    spelled = {name.lower(): name for name in schema.names}
+    return tuple(spelled[name.lower()] for name in names)
+
+
+def _declaration(statement: CreateStream | CreateTable) -> Declaration:
+    watermark = statement.watermark
+    return Declaration(
+        masked(statement.span.source),
+        stored_options(statement.options),
+        None if watermark is None else (watermark.column, watermark.expression.text),
+        tuple((c.name, c.computed.text) for c in statement.columns if c.computed is not None),
+        tuple((c.name, c.metadata) for c in statement.columns if c.metadata is not None),
+        statement.message_key if isinstance(statement, CreateStream) else (),
+        tuple((c.name, c.default.text) for c in statement.columns if c.default is not None),
+    )

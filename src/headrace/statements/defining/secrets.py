@@ -1,0 +1,67 @@
+"""CREATE SECRET and DROP SECRET."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Sink
+from headrace.connectors import Secret, Secrets, secrets_of
+from headrace.errors import Code, HeadraceError
+from headrace.sql import CreateSecret, DropSecret, SecretSource
+
+if TYPE_CHECKING:
+    from headrace.parts.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class SecretChanges:
+    """Creates and drops references to secret values, which are never stored."""
+
+    reader: Reader
+    secrets: Secrets
+
+    def create(self, statement: CreateSecret) -> str:
+        """Create a reference to a value, which can be read now."""
+        name, secrets = statement.name.dotted, self.secrets
+        if name in {secret.name for secret in secrets} and not statement.or_replace:
+            if statement.if_not_exists:
+                return f'"{name}" exists already'
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'secret "{name}" exists already',
+                hint="Use CREATE OR REPLACE SECRET, or IF NOT EXISTS.",
+                span=statement.name.span,
+            )
+        where = statement.where
+        if statement.source is SecretSource.FILE:
+            where = str(Path(where).expanduser().resolve())
+        try:
+            secrets.add(Secret(name, statement.source, where))
+        except HeadraceError as error:
+            raise error.at(statement.span) from error
+        return f"created secret {name}; its value is read when it is needed, and not stored"
+
+    def drop(self, statement: DropSecret) -> str:
+        """Drop a secret that no sink uses."""
+        name, secrets = statement.name.dotted, self.secrets
+        if statement.if_exists and name not in {secret.name for secret in secrets}:
+            return f'"{name}" does not exist'
+        secrets.find(name, statement.name.span)
+        using = [
+            relation.name
+            for relation in self.reader.catalog
+            if isinstance(relation, Sink)
+            and relation.target is None
+            and name in secrets_of(relation.options)
+        ]
+        if using:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'secret "{name}" is used by {", ".join(using)}',
+                hint="Drop these first, or CREATE OR REPLACE the secret.",
+                span=statement.name.span,
+            )
+        secrets.remove(name)
+        return f"dropped secret {name}"

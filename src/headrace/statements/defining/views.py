@@ -1,0 +1,223 @@
+"""CREATE VIEW, CREATE MATERIALIZED VIEW, and the hidden views of queries that are followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import PlainView, View
+from headrace.circuit.digest import digest
+from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.parts.information_schema import refuse_system
+from headrace.parts.naming import HIDDEN
+from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
+from headrace.statements.defining.options import check_view_options, refresh_note
+from headrace.statements.defining.placing import place_of
+from headrace.statements.defining.versioned import refuse_versions
+from headrace.statements.results import Progress
+from headrace.types import RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.engine.engine import Engine
+    from headrace.ledger import Ledger
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Plans and creates views; a materialized one has its rows when a method returns."""
+
+    reader: Reader
+    ledger: Ledger
+    engine: Engine
+    definer: Definer
+    report: Callable[[Progress], None]
+
+    def create_materialized(self, statement: CreateMaterializedView | CreateTableAs) -> str:
+        """Create a view, and fill it from its inputs.
+
+        If it replaces a view with the same columns, that view's rows change by the difference;
+        otherwise the former view is dropped, which nothing may depend on.
+        """
+        replaced = place_of(self.reader.catalog, statement.name, statement)
+        if replaced is None:
+            return f'"{statement.name}" exists already'
+        refuse_versions(statement.options)
+        check_view_options(statement.options)
+        existing = self.reader.catalog.by_id.get(replaced[0]) if replaced else None
+        former = existing if isinstance(existing, View) else None
+        view = None if former is None else self._view_in_place_of(former, statement)
+        if view is None:
+            self.reader.catalog.without(replaced, statement.name.span)
+            view, former = self._view_of(statement), None
+        total = self._fill(view, former, replaced)
+        changes = "change" if total == 1 else "changes"
+        note = refresh_note(statement.options)
+        if isinstance(statement, CreateTableAs):
+            note += "; it is maintained as its inputs change, and cannot be written to"
+        done = "created" if former is None else "replaced"
+        return f"{done} materialized view {view.name} from {total:,} {changes}{note}"
+
+    def _view_of(
+        self, statement: CreateMaterializedView | CreateTableAs, former: View | None = None
+    ) -> View:
+        columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
+        text = masked(statement.span.source)
+        return self._view(statement.name.dotted, statement.query, columns, text, former)
+
+    def _view_in_place_of(
+        self, former: View, statement: CreateMaterializedView | CreateTableAs
+    ) -> View | None:
+        """Plan a view with another query, and the contents of a former one.
+
+        None if the contents cannot be kept, and nothing depends on them.
+        """
+        catalog = self.reader.catalog
+        if former.id in self.reader.published.stopped:
+            return None
+        view = self._view_of(statement, former)
+        catalog.with_(view, statement.name.span)
+        differs = self._differing(former, view)
+        above = catalog.dependants(former.id)
+        if differs is not None and above:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'view "{former.name}" is used by {above[0].kind} "{above[0].name}": {differs}',
+                hint="Keep its columns and its key, so that what is over it can follow; or DROP"
+                f" MATERIALIZED VIEW {former.name} CASCADE first.",
+                span=statement.name.span,
+            )
+        return view if differs is None else None
+
+    def _differing(self, former: View, view: View) -> str | None:
+        """Return why the contents of a view cannot be kept with another query; None if they can."""
+        before, after = former.schema.columns, view.schema.columns
+        if len(before) != len(after):
+            return f"it would have {len(after)} columns instead of {len(before)}"
+        for old, new in zip(before, after, strict=True):
+            if (old.name, old.type) != (new.name, new.type):
+                shown = f"{new.name} {new.type.simpleString()}"
+                return f"it would have {shown} instead of {old.name} {old.type.simpleString()}"
+            if old.nullable != new.nullable:
+                return f'its column "{new.name}" {"may" if new.nullable else "could not"} be NULL'
+        layout = self.engine.circuit(view).output.operator.layout
+        stored = self.reader.published.layout(former)
+        if (former.key, stored) == (view.key, layout):
+            return None
+        keys = [f"({', '.join(key)})" if key else "unknown" for key in (view.key, former.key)]
+        return f"its key would be {keys[0]} instead of {keys[1]}"
+
+    def create_plain(self, statement: CreateView) -> str:
+        """Create a plain view, which stores no rows."""
+        replaced = place_of(self.reader.catalog, statement.name, statement)
+        if replaced is None:
+            return f'"{statement.name}" exists already'
+        engine, span = self.engine, statement.query.span
+        with engine.planning:
+            analysed = engine.planner.analyse(span)
+        refuse_system(analysed.names, span)
+        names = statement.columns or analysed.schema.names
+        check_names(names, len(analysed.schema.names), span)
+        view = PlainView(
+            self.ledger.reserve_relation(),
+            statement.name.dotted,
+            analysed.schema.renamed(tuple(names)),
+            span.source,
+            analysed.names,
+            analysed.through,
+            masked(statement.span.source),
+            tuple(sorted(analysed.calls)),
+        )
+        self.definer.create(view, replaced)
+        return f"created {view.kind} {view.name}"
+
+    def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
+        """Create a view that is dropped together with its reader or sink."""
+        view = self._view("", query, columns, query.text)
+        self._fill(view, None, ())
+        return view
+
+    def _fill(self, view: View, former: View | None, replaced: tuple[RelationId, ...]) -> int:
+        seen = 0
+        name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name
+
+        def report(done: int, total: int) -> None:
+            nonlocal seen
+            seen = total
+            self.report(Progress(f"filling {name}", done, total, "rows"))
+
+        if former is None:
+            self.definer.create_view(view, report, replaced)
+        else:
+            self.definer.replace_view(former, view, report)
+        return seen
+
+    def _view(
+        self,
+        name: str,
+        query: Query,
+        columns: tuple[str, ...],
+        created_sql: str,
+        former: View | None = None,
+    ) -> View:
+        """Plan a view, or another build of a former one, without creating it.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unsupported``, at the place in the statement.
+        """
+        engine, span = self.engine, query.span
+        with engine.planning:
+            analysed = engine.planner.analyse(span)
+            refuse_system(analysed.names, span)
+            names = columns or analysed.schema.names
+            check_names(names, len(analysed.schema.names), span)
+            schema = analysed.schema.renamed(tuple(names))
+            if not analysed.reads:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    "a view that reads no stream, table or view is not supported",
+                    hint="Read from a relation; INSERT constant rows into a table.",
+                    span=span,
+                )
+            build = self.ledger.reserve_build()
+            id_ = RelationId(build) if former is None else former.id
+            circuit = engine.circuit_of(id_, build, analysed, span, tuple(names))
+            key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
+        return View(
+            id_,
+            name or f"{HIDDEN}{id_}",
+            schema,
+            span.text[span.start : span.end],
+            analysed.names,
+            analysed.through,
+            created_sql,
+            tuple(sorted(analysed.calls)),
+            key,
+            digest(circuit),
+            None if former is None else build,
+        )
+
+
+def check_names(names: tuple[str, ...], count: int, span: Span) -> None:
+    """Raise unless the names are valid column names for a query with ``count`` columns."""
+    if len(names) != count:
+        raise HeadraceError(
+            Code.INVALID,
+            f"the view names {len(names)} columns, but its query has {count}",
+            span=span,
+        )
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}" is in the query twice',
+                hint="Name them apart with AS, as in a.x AS a_x, b.x AS b_x, in place of *.",
+                span=span,
+            )
+        if name.startswith(HIDDEN):
+            raise HeadraceError(Code.INVALID, f'column name "{name}" is reserved', span=span)
+        seen.add(name.lower())

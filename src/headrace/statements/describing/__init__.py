@@ -1,0 +1,1 @@
+"""Statements that list and describe: SHOW, DESCRIBE and EXPLAIN."""

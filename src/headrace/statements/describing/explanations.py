@@ -1,0 +1,128 @@
+"""EXPLAIN: Spark's plan, the circuit, its state, and its inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalog import PlainView, Relation, Stream, Table, View
+from headrace.circuit.explain import explain, state, summary
+from headrace.errors import HeadraceError, Span
+from headrace.parts.information_schema import is_system
+from headrace.sql import CreateMaterializedView, Explain, Explainable, Explained, Name, Query
+from headrace.statements.defining.views import check_names
+from headrace.statements.results import Result
+from headrace.types import BuildId, RelationId
+
+if TYPE_CHECKING:
+    from headrace.circuit import Circuit
+    from headrace.engine.engine import Engine
+    from headrace.ledger import Ledger
+    from headrace.parts.reader import Reader
+    from headrace.types import ArrangementId
+
+
+@dataclass(frozen=True, slots=True)
+class Explanations:
+    """Explains queries and views."""
+
+    reader: Reader
+    ledger: Ledger
+    engine: Engine
+
+    def explain(self, statement: Explain) -> Result:
+        """Return the output of EXPLAIN as a table, line by line."""
+        target, shown = statement.target, statement.shown
+        lineage = shown is Explained.LINEAGE
+        lines = self._lineage(target) if lineage else self._explained(target, shown)
+        return Result.of(("plan",), [(line,) for line in lines], self.ledger.last_epoch())
+
+    def _lineage(self, target: Explainable) -> list[str]:
+        """Return the inputs of a view or query, down to the logs and the positions read in them."""
+        catalog = self.reader.catalog
+        if isinstance(target, Name):
+            relation = catalog.resolve(target.dotted, target.span)
+            return self._read_by(relation, "")
+        query = target if isinstance(target, Query) else target.query
+        with self.engine.planning:
+            analysed = self.engine.planner.analyse(query.span)
+        reads = [id_ for id_ in (*analysed.names, *analysed.through) if not is_system(id_)]
+        inputs = [self._read_by(catalog.by_id[id_], "  ") for id_ in reads]
+        return ["the query", *(line for lines in inputs for line in lines)]
+
+    def _read_by(self, relation: Relation, indent: str) -> list[str]:
+        ledger = self.ledger
+        if isinstance(relation, Stream | Table):
+            done, end = ledger.position(relation.id), ledger.log_end(relation.id)
+            read = f"changes [0, {done:,}) of {end:,} are read"
+            return [f"{indent}{relation.kind} {relation.name}: {read}"]
+        at = "" if isinstance(relation, PlainView) else f": epoch {ledger.last_epoch()}"
+        below = [
+            self._read_by(self.reader.catalog.by_id[id_], f"{indent}  ") for id_ in relation.inputs
+        ]
+        return [
+            f"{indent}{relation.kind} {relation.name}{at}",
+            *(x for lines in below for x in lines),
+        ]
+
+    def _explained(self, target: Explainable, shown: Explained) -> list[str]:
+        engine, catalog = self.engine, self.reader.catalog
+        if isinstance(target, Name):
+            relation = catalog.resolve(target.dotted, target.span)
+            if not isinstance(relation, View | PlainView):
+                return [f"{relation.kind} {relation.name}: rows as stored in the log"]
+            span = Span.whole(relation.query)
+            existing = relation if isinstance(relation, View) else None
+        else:
+            query = target if isinstance(target, Query) else target.query
+            span, existing = query.span, None
+        refusal: HeadraceError | None = None
+        with engine.planning:
+            try:
+                analysed = engine.planner.analyse(span)
+            except HeadraceError as error:
+                if not isinstance(target, Query):
+                    raise
+                # A query with clock or random functions can run once, but cannot be a view.
+                analysed, refusal = engine.planner.analyse(span, once=True), error
+            plan = ["", "-- Spark's optimised plan", *analysed.text.rstrip().split("\n")]
+            if any(is_system(id_) for id_ in analysed.names):
+                return ["-- read when queried; views cannot read it", *plan]
+            try:
+                if refusal is not None:
+                    raise refusal
+                circuit = self._circuit(existing, analysed, span, target)
+            except HeadraceError as error:
+                if not isinstance(target, Query):
+                    raise
+                return ["-- cannot be maintained as a view", *str(error).split("\n"), *plan]
+        stored = {} if existing is None else sizes(self.ledger, circuit)
+        lines = ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, stored)]
+        if shown is Explained.CIRCUIT:
+            return lines
+        lines += ["", state(circuit, stored), summary(circuit)]
+        return [*lines, *plan] if shown is Explained.EVERYTHING else lines
+
+    def _circuit(
+        self, existing: View | None, analysed: Any, span: Any, target: Explainable
+    ) -> Circuit:
+        engine = self.engine
+        if existing is not None:
+            return engine.circuit(existing)
+        given = analysed.schema.names
+        names = (isinstance(target, CreateMaterializedView) and target.columns) or given
+        check_names(names, len(given), span)
+        return engine.circuit_of(RelationId(0), BuildId(0), analysed, span, names)
+
+
+def sizes(ledger: Ledger, circuit: Circuit) -> dict[ArrangementId, tuple[int, int]]:
+    """Return the stored rows and bytes of each arrangement of a circuit."""
+    ids = {id_ for node in circuit.stateful() for id_ in node.arrangements}
+    spines = ledger.spines(ids)
+    return {
+        id_: (
+            sum(r.rows for r in spines.get(id_, ())),
+            sum(r.bytes for r in spines.get(id_, ())),
+        )
+        for id_ in ids
+    }

@@ -1,0 +1,83 @@
+"""Registering Python functions, and DROP FUNCTION."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.parts.functions import listed, users
+
+if TYPE_CHECKING:
+    from headrace.catalog import Catalog, PlainView, View
+    from headrace.functions import Function, FunctionRecord
+    from headrace.parts.definer import Definer
+    from headrace.parts.functions import Functions
+    from headrace.parts.waiting import WaitingViews
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.sql import DropFunction
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionChanges:
+    """Registers and drops functions; the views that call them resume, or are dropped."""
+
+    functions: Functions
+    waiting: WaitingViews
+    definer: Definer
+    loop: EpochLoop
+
+    def register(self, function: Function, *, replace: bool) -> FunctionRecord:
+        """Register a function, and resume the views that waited for it.
+
+        With ``replace``, views that call another function of this name are rebuilt.
+        """
+        functions = self.functions
+        with self.loop.exclusive():
+            prepared = functions.prepared(function)
+            record = prepared.record
+            calling = users(self.loop.catalog, record.name)
+            if not replace or not functions.is_replaceable(record):
+                functions.refuse_other(record, calling)
+            changed = record != functions.records.get(record.name, record)
+            if changed and calling:
+                why = f'Function "{record.name}" was replaced.'
+                over = above(self.loop.catalog, calling)
+                self.waiting.wait({view.id: why for view in over}, changed=True)
+            functions.accept(prepared)
+            self.waiting.resume()
+            return record
+
+    def drop(self, statement: DropFunction) -> str:
+        """Drop a function; with CASCADE, drop the views that call it as well."""
+        functions, name, span = self.functions, statement.name.dotted, statement.name.span
+        key = name.lower()
+        if key not in functions.records:
+            if statement.if_exists:
+                return f'function "{name}" does not exist'
+            close = nearest(key, functions.records)
+            hint = f'Did you mean "{close}"?' if close else "SHOW FUNCTIONS lists what exists."
+            raise HeadraceError(
+                Code.INVALID, f'function "{name}" does not exist', hint=hint, span=span
+            )
+        with self.loop.exclusive():
+            calling = users(self.loop.catalog, key)
+            gone = above(self.loop.catalog, calling)
+            if calling and not statement.cascade:
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f'function "{key}" is used by {listed(calling)}',
+                    hint=f"Use DROP FUNCTION {key} CASCADE to drop these views too.",
+                    span=span,
+                )
+            if gone:
+                self.definer.drop([view.id for view in gone])
+            functions.forget(key)
+        also = f" and {len(gone)} views that need it" if gone else ""
+        return f"dropped function {key}{also}"
+
+
+def above(catalog: Catalog, views: tuple[View | PlainView, ...]) -> tuple[View | PlainView, ...]:
+    """Return views and all that read them, inputs before the views that read them."""
+    found = {v.id for view in views for v in (view, *catalog.dependants(view.id))}
+    return tuple(view for view in catalog.defined_in_order() if view.id in found)

@@ -1,0 +1,1 @@
+"""Statements that read rows: SELECT, and queries that are followed."""

@@ -1,0 +1,105 @@
+"""SUBSCRIBE, PRINT, and SELECT ... EMIT CHANGES: queries whose changes are followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Stream, Table, View, key_of
+from headrace.errors import Span
+from headrace.serving import Follower
+from headrace.sql import AsOfEpoch, Name, Print, Query, Subscribe, quote
+from headrace.statements.reading.simple import simple_select
+from headrace.statements.reading.subscription import Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+    from headrace.runtime.published import Published
+    from headrace.statements.defining.views import Views
+    from headrace.types import Epoch, RelationId
+
+
+class Begin(Enum):
+    """Where a subscription begins, if not after an epoch."""
+
+    CONTENTS = auto()
+    NOW = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Follows queries. Unless it is a whole view, one is a hidden view while it is followed.
+
+    ``seen`` waits until some relations show what the session must see, and returns that state;
+    ``is_open`` tells whether the session still is.
+    """
+
+    reader: Reader
+    definer: Definer
+    views: Views
+    seen: Callable[[Iterable[RelationId]], Published]
+    is_open: Callable[[], bool]
+
+    def subscribe(self, statement: Subscribe, begin: Begin) -> Subscription:
+        """Follow a relation or query; with a snapshot, it begins as a push query of the session."""
+        target = statement.target
+        if isinstance(target, Name):
+            self.reader.catalog.resolve(target.dotted, target.span)
+            text = f"SELECT * FROM {target.dotted}"
+            target = Query(text, Span.whole(text))
+        after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
+        if after is None and not statement.snapshot:
+            return self.follow(target, Begin.NOW)
+        return self.follow(target, after or begin)
+
+    def print(self, statement: Print) -> Subscription:
+        """Follow the relation of a name, or the relation over a topic of this name."""
+        catalog, topic = self.reader.catalog, statement.topic.lower()
+        over = [
+            relation
+            for relation in catalog
+            if isinstance(relation, Stream | Table)
+            and relation.declaration.option("kafka_topic", "topic") == statement.topic
+        ]
+        named = catalog.find(topic)
+        relation = over[0] if named is None and len(over) == 1 else named
+        if relation is None:
+            relation = catalog.resolve(topic, statement.topic_span)
+        text = f"SELECT * FROM {'.'.join(map(quote, relation.name.split('.')))}"
+        query = Query(text, Span.whole(text), emit_changes=True, limit=statement.limit)
+        return self.follow(query, Begin.CONTENTS if statement.from_beginning else Begin.NOW)
+
+    def follow(self, query: Query, after: Epoch | Begin) -> Subscription:
+        """Follow a query: the rows of its beginning, then its changes."""
+        simple = simple_select(query.text)
+        found = None if simple is None else self.reader.catalog.find(simple.relation)
+        plain = simple is not None and not simple.equal and not simple.columns
+        hidden: View | None = None
+        if plain and isinstance(found, Table | View):
+            relation: Table | View = found
+        else:
+            relation = hidden = self.views.create_hidden(query)
+        self.reader.require_running(relation)
+        state, reader = self.seen([relation.id]), self.reader
+        match after:
+            case Begin.CONTENTS:
+                start = None
+            case Begin.NOW:
+                start = state.epoch
+            case _:
+                start = after
+        history = reader.history(state, relation.id)
+        follower = Follower(history, key_of(relation), lambda: reader.published.epoch, start)
+        return Subscription(
+            reader, follower, self.is_open, partial(self._release, hidden), query.limit
+        )
+
+    def _release(self, hidden: View | None) -> None:
+        """Drop the hidden view of a query that is followed no longer."""
+        if hidden is not None and self.is_open():
+            self.definer.drop([hidden.id])

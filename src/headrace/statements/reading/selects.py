@@ -1,0 +1,176 @@
+"""SELECT: rows by key, or all rows, from a spine; everything else by Spark on a snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalog import Relation, Stream, Table, View
+from headrace.errors import Code, HeadraceError
+from headrace.formats.literals import plain_value
+from headrace.ledger import NO_EPOCH
+from headrace.parts.information_schema import is_system
+from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
+from headrace.statements.reading.simple import Simple, simple_select
+from headrace.statements.results import Freshness, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
+
+    from headrace.catalyst.analysed import Analysed
+    from headrace.ledger import Ledger
+    from headrace.parts.reader import Reader
+    from headrace.parts.snapshots import Snapshots
+    from headrace.runtime.published import Published
+    from headrace.serving import Contents
+    from headrace.types import Epoch, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Selects:
+    """Answers the queries of one session.
+
+    ``seen`` waits until some relations show what the session must see, and returns that state.
+    """
+
+    reader: Reader
+    ledger: Ledger
+    snapshots: Snapshots
+    seen: Callable[[Iterable[RelationId]], Published]
+
+    def select(self, query: Query) -> Result:
+        """Run a query in the newest state, or at the epoch that it names."""
+        table, state = self._direct(query) or self._by_spark(query)
+        behind = self.reader.behind(state)
+        return Result(
+            table, state.epoch, freshness=Freshness(state.epoch, state.committed_at, behind)
+        )
+
+    def _by_spark(self, query: Query) -> tuple[pa.Table, Published]:
+        def state(analysed: Analysed) -> Published:
+            last = self.seen(analysed.reads)
+            relations = [last.catalog.by_id[id_] for id_ in analysed.reads if not is_system(id_)]
+            state = self._as_of(query, last, relations)
+            for relation in relations:
+                if state.epoch != last.epoch and isinstance(relation, Stream):
+                    raise HeadraceError(
+                        Code.UNSUPPORTED,
+                        f'AS OF on stream "{relation.name}" is not supported',
+                        hint="Tables and views can be read as they were.",
+                        span=query.span,
+                    )
+            return state
+
+        try:
+            return self.snapshots.rows(query.span, state, lambda _: query.text)
+        except HeadraceError as error:
+            raise error.at(query.span) from error
+
+    def _direct(self, query: Query) -> tuple[pa.Table, Published] | None:
+        """Return the result without Spark if the query is simple enough; else None."""
+        simple = simple_select(query.text)
+        if simple is None:
+            return None
+        while True:
+            relation = self.reader.catalog.find(simple.relation)
+            if not isinstance(relation, Table | View):
+                return None
+            names = {name.lower(): name for name in relation.schema.names}
+            if not all(column in names for column in (*simple.columns, *simple.equal)):
+                return None
+            last = self.seen([relation.id])
+            if last.catalog.by_id.get(relation.id) is relation:
+                break
+        state = self._as_of(query, last, [relation])
+        self.reader.require_running(relation, state)
+        contents = self.reader.contents(state, relation)
+        if simple.equal:
+            key = self._key(relation, contents, simple)
+            if key is None:
+                return None
+            found = contents.by_key(key)
+        else:
+            found = contents.whole()
+        chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
+        return found.select(chosen), state
+
+    def _as_of(self, query: Query, last: Published, relations: Sequence[Relation]) -> Published:
+        """Return the state that a query reads: the last one, or that of the epoch it names."""
+        if query.as_of is None:
+            return last
+        epoch = self._epoch(query.as_of, last.epoch)
+        for relation in relations:
+            self.reader.require_running(relation, last, epoch)
+            self._require_known(relation, query, epoch)
+        return self.reader.as_of(epoch, last, relations)
+
+    def _require_known(self, relation: Relation, query: Query, epoch: Epoch) -> None:
+        """Refuse a view at an epoch that did not include it, or ran with another function."""
+        if query.as_of is None or not isinstance(relation, View):
+            return
+        gap = self.ledger.gap_at(relation.id, epoch)
+        if gap is None:
+            return
+        if gap.after == NO_EPOCH:
+            raise HeadraceError(
+                Code.INVALID,
+                f'epoch {epoch} of view "{relation.name}" is no longer kept',
+                detail=f"It was rebuilt in epoch {gap.until}, when a Python function changed.",
+                hint=f"Read it as of epoch {gap.until} or later.",
+                span=query.as_of.span,
+            )
+        raise HeadraceError(
+            Code.INVALID,
+            f'view "{relation.name}" has no rows of epoch {epoch}',
+            detail=f"It stopped after epoch {gap.after}, and was rebuilt in epoch {gap.until}.",
+            hint="Read it as of an epoch in which it ran.",
+            span=query.as_of.span,
+        )
+
+    def _key(self, relation: Relation, contents: Contents, simple: Simple) -> list[Any] | None:
+        """Return the key's values if the conditions are just equalities of keys and literals."""
+        types = {c.name.lower(): c.type for c in relation.schema.columns}
+        wanted = [name.lower() for name in contents.layout.key]
+        unique = not isinstance(relation, View) or bool(relation.key)
+        if not unique or set(wanted) != set(simple.equal) or not contents.can_look_up():
+            return None
+        values = []
+        for name in wanted:
+            token = simple.equal[name]
+            if token is None:
+                return None
+            plain, value = plain_value(token, types[name], negative=name in simple.negative)
+            if not plain or value is None:
+                return None
+            values.append(value)
+        return values
+
+    def _epoch(self, as_of: AsOf, last: Epoch) -> Epoch:
+        match as_of:
+            case AsOfEpoch():
+                if as_of.epoch > last:
+                    raise HeadraceError(
+                        Code.INVALID,
+                        f"epoch {as_of.epoch} does not exist yet",
+                        detail=f"The last epoch is {last}.",
+                        span=as_of.span,
+                    )
+                return as_of.epoch
+            case AsOfTimestamp():
+                return self.ledger.epoch_at(_seconds(as_of))
+
+
+def _seconds(as_of: AsOfTimestamp) -> float:
+    try:
+        moment = datetime.fromisoformat(as_of.timestamp.strip())
+    except ValueError as error:
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{as_of.timestamp}' is not a timestamp",
+            hint="Write it as '2026-01-31 12:00:00', in UTC.",
+            span=as_of.span,
+        ) from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

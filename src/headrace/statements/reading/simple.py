@@ -1,0 +1,110 @@
+"""Queries that are so simple that no planner is asked: a relation, its columns, equal values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace.sql.lexer import Kind, Token, identifier_value, tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """``SELECT * | columns FROM relation [WHERE column = literal AND ...]``."""
+
+    relation: str
+    columns: tuple[str, ...]
+    equal: dict[str, Token | None]
+    negative: frozenset[str]
+
+
+def simple_select(text: str) -> Simple | None:
+    """Parse a query of the simple form; None if it is not one."""
+    try:
+        found = list(tokens(text))
+    except HeadraceError:
+        return None
+    reader = _Tokens(found)
+    if not reader.word("SELECT"):
+        return None
+    columns: list[str] = []
+    if not reader.text("*"):
+        while True:
+            name = reader.name()
+            if name is None:
+                return None
+            columns.append(name)
+            if not reader.text(","):
+                break
+    relation = reader.dotted() if reader.word("FROM") else None
+    if relation is None:
+        return None
+    equal: dict[str, Token | None] = {}
+    negative = set()
+    if reader.word("WHERE"):
+        while True:
+            name = reader.name()
+            if name is None or name in equal or not reader.text("="):
+                return None
+            if reader.text("-"):
+                negative.add(name)
+            equal[name] = reader.next()
+            if not reader.word("AND"):
+                break
+    if not reader.done or len(set(columns)) != len(columns):
+        return None
+    return Simple(relation, tuple(columns), equal, frozenset(negative))
+
+
+_RESERVED = frozenset(
+    ["SELECT", "FROM", "WHERE", "DISTINCT", "ALL", "AND", "NULL", "TRUE", "FALSE", "CASE"]
+)
+
+
+@dataclass(slots=True)
+class _Tokens:
+    found: list[Token]
+    at: int = 0
+
+    @property
+    def done(self) -> bool:
+        return self.at >= len(self.found)
+
+    def next(self) -> Token | None:
+        if self.done:
+            return None
+        self.at += 1
+        return self.found[self.at - 1]
+
+    def word(self, word: str) -> bool:
+        if self.done or self.found[self.at].word != word:
+            return False
+        self.at += 1
+        return True
+
+    def text(self, text: str) -> bool:
+        if self.done or self.found[self.at].text != text:
+            return False
+        self.at += 1
+        return True
+
+    def dotted(self) -> str | None:
+        """Take a possibly qualified relation name."""
+        name = self.name()
+        while name is not None and self.text("."):
+            part = self.name()
+            name = None if part is None else f"{name}.{part}"
+        return name
+
+    def name(self) -> str | None:
+        """Take the name of a column or relation, in lower case."""
+        if self.done:
+            return None
+        token = self.found[self.at]
+        if token.kind is Kind.WORD and token.word not in _RESERVED:
+            self.at += 1
+            return token.text.lower()
+        if token.kind is Kind.BACKQUOTED:
+            self.at += 1
+            return identifier_value(token).lower()
+        return None

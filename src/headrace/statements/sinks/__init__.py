@@ -1,0 +1,1 @@
+"""CREATE SINK, and INSERT ... SELECT that runs continuously."""

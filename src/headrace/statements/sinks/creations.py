@@ -1,0 +1,233 @@
+"""``CREATE SINK``, and ``INSERT INTO table SELECT`` as a job: deliver changelogs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View, key_of
+from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.sql import CreateSink, Insert, Name, Query, quote
+from headrace.sql.lexer import tokens
+from headrace.statements.changing.targets import chosen, target_named
+from headrace.statements.defining.columns import require_known_rows
+from headrace.statements.defining.placing import place_of
+from headrace.statements.sinks.destination import Destination
+from headrace.types import RelationId, Schema
+
+if TYPE_CHECKING:
+    from headrace.ledger import Ledger
+    from headrace.parts.definer import Definer
+    from headrace.parts.destinations import Destinations
+    from headrace.parts.reader import Reader
+    from headrace.parts.sinks import Sinks
+    from headrace.statements.sinks.sources import Sources
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCreations:
+    """Creates sinks, and starts the deliveries to them."""
+
+    reader: Reader
+    ledger: Ledger
+    definer: Definer
+    sources: Sources
+    destinations: Destinations
+    sinks: Sinks
+
+    def create(self, statement: CreateSink) -> str:
+        """Create a sink that starts with the rows of the view."""
+        name = statement.name
+        replaced = place_of(self.reader.catalog, name, statement)
+        if replaced is None:
+            return f'"{name}" exists already'
+        created = masked(statement.span.source)
+        if statement.into is None and not statement.options:
+            raise HeadraceError(
+                Code.INVALID,
+                f'sink "{name}" has no destination',
+                hint="Use CREATE SINK name INTO table FROM view, or WITH (connector = ...).",
+                span=name.span,
+            )
+        into = Destination.of(statement.options) if statement.into is None else None
+        target = None if statement.into is None else _target(self.reader.catalog, statement.into)
+        former = self.reader.catalog.by_id[replaced[0]] if replaced else None
+        secret = created != statement.span.source  # a masked secret may have changed
+        if (
+            isinstance(former, Sink)
+            and not secret
+            and _words(former.created_sql) == _words(created)
+        ):
+            return f"sink {former.name} is unchanged, and continues"
+        self._require_own_place(statement, former, target, into)
+        sink = self._made(
+            name.dotted, statement.source, target, (), into, created, replaced=replaced
+        )
+        return f"created sink {sink.name}: {self.sinks.begin(sink)}"
+
+    def is_job(self, statement: Insert) -> bool:
+        """Whether INSERT ... SELECT runs continuously: the target has a connector."""
+        target = target_named(self.reader.catalog, statement.target)
+        return self.sources.is_continuous(statement, target)
+
+    def start_job(self, statement: Insert) -> str:
+        """Fill a table continuously from a query, until the job is dropped."""
+        target = target_named(self.reader.catalog, statement.target)
+        base = f"insert_into_{target.name.replace('.', '_')}"
+        names = (f"{base}_{n}" if n else base for n in range(1, 1 << 20))
+        name = (
+            base
+            if self.reader.catalog.find(base) is None
+            else next(n for n in names if self.reader.catalog.find(n) is None)
+        )
+        created = masked(statement.span.source)
+        sink = self._made(name, statement.query, target, statement.columns, None, created)
+        return f"started job {sink.name}: {self.sinks.begin(sink)}"
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _made(
+        self,
+        name: str,
+        source: Query | Name,
+        target: Stream | Table | None,
+        columns: tuple[str, ...],
+        into: Destination | None,
+        created_sql: str,
+        *,
+        replaced: tuple[RelationId, ...] = (),
+    ) -> Sink:
+        span = source.span
+        if isinstance(source, Name):
+            self.reader.catalog.resolve(source.dotted, span)
+            text = f"SELECT * FROM {'.'.join(map(quote, source.parts))}"
+            source = Query(text, Span.whole(text))
+        filled: Schema | None = None
+        if target is not None:
+            filled = Schema(chosen(target, columns, span))
+        followed, made = self.sources.followed(source, filled)
+        try:
+            if into is not None:
+                into.check(self.destinations, followed.schema, span)
+            if target is not None and filled is not None:
+                _require_unique(followed, target, filled, span)
+                _require_no_circle(self.reader.catalog, followed, target, span)
+            sink = Sink(
+                self.ledger.reserve_relation(),
+                name,
+                followed.schema,
+                followed.id,
+                None if target is None else target.id,
+                filled.names if filled is not None else (),
+                () if into is None else into.connector.stored(into.options),
+                created_sql,
+            )
+            self.definer.create(sink, replaced)
+        except BaseException:
+            if made:
+                self.definer.drop([followed.id])
+            raise
+        return sink
+
+    def _require_own_place(
+        self,
+        statement: CreateSink,
+        former: Relation | None,
+        target: Stream | Table | None,
+        into: Destination | None,
+    ) -> None:
+        """Refuse a destination in which another sink has written rows."""
+        if isinstance(former, Sink) and target is not None and former.target == target.id:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'sink "{former.name}" has written into {target.kind} "{target.name}" already',
+                detail="Its rows stay, and the new sink would write all rows of its view again.",
+                hint=f"Write into another table; or DROP SINK {former.name}, remove the rows that"
+                " it wrote, and CREATE it again.",
+                span=statement.span if statement.into is None else statement.into.span,
+            )
+        place = None if into is None else into.place(self.destinations)
+        if into is None or place is None:
+            return
+        stored = into.connector.stored(into.options)
+        path = dict(stored)["path"]
+        others = [r for r in self.reader.catalog if isinstance(r, Sink)]
+        taken = [r.name for r in others if dict(r.options).get("path") == path]
+        if not taken and not (place.is_dir() and any(place.glob("*.*"))):
+            return
+        whose = f'of sink "{taken[0]}"' if taken else "of a sink that was dropped"
+        given = next(option for option in statement.options if option.key.lower() == "path")
+        raise HeadraceError(
+            Code.CONFLICT,
+            f"directory '{path}' has the changelog {whose}",
+            detail="A directory holds one changelog, whose sum is the view.",
+            hint="Choose another path, or remove the directory.",
+            span=given.span,
+        )
+
+
+def _require_unique(
+    followed: View | Table, target: Stream | Table, filled: Schema, span: Span
+) -> None:
+    """Raise unless the rows of the followed relation are unique by the target's primary key."""
+    if isinstance(target, Table):
+        require_known_rows(target, span)
+    if not isinstance(target, Table) or not target.primary_key:
+        return
+    places = {name: i for i, name in enumerate(followed.schema.names)}
+    key = {filled.names[places[name]] for name in key_of(followed)}
+    if key and key <= set(target.primary_key):
+        return
+    listed = ", ".join(target.primary_key)
+    known = f"({', '.join(sorted(key))})" if key else "not known"
+    raise HeadraceError(
+        Code.INVALID,
+        f'rows for table "{target.name}" are not known to be unique by its primary key',
+        detail=f"Its primary key is ({listed}); that of the query is {known}.",
+        hint=f"Group the query by ({listed}), or declare the table without a key.",
+        span=span,
+    )
+
+
+def _require_no_circle(
+    catalog: Catalog, followed: View | Table, target: Stream | Table, span: Span
+) -> None:
+    """Raise if the sink would write to a relation that its query reads."""
+    feeding: dict[RelationId, list[RelationId]] = {}
+    for relation in catalog:
+        if isinstance(relation, Sink) and relation.target is not None:
+            feeding.setdefault(relation.target, []).append(relation.source)
+    pending, seen = [followed.id], {followed.id}
+    while pending:
+        id_ = pending.pop()
+        relation = catalog.by_id[id_]
+        above = relation.depends_on if isinstance(relation, View) else ()
+        new = {*above, *feeding.get(id_, ())} - seen
+        seen |= new
+        pending += new
+    if target.id in seen:
+        raise HeadraceError(
+            Code.INVALID,
+            f'{target.kind} "{target.name}" is read by the query that would write to it',
+            hint="Write into a table that the query does not read.",
+            span=span,
+        )
+
+
+def _target(catalog: Catalog, name: Name) -> Stream | Table:
+    relation = catalog.resolve(name.dotted, name.span)
+    if isinstance(relation, Stream | Table):
+        return relation
+    raise HeadraceError(
+        Code.INVALID,
+        f'{relation.kind} "{relation.name}" cannot be written to',
+        hint="Write into a table or stream.",
+        span=name.span,
+    )
+
+
+def _words(created_sql: str) -> list[str]:
+    """Return the words of a CREATE SINK after SINK, for comparison."""
+    words = [token.word or token.text for token in tokens(created_sql)]
+    first = words.index("SINK") + 1 if "SINK" in words else 0
+    return [word for word in words[first:] if word not in {"IF", "NOT", "EXISTS", ";"}]
