@@ -19,6 +19,7 @@ from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.declarations import Declarations
 from headrace.parts.definer import Definer
 from headrace.parts.destinations import Destinations
+from headrace.parts.feeding import Feeding
 from headrace.parts.filling import Filling
 from headrace.parts.functions import Functions
 from headrace.parts.information_schema import InformationSchema
@@ -33,6 +34,7 @@ from headrace.parts.waiting import WaitingViews
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Deliveries
 from headrace.runtime.epoch import EpochLoop
+from headrace.runtime.feeds import Feeds
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
 from headrace.runtime.timetable import machine_clock
@@ -116,6 +118,7 @@ class Database:
         if settings.continuous:
             self.parts.pump.start()
         self.parts.sinks.begin_all()
+        self.parts.feeding.begin_all()
 
     def _wired(
         self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]
@@ -124,7 +127,7 @@ class Database:
         ledger, directory = self._ledger, self.directory.resolve()
         engine = Engine(self._spark, partitions, EmbeddedLog())
         queries = Queries(self._spark, directory, partitions, EmbeddedLog(), engine.planning)
-        publisher, deliveries = Publisher.of(ledger), Deliveries()
+        publisher, deliveries, feeds = Publisher.of(ledger), Deliveries(), Feeds()
         loop = EpochLoop(
             directory,
             ledger,
@@ -151,17 +154,19 @@ class Database:
             loop=loop,
             pump=pump,
             deliveries=deliveries,
+            feeds=feeds,
             secrets=secrets,
             schemas=schemas,
             reader=reader,
             snapshots=Snapshots(reader, engine, queries, information),
             log=log,
             declarations=declarations,
-            definer=Definer(ledger, loop, declarations, filling, deliveries),
+            definer=Definer(ledger, loop, declarations, filling, deliveries, feeds),
             functions=functions,
             waiting=WaitingViews(functions, declarations, ledger, loop, pump),
             destinations=destinations,
             sinks=Sinks(ledger, loop, pump, reader, destinations, deliveries),
+            feeding=Feeding(reader, ledger, log, queries, secrets, feeds),
         )
 
     def _partitions(self) -> int:
@@ -322,6 +327,7 @@ class Database:
             return
         self._open = False
         self.parts.loop.published.wake()
+        self.parts.feeds.close()
         self.parts.deliveries.close()
         self.parts.pump.close()
         self._segments.close()

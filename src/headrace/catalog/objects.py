@@ -27,6 +27,8 @@ class Declaration:
     """The columns of a stream that are in the key of a record of its topic."""
     defaults: tuple[tuple[str, str], ...] = ()
     """Columns with the expression of their DEFAULT."""
+    source: tuple[tuple[str, str], ...] = ()
+    """The connector that rows come from and its options, of secrets the names; empty if none."""
 
     @property
     def generated(self) -> frozenset[str]:
@@ -54,6 +56,7 @@ class Declaration:
             "metadata": [list(pair) for pair in self.metadata],
             "message_key": list(self.message_key),
             "defaults": [list(pair) for pair in self.defaults],
+            "source": [list(pair) for pair in self.source],
         }
 
     @classmethod
@@ -68,6 +71,7 @@ class Declaration:
             tuple((name, origin) for name, origin in value.get("metadata", ())),
             tuple(value.get("message_key", ())),
             tuple((name, text) for name, text in value.get("defaults", ())),
+            tuple((key, given) for key, given in value.get("source", ())),
         )
 
 

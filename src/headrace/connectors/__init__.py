@@ -5,8 +5,10 @@ from headrace.connectors.registry import (
     CONNECTOR,
     Connector,
     SinkContext,
+    SourceContext,
     secrets_of,
     sink_connector,
+    source_connector,
 )
 from headrace.connectors.secrets import Secret, Secrets
 
@@ -17,6 +19,8 @@ __all__ = [
     "Secret",
     "Secrets",
     "SinkContext",
+    "SourceContext",
     "secrets_of",
     "sink_connector",
+    "source_connector",
 ]

@@ -163,6 +163,37 @@ class KafkaSource:
         """End :meth:`parts` soon."""
         self._closed.set()
 
+    def check(self) -> None:
+        """Create the topics that do not exist, if the options give a number of partitions.
+
+        Raises:
+            HeadraceError: as :meth:`parts`, if they cannot be read.
+        """
+        kafka = _client()
+        consumer = kafka.Consumer(self._settings())
+        try:
+            known = consumer.list_topics(timeout=_ANSWER_SECONDS).topics
+            missing = [name for name in self.options.topics if name not in known]
+            if missing and self.options.partitions is not None:
+                self._create(missing)
+            for topic in self.options.topics:
+                self._numbers(consumer, topic)
+        except kafka.KafkaException as error:
+            raise self._failure(error.args[0]) from error
+        finally:
+            consumer.close()
+
+    def _create(self, topics: Sequence[str]) -> None:
+        from confluent_kafka import admin  # noqa: PLC0415
+
+        client = admin.AdminClient({**self.options.client(self.secret), "logger": _Silent()})
+        replicas = self.options.replicas or -1
+        made = [admin.NewTopic(name, self.options.partitions, replicas) for name in topics]
+        for created in client.create_topics(made).values():
+            created.result(_ANSWER_SECONDS)
+        while client.list_topics(timeout=_ANSWER_SECONDS).topics.keys().isdisjoint(topics):
+            time.sleep(_POLL_SECONDS)
+
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
         """Yield messages as they arrive, and a part without rows where none does for a while.
 

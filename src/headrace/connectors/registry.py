@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from headrace.connectors import file_sink, plain
+from headrace.connectors import file_sink, kafka, plain
 from headrace.connectors.options import (
     Given,
     read_options,
@@ -14,6 +14,7 @@ from headrace.connectors.options import (
     used_secrets,
 )
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.formats.messages import decoder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
     from headrace.connectors.secrets import Secrets
     from headrace.errors import Span
-    from headrace.runtime.ports import SinkWriter
+    from headrace.runtime.ports import LiveSource, SinkWriter
+    from headrace.types import Schema
 
 Options = TypeVar("Options")
 
@@ -43,16 +45,34 @@ class SinkContext:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceContext:
+    """What a source is opened with.
+
+    Its rows have ``schema``. Of these, the columns ``value`` come from what the source has, in a
+    ``format``; ``metadata`` are pairs of another column and what it has of where a row is from.
+    """
+
+    schema: Schema
+    value: Schema
+    metadata: tuple[tuple[str, str], ...]
+    format: str
+    secrets: Secrets
+
+
+@dataclass(frozen=True, slots=True)
 class Connector(Generic[Options]):
     """A kind of external system.
 
-    ``options`` is a dataclass. ``open_sink`` returns a writer, and ``check_sink`` raises if rows
-    cannot be written there, when a sink is created. ``place`` names where a sink writes: two sinks
-    of one place are refused, and it is None if many may write there.
+    ``options`` is a dataclass. ``open_source`` returns a source, and ``check_source`` raises if it
+    cannot be read, when a relation is created. ``open_sink`` returns a writer, and ``check_sink``
+    raises if rows cannot be written there, when a sink is created. ``place`` names where a sink
+    writes: two sinks of one place are refused, and it is None if many may write there.
     """
 
     names: tuple[str, ...]
     options: type[Options]
+    open_source: Callable[[Options, SourceContext], LiveSource] | None = None
+    check_source: Callable[[Options, SourceContext], None] = lambda _options, _context: None
     open_sink: Callable[[Options, SinkContext], SinkWriter] | None = None
     check_sink: Callable[[Options, SinkContext], None] = lambda _options, _context: None
     place: Callable[[Options, SinkContext], Path | None] = lambda _options, _context: None
@@ -74,10 +94,17 @@ class Connector(Generic[Options]):
     def restored(self, stored: Iterable[tuple[str, str]]) -> Options:
         """Return the options that :meth:`stored` returned."""
         rest = [(key, value) for key, value in stored if key != CONNECTOR]
-        return restored_options(self.options, rest, f"a {self.name} sink")
+        return restored_options(self.options, rest, f"a {self.name} connector")
 
 
 CONNECTOR = "connector"
+
+
+def _kafka_source(options: kafka.Options, context: SourceContext) -> kafka.KafkaSource:
+    columns = kafka.Columns(context.schema, context.value, context.metadata)
+    decoder = decoder_of(context.format, context.value)
+    return kafka.KafkaSource(options, columns, decoder, context.secrets.value)
+
 
 _ALL: tuple[Connector[Any], ...] = (
     Connector(
@@ -92,6 +119,12 @@ _ALL: tuple[Connector[Any], ...] = (
         place=lambda options, context: file_sink.place(options, context.directory),
     ),
     Connector(
+        ("kafka", "upsert-kafka"),
+        kafka.Options,
+        open_source=_kafka_source,
+        check_source=lambda options, context: _kafka_source(options, context).check(),
+    ),
+    Connector(
         ("print",), plain.Options, open_sink=lambda _options, context: plain.Printed(context.key)
     ),
     Connector(
@@ -100,9 +133,30 @@ _ALL: tuple[Connector[Any], ...] = (
 )
 
 
+def source_connector(name: str, span: Span | None = None) -> Connector[Any]:
+    """Return the connector of a name that can be read from.
+
+    Raises:
+        HeadraceError: ``unsupported``, at the span, if there is none.
+    """
+    readable = {known: each for each in _ALL if each.open_source for known in each.names}
+    if name.lower() in readable:
+        return readable[name.lower()]
+    near = nearest(name.lower(), tuple(readable))
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f'connector "{name}" is not supported in a source',
+        hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(readable)}.",
+        span=span,
+    )
+
+
 def secrets_of(stored: tuple[tuple[str, str], ...]) -> frozenset[str]:
-    """Return the names of the secrets that a sink's stored options use."""
-    connector = sink_connector(dict(stored)[CONNECTOR])
+    """Return the names of the secrets that the stored options of a source or sink use."""
+    if not stored:
+        return frozenset()
+    name = dict(stored)[CONNECTOR]
+    connector = next(each for each in _ALL if name in each.names)
     return frozenset(used_secrets(connector.restored(stored)))
 
 

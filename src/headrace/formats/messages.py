@@ -96,3 +96,21 @@ class PlainMessages:
             kept.append(at)
         rows = pa.table([pa.array(found, self._arrow.types[0])], schema=self._arrow)
         return Messages(rows, np.array(kept, np.int64), tuple(rejects))
+
+
+def decoder_of(name: str, schema: Schema) -> MessageDecoder:
+    """Return the decoder of a format of messages, for rows of a schema.
+
+    Raises:
+        HeadraceError: ``unsupported`` for another format; ``invalid`` if it has other columns.
+    """
+    match name.lower():
+        case "json":
+            return JsonMessages(schema)
+        case "raw" | "string" | "kafka":
+            return PlainMessages(schema)
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f"messages of format '{name}' cannot be read",
+        hint="There are: json, raw, string.",
+    )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.parts.filling import Filling
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.feeds import Feeds
     from headrace.runtime.fill import Fill, Progress
     from headrace.types import ArrangementId, Epoch, RelationId
     from headrace.zset import Layout
@@ -40,6 +41,7 @@ class Definer:
     declarations: Declarations
     filling: Filling
     deliveries: Deliveries
+    feeds: Feeds
 
     def create(
         self, relation: Stream | Table | PlainView | Sink, dropped: tuple[RelationId, ...] = ()
@@ -136,7 +138,9 @@ class Definer:
             yield
 
     def _with_sources(self, ids: Sequence[RelationId]) -> list[RelationId]:
-        """Stop the sinks among relations to drop; return these, with the sinks' hidden views."""
+        """Stop the sinks and sources of relations to drop; return these, with hidden views."""
+        for id_ in ids:
+            self.feeds.forget(id_)
         found, catalog = list(ids), self.loop.catalog
         for sink in [r for r in map(catalog.by_id.get, ids) if isinstance(r, Sink)]:
             self.deliveries.forget(sink.id)

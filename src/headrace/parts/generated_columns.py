@@ -47,17 +47,23 @@ def with_generated_columns(queries: Queries, relation: Stream | Table, rows: pa.
 
     Deleted rows, with a negative weight, keep their values.
     """
+    origins = dict(_metadata_values(relation, rows.num_rows))
+    return with_computed_columns(queries, relation, _with_values(relation, rows, origins))
+
+
+def with_computed_columns(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+    """Return changes with the values of the computed columns."""
     declaration = relation.declaration
-    values = dict(_metadata_values(relation, rows.num_rows))
-    if declaration.computed:
-        arriving = rows.select([n for n in relation.schema.names if n not in declaration.generated])
-        expressions = [f"({text}) AS {quote(name)}" for name, text in declaration.computed]
-        found = queries.computed(arriving, expressions)
-        columns = {column.name: column for column in relation.schema.columns}
-        computed = [columns[name] for name, _ in declaration.computed]
-        made = [fitted(found[column.name], column.type, first=True) for column in computed]
-        require_fitting(computed, made, None)
-        values |= {c.name: each.values for c, each in zip(computed, made, strict=True)}
+    if not declaration.computed:
+        return rows
+    arriving = rows.select([n for n in relation.schema.names if n not in declaration.generated])
+    expressions = [f"({text}) AS {quote(name)}" for name, text in declaration.computed]
+    found = queries.computed(arriving, expressions)
+    columns = {column.name: column for column in relation.schema.columns}
+    computed = [columns[name] for name, _ in declaration.computed]
+    made = [fitted(found[column.name], column.type, first=True) for column in computed]
+    require_fitting(computed, made, None)
+    values = {c.name: each.values for c, each in zip(computed, made, strict=True)}
     return _with_values(relation, rows, values)
 
 

@@ -12,7 +12,12 @@ import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
 from headrace.log import Append, LogShare, read_range
-from headrace.parts.generated_columns import has_offsets, with_generated_columns, with_offsets
+from headrace.parts.generated_columns import (
+    has_offsets,
+    with_computed_columns,
+    with_generated_columns,
+    with_offsets,
+)
 from headrace.runtime.shares import log_share
 from headrace.serving import key_values
 from headrace.types import Offset, RelationId
@@ -76,6 +81,24 @@ class Log:
                 without, placed = rows, lambda first: with_offsets(relation, without, first)
         asked = Append(relation.id, rows, load, producer, rejects, placed, guard)
         end = self.appender.append(asked).end
+        self.pump.wake()
+        return end
+
+    def land(
+        self,
+        relation: Stream | Table,
+        rows: pa.Table,
+        *,
+        load: LoadProgress,
+        rejects: Sequence[Reject],
+    ) -> Offset:
+        """Append changes of an external source, with its position; see :meth:`append`.
+
+        They bring the values of METADATA columns.
+        """
+        if relation.declaration.computed and rows.num_rows:
+            rows = with_computed_columns(self.queries, relation, rows)
+        end = self.appender.append(Append(relation.id, rows, load, None, rejects)).end
         self.pump.wake()
         return end
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headrace.parts.declarations import Declarations
     from headrace.parts.definer import Definer
     from headrace.parts.destinations import Destinations
+    from headrace.parts.feeding import Feeding
     from headrace.parts.functions import Functions
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.parts.waiting import WaitingViews
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.feeds import Feeds
     from headrace.runtime.pump import Pump
 
 
@@ -38,6 +40,7 @@ class Parts:
     loop: EpochLoop
     pump: Pump
     deliveries: Deliveries
+    feeds: Feeds
     secrets: Secrets
     schemas: Schemas
 
@@ -50,3 +53,4 @@ class Parts:
     waiting: WaitingViews
     destinations: Destinations
     sinks: Sinks
+    feeding: Feeding

@@ -101,7 +101,9 @@ class Statements:
         views = Views(parts.reader, parts.ledger, parts.engine, parts.definer, client.report)
         sources = Sources(parts.reader, parts.engine, views)
         self._views = views
-        self._relations = Relations(parts.reader, parts.ledger, parts.engine, parts.definer)
+        self._relations = Relations(
+            parts.reader, parts.ledger, parts.engine, parts.definer, parts.feeding
+        )
         self._drops = Drops(parts.reader, parts.definer)
         self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer)
         self._secrets = SecretChanges(parts.reader, parts.secrets)
@@ -125,6 +127,7 @@ class Statements:
             parts.secrets,
             parts.functions,
             parts.deliveries,
+            parts.feeds,
         )
         self._descriptions = Descriptions(parts.reader, parts.ledger, parts.declarations)
         self._explanations = Explanations(parts.reader, parts.ledger, parts.engine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.connectors import Given, source_connector
 from headrace.errors import Code, HeadraceError, masked, nearest
 from headrace.statements.defining.versioned import EFFECTIVE_FROM
 
@@ -14,6 +15,8 @@ REFRESH_MINUTES = "refresh_interval_minutes"
 
 _EXTERNAL = (
     "connector",
+    "bootstrap.servers",
+    "brokers",
     "database-name",
     "driver",
     "format",
@@ -58,6 +61,12 @@ _EXTERNAL_GROUPS = (
     "sink.",
     "value.",
 )
+_BROKERED = frozenset({"kafka", "upsert-kafka"})
+_BROKERS = ("properties.bootstrap.servers", "bootstrap.servers", "brokers")
+_OF_BROKERED = (*_BROKERS, "topic", "kafka_topic", "partitions", "replicas")
+_GROUPS_OF_BROKERED = ("properties.", "scan.")
+"""The options that the connector reads; others say how its messages become rows."""
+
 _OF_RELATIONS = (EFFECTIVE_FROM, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
     REFRESH_MINUTES,
@@ -109,6 +118,28 @@ def check_view_options(options: tuple[Option, ...]) -> None:
                 hint=f"Use {REFRESH_MINUTES} = 60, or leave it out.",
                 span=option.span,
             )
+
+
+def source_of(options: tuple[Option, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the connector that rows come from, and its options, for the catalog; empty if none.
+
+    A topic needs a broker: without one, the relation lives in the embedded log.
+
+    Raises:
+        HeadraceError: ``invalid``, at its place, for an option that the connector does not have.
+    """
+    named = value_of(options, "connector", "type")
+    topic = value_of(options, "topic", "kafka_topic")
+    name = (named or ("kafka" if topic is not None else "")).lower()
+    if name not in _BROKERED or value_of(options, *_BROKERS) is None:
+        return ()
+    connector = source_connector(name)
+    of_connector = [
+        option
+        for option in options
+        if option.key.lower() in _OF_BROKERED or option.key.lower().startswith(_GROUPS_OF_BROKERED)
+    ]
+    return connector.stored(connector.read(Given.of(of_connector), "source"))
 
 
 def broker_note(options: tuple[Option, ...]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Declaration, Stream, Table
+from headrace.connectors import CONNECTOR
 from headrace.errors import HeadraceError, masked
 from headrace.formats.debezium import is_debezium
 from headrace.sql import ColumnDefinition, CreateStream, CreateTable
@@ -18,6 +19,7 @@ from headrace.statements.defining.columns import (
 from headrace.statements.defining.options import (
     broker_note,
     check_relation_options,
+    source_of,
     stored_options,
 )
 from headrace.statements.defining.placing import place_of
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
+    from headrace.parts.feeding import Feeding
     from headrace.parts.reader import Reader
 
 
@@ -39,6 +42,7 @@ class Relations:
     ledger: Ledger
     engine: Engine
     definer: Definer
+    feeding: Feeding
 
     def create(self, statement: CreateStream | CreateTable) -> str:
         """Create an empty stream or table."""
@@ -46,6 +50,7 @@ class Relations:
         if replaced is None:
             return f'"{statement.name}" exists already'
         check_relation_options(statement.options)
+        source = source_of(statement.options)
         schema = self._schema(statement.columns, statement.primary_key)
         effective = effective_column(statement, schema)
         if effective is not None:
@@ -57,14 +62,19 @@ class Relations:
             key = _spelled(schema, statement.primary_key)
             if effective is not None:
                 key = (*key, effective)
-            relation = Table(id_, name, schema, key, effective, _declaration(statement))
+            relation = Table(id_, name, schema, key, effective, _declaration(statement, source))
         else:
-            relation = Stream(id_, name, schema, _declaration(statement))
+            relation = Stream(id_, name, schema, _declaration(statement, source))
         if isinstance(relation, Table) and is_debezium(relation):
             require_known_rows(relation, statement.name.span)
+        try:
+            self.feeding.check(relation)
+        except HeadraceError as error:
+            raise error.at(statement.span) from error
         self.definer.create(relation, replaced)
-        where = broker_note(statement.options)
-        return f"created {relation.kind} {name}{where}"
+        self.feeding.begin(relation)
+        where = f", whose rows come from {dict(source)[CONNECTOR]}" if source else ""
+        return f"created {relation.kind} {name}{where or broker_note(statement.options)}"
 
     def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
         folded = {name.lower() for name in key}
@@ -110,7 +120,9 @@ def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(spelled[name.lower()] for name in names)
 
 
-def _declaration(statement: CreateStream | CreateTable) -> Declaration:
+def _declaration(
+    statement: CreateStream | CreateTable, source: tuple[tuple[str, str], ...]
+) -> Declaration:
     watermark = statement.watermark
     return Declaration(
         masked(statement.span.source),
@@ -120,4 +132,5 @@ def _declaration(statement: CreateStream | CreateTable) -> Declaration:
         tuple((c.name, c.metadata) for c in statement.columns if c.metadata is not None),
         statement.message_key if isinstance(statement, CreateStream) else (),
         tuple((c.name, c.default.text) for c in statement.columns if c.default is not None),
+        source,
     )

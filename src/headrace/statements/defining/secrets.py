@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Sink
+from headrace.catalog import Sink, Stream, Table
 from headrace.connectors import Secret, Secrets, secrets_of
 from headrace.errors import Code, HeadraceError
 from headrace.sql import CreateSecret, DropSecret, SecretSource
 
 if TYPE_CHECKING:
+    from headrace.catalog import Relation
     from headrace.parts.reader import Reader
 
 
@@ -44,7 +45,7 @@ class SecretChanges:
         return f"created secret {name}; its value is read when it is needed, and not stored"
 
     def drop(self, statement: DropSecret) -> str:
-        """Drop a secret that no sink uses."""
+        """Drop a secret that no source or sink uses."""
         name, secrets = statement.name.dotted, self.secrets
         if statement.if_exists and name not in {secret.name for secret in secrets}:
             return f'"{name}" does not exist'
@@ -52,9 +53,7 @@ class SecretChanges:
         using = [
             relation.name
             for relation in self.reader.catalog
-            if isinstance(relation, Sink)
-            and relation.target is None
-            and name in secrets_of(relation.options)
+            if name in secrets_of(_connector_options(relation))
         ]
         if using:
             raise HeadraceError(
@@ -65,3 +64,13 @@ class SecretChanges:
             )
         secrets.remove(name)
         return f"dropped secret {name}"
+
+
+def _connector_options(relation: Relation) -> tuple[tuple[str, str], ...]:
+    """Return the stored options of a relation's connector; empty if it has none."""
+    match relation:
+        case Sink():
+            return relation.options if relation.target is None else ()
+        case Stream() | Table():
+            return relation.declaration.source
+    return ()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
+from headrace.connectors import CONNECTOR
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
     from headrace.runtime.deliveries import Deliveries
+    from headrace.runtime.feeds import Feeds
     from headrace.types import RelationId
 
 _MOST_EPOCHS = 100
@@ -41,6 +43,7 @@ class Listings:
     secrets: Secrets
     functions: Functions
     deliveries: Deliveries
+    feeds: Feeds
 
     def show(self, statement: Show) -> Result:
         """Return the listing of a SHOW statement."""
@@ -75,7 +78,7 @@ class Listings:
             case Listing.STREAMS:
                 return self._relations(lambda r: isinstance(r, Stream))
             case Listing.SOURCES:
-                return self._relations(lambda r: isinstance(r, Stream | Table))
+                return self._sources()
             case Listing.SCHEMAS:
                 return self._listing(
                     ("name",),
@@ -117,6 +120,24 @@ class Listings:
             if wanted(relation) and not relation.name.startswith(HIDDEN)
         ]
         return self._listing(("name", "kind", "key", "state"), rows)
+
+    def _sources(self) -> Result:
+        """Return the streams and tables, and how far those with a source have read it."""
+        rows: list[tuple[Any, ...]] = []
+        for relation in self.reader.catalog:
+            if not isinstance(relation, Stream | Table):
+                continue
+            feed = self.feeds.by_relation.get(relation.id)
+            source = dict(relation.declaration.source).get(CONNECTOR)
+            rejected = self.ledger.reject_count(relation.id)
+            if feed is None:
+                rows.append((relation.name, relation.kind, source, None, None, rejected, None))
+                continue
+            error = None if feed.error is None else str(feed.error)
+            state = (str(feed.state), feed.behind, rejected, error)
+            rows.append((relation.name, relation.kind, source, *state))
+        names = ("name", "kind", "connector", "state", "behind", "rejected", "error")
+        return self._listing(names, rows)
 
     def _rejects(self, statement: Show) -> Result:
         catalog, ledger = self.reader.catalog, self.ledger

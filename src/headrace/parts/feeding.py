@@ -1,0 +1,114 @@
+"""Feeding: streams and tables whose rows come from an external system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalog import Stream, Table
+from headrace.connectors import CONNECTOR, Connector, SourceContext, source_connector
+from headrace.errors import Code, HeadraceError
+from headrace.parts.written_rows import completed
+from headrace.runtime.feeds import Feed
+from headrace.runtime.ingest import Ingest
+from headrace.runtime.ports import Part
+from headrace.types import Schema
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.connectors import Secrets
+    from headrace.engine.queries import Queries
+    from headrace.ledger import Ledger
+    from headrace.parts.log import Log
+    from headrace.parts.reader import Reader
+    from headrace.runtime.feeds import Feeds
+    from headrace.runtime.ports import LiveSource
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """Has the sources of streams and tables landed in their logs, for as long as these exist."""
+
+    reader: Reader
+    ledger: Ledger
+    log: Log
+    queries: Queries
+    secrets: Secrets
+    feeds: Feeds
+
+    def begin_all(self) -> None:
+        """Continue every source of the catalog where its last part ended."""
+        for relation in self.reader.catalog:
+            if isinstance(relation, Stream | Table):
+                self.begin(relation)
+
+    def begin(self, relation: Stream | Table) -> None:
+        """Begin or continue the source of a relation, if it has one."""
+        if not relation.declaration.source:
+            return
+        connector, options = _restored(relation)
+        identity = self._opened(connector, options, relation).identity
+        ingest = Ingest.of(self.ledger, relation.id, identity, partial(self.log.land, relation))
+        opened = partial(self._opened, connector, options, relation)
+        self.feeds.add(relation.id, relation.name, Feed(ingest, opened))
+
+    def check(self, relation: Stream | Table) -> None:
+        """Raise if the source of a relation that is to be created cannot be read.
+
+        Raises:
+            HeadraceError: ``unavailable`` if it does not answer; ``invalid`` or ``unsupported`` if
+                it never will.
+        """
+        if relation.declaration.source:
+            connector, options = _restored(relation)
+            connector.check_source(options, self._context(relation))
+
+    def _opened(
+        self, connector: Connector[Any], options: Any, relation: Stream | Table
+    ) -> LiveSource:
+        if connector.open_source is None:
+            raise HeadraceError(Code.INTERNAL, f"connector {connector.name} has no source")
+        source = connector.open_source(options, self._context(relation))
+        return _Completed(source, self.queries, relation)
+
+    def _context(self, relation: Stream | Table) -> SourceContext:
+        declaration = relation.declaration
+        given = declaration.option("format", "value.format", "value_format") or "json"
+        metadata = (*declaration.metadata, *((name, "key") for name in declaration.message_key))
+        apart = {*declaration.generated, *declaration.message_key}
+        value = Schema(tuple(c for c in relation.schema.columns if c.name not in apart))
+        computed = {name for name, _ in declaration.computed}
+        arriving = Schema(tuple(c for c in relation.schema.columns if c.name not in computed))
+        return SourceContext(arriving, value, metadata, given, self.secrets)
+
+
+def _restored(relation: Stream | Table) -> tuple[Connector[Any], Any]:
+    stored = relation.declaration.source
+    connector = source_connector(dict(stored)[CONNECTOR])
+    return connector, connector.restored(stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _Completed:
+    """A source whose rows have all columns of their relation."""
+
+    source: LiveSource
+    queries: Queries
+    relation: Stream | Table
+
+    @property
+    def identity(self) -> str:
+        return self.source.identity
+
+    def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
+        for part in self.source.parts(position):
+            rows = completed(self.queries, self.relation, part.rows)
+            if isinstance(self.relation, Table):
+                rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
+            yield Part(rows, part.rejects, part.position, part.done, part.total)
+
+    def close(self) -> None:
+        self.source.close()

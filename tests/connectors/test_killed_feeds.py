@@ -1,0 +1,97 @@
+"""``kill -9`` of a process that lands a Kafka topic, around each part of a commit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from headrace.ledger import Ledger
+from headrace.log import read_range
+from headrace.types import Offset, RelationId
+from length import choose
+
+ROOT = Path(__file__).resolve().parents[2]
+MESSAGES = 3000
+pytestmark = pytest.mark.timeout(240)
+
+LANDING = """
+    import os, signal, sys, threading, time
+    from pathlib import Path
+    import pyarrow as pa
+    from pyspark.sql.types import LongType
+    from headrace.connectors import kafka
+    from headrace.formats.messages import JsonMessages
+    from headrace.ledger import EpochCommit, Ledger, NewObject, prepare_directory
+    from headrace.log import Append, Appender, SegmentWriter
+    from headrace.runtime.feeds import Feed
+    from headrace.runtime.ingest import Ingest
+    from headrace.types import Column, Schema
+
+    directory, brokers, topic, stage, times, wanted = sys.argv[1:]
+    directory, times, wanted = Path(directory), int(times), int(wanted)
+    kafka._MOST_MESSAGES = 100  # many small parts
+
+    def reached(name):
+        global times
+        if name == stage:
+            times -= 1
+            if not times:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    prepare_directory(directory)
+    ledger = Ledger.open(directory / "ledger.db", fault=lambda name: reached(name))
+    ledger.acquire()
+    if not ledger.objects():
+        id_ = ledger.reserve_relation()
+        kept, stage = stage, ""
+        made = NewObject(id_, "s", "stream", {})
+        ledger.commit(EpochCommit(ledger.last_epoch(), "made", created=(made,)))
+        stage = kept
+    appender = Appender(SegmentWriter(directory / "log"), ledger)
+
+    def append(rows, *, load, rejects):
+        return appender.append(Append(1, rows, load, None, rejects)).end
+
+    schema = Schema((Column("n", LongType()),))
+    options = kafka.Options(brokers=brokers, topic=topic)
+    def opened():
+        return kafka.KafkaSource(options, kafka.Columns(schema, schema), JsonMessages(schema), str)
+
+    feed = Feed(Ingest.of(ledger, 1, opened().identity, append), opened)
+    feed.start("feed")
+    while ledger.log_end(1) < wanted:
+        time.sleep(0.01)
+    feed.close()
+"""
+
+
+def land(directory: Path, brokers: str, topic: str, stage: str, times: int) -> int:
+    """Land the topic until everything is there, or the process is killed; return its exit code."""
+    arguments = [str(directory), brokers, topic, stage, str(times), str(MESSAGES)]
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LANDING), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        timeout=120,
+        check=False,
+    ).returncode
+
+
+@pytest.mark.parametrize("stage", ["before commit", "after commit"])
+def test_a_feed_that_is_killed_lands_every_message_once(broker, tmp_path: Path, stage: str) -> None:
+    topic = broker.create(f"killed-{uuid4().hex[:8]}", 3)
+    broker.produce(topic, ({"value": b'{"n": %d}' % n} for n in range(MESSAGES)))
+    for times in choose((5,), (1, 2, 5, 9)):
+        assert land(tmp_path, broker.address, topic, stage, times) < 0
+    assert land(tmp_path, broker.address, topic, "", 0) == 0
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        end = ledger.log_end(RelationId(1))
+        segments = ledger.segments(RelationId(1), Offset(0), end)
+    batches = read_range(tmp_path / "log", segments, Offset(0), end)
+    found = sorted(value for batch in batches for value in batch["n"].to_pylist())
+    assert found == list(range(MESSAGES))

@@ -1,0 +1,173 @@
+"""Streams and tables whose rows come from Kafka, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+import headrace
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from servers.kafka import Kafka
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def topic(broker: Kafka) -> str:
+    return broker.create(f"orders-{uuid4().hex[:8]}", 3)
+
+
+@pytest.fixture
+def opened(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[[], headrace.Database]]:
+    made: list[headrace.Database] = []
+
+    def connect() -> headrace.Database:
+        made.append(headrace.connect(tmp_path / "d", spark=spark, partitions=2))
+        return made[-1]
+
+    yield connect
+    for db in made:
+        db.close()
+
+
+def order(number: int, user: str, amount: str, status: str = "completed") -> dict[str, Any]:
+    value = {
+        "order_id": f"o-{number}",
+        "user_id": user,
+        "amount": amount,
+        "status": status,
+        "order_time": "2024-01-01T00:00:00",
+    }
+    text = json.dumps(value).replace(f'"{amount}"', amount)
+    return {"value": text.encode(), "key": user}
+
+
+def until(met: Callable[[], bool]) -> None:
+    """Wait until a condition is met."""
+    ends = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def landed(db: headrace.Database, name: str, count: int) -> None:
+    """Wait until a relation's log has as many changes, and they are readable."""
+    relation = db.parts.reader.catalog.resolve(name)
+    until(lambda: db.parts.ledger.log_end(relation.id) >= count)
+    db.flush()
+
+
+CREATE = """
+CREATE TABLE orders ( order_id STRING, user_id STRING, amount DECIMAL(10,2), status STRING,
+  order_time TIMESTAMP(3), WATERMARK FOR order_time AS order_time - INTERVAL '5' SECOND )
+WITH ( 'connector' = 'kafka', 'topic' = '{topic}', 'format' = 'json',
+  'properties.bootstrap.servers' = '{brokers}' )
+"""
+TOTALS = """
+CREATE MATERIALIZED VIEW totals AS
+SELECT user_id, COUNT(*) AS order_count, SUM(amount) AS total_spend
+FROM orders WHERE status = 'completed' GROUP BY user_id
+"""
+
+
+def test_a_view_follows_a_topic(opened, broker, topic) -> None:
+    db = opened()
+    message = db.sql(CREATE.format(topic=topic, brokers=broker.address))
+    assert str(message).endswith("whose rows come from kafka")
+    db.sql(TOTALS)
+    broker.produce(topic, [order(1, "u-001", "99.99"), order(2, "u-002", "5.00", "open")])
+    broker.produce(topic, [order(3, "u-001", "149.99")])
+    landed(db, "orders", 3)
+    assert db.sql("SELECT * FROM totals").fetchall() == [("u-001", 2, Decimal("249.98"))]
+    broker.produce(topic, [{"value": b"no order", "partition": 1}])
+    until(lambda: len(db.sql("SHOW REJECTS FOR orders").fetchall()) == 1)
+    (reject,) = db.sql("SHOW REJECTS FOR orders").fetchall()
+    assert reject[1] == f"{topic}/1"
+    (source,) = [row for row in db.sql("SHOW SOURCES").fetchall() if row[0] == "orders"]
+    assert source[2:] == ("kafka", "running", 0, 1, None)
+    assert {verdict for *_, verdict in db.verify()} == {"equal to batch"}
+
+
+def test_a_restart_continues_where_the_last_part_ended(opened, broker, topic) -> None:
+    db = opened()
+    db.sql(CREATE.format(topic=topic, brokers=broker.address))
+    db.sql(TOTALS)
+    broker.produce(topic, (order(i, f"u-{i % 3}", "1.00") for i in range(600)))
+    landed(db, "orders", 1)
+    db.close()
+    broker.produce(topic, (order(i, f"u-{i % 3}", "1.00") for i in range(600, 900)))
+    again = opened()
+    landed(again, "orders", 900)
+    found = sorted(again.sql("SELECT * FROM totals").fetchall())
+    assert found == [(f"u-{i}", 300, Decimal("300.00")) for i in range(3)]
+    orders = again.parts.reader.catalog.resolve("orders")
+    assert again.parts.ledger.log_end(orders.id) == 900
+
+
+def test_keys_and_metadata_are_columns(opened, broker) -> None:
+    topic = f"readings-{uuid4().hex[:8]}"
+    db = opened()
+    db.sql(
+        "CREATE STREAM readings ( sensor VARCHAR KEY, area VARCHAR, reading INT ) WITH ("
+        f" kafka_topic = '{topic}', partitions = 2, value_format = 'json',"
+        f" brokers = '{broker.address}')"
+    )
+    db.sql(
+        "CREATE TABLE places (v INT, twice AS v * 2, part INT METADATA FROM 'partition',"
+        " at TIMESTAMP METADATA FROM 'timestamp', o BIGINT METADATA FROM 'offset')"
+        f" WITH (connector = 'kafka', topic = '{topic}-2', partitions = 1, format = 'json',"
+        f" 'properties.bootstrap.servers' = '{broker.address}')"
+    )
+    value = b'{"area": "wheel", "reading": 45, "other": 1}'
+    broker.produce(topic, [{"key": "sensor-1", "value": value}])
+    places = [{"value": b'{"v": 3}', "timestamp": 5000}, {"value": b'{"v": 4}', "timestamp": 6000}]
+    broker.produce(f"{topic}-2", places)
+    landed(db, "readings", 1)
+    landed(db, "places", 2)
+    assert db.sql("SELECT * FROM readings").fetchall() == [("sensor-1", "wheel", 45)]
+    found = db.sql("SELECT v, twice, part, unix_millis(at), o FROM places ORDER BY v").fetchall()
+    assert found == [(3, 6, 0, 5000, 0), (4, 8, 0, 6000, 1)]
+
+
+def test_a_topic_that_cannot_be_read_is_not_created(opened, broker) -> None:
+    db = opened()
+    with pytest.raises(HeadraceError, match='topic "absent" cannot be read') as caught:
+        db.sql(CREATE.format(topic="absent", brokers=broker.address))
+    assert caught.value.code is Code.UNAVAILABLE
+    with pytest.raises(HeadraceError, match="does not exist") as unknown:
+        db.sql(
+            "CREATE STREAM s (v INT) WITH (connector = 'kafka', topic = 't',"
+            f" brokers = '{broker.address}', 'properties.bootstrap.server' = 'x')"
+        )
+    assert unknown.value.hint == 'Did you mean "properties.bootstrap.servers"?'
+    with pytest.raises(HeadraceError, match="format 'avro' cannot be read"):
+        db.sql(
+            "CREATE STREAM s (v INT) WITH (connector = 'kafka', topic = 't', format = 'avro',"
+            f" brokers = '{broker.address}')"
+        )
+    assert db.relations() == []
+    message = db.sql("CREATE STREAM s (v INT) WITH (connector = 'kafka', topic = 't')")
+    assert "no broker is configured" in str(message)
+
+
+def test_a_dropped_stream_is_read_no_more(opened, broker, topic) -> None:
+    db = opened()
+    db.sql(CREATE.format(topic=topic, brokers=broker.address))
+    broker.produce(topic, [order(1, "a", "1.00")])
+    landed(db, "orders", 1)
+    (feed,) = db.parts.feeds.by_relation.values()
+    db.sql("DROP TABLE orders")
+    assert not feed._thread.is_alive()
+    assert not db.parts.feeds.by_relation
