@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup quick affected test suites tpcds check laws format demo random-queries benchmark benchmark-peers benchmark-nexmark clean
+.PHONY: setup quick affected test suites tpcds check laws format demo services random-queries benchmark benchmark-peers benchmark-nexmark clean
 
 setup: $(READY)
 
@@ -51,6 +51,10 @@ SEED ?= 1
 PROCESSES ?= 1
 random-queries: setup
 	PYTHONPATH=tests $(BIN)/python -m generator --pairs $(PAIRS) --seed $(SEED) --processes $(PROCESSES) $(ARGS)
+
+# Real servers to try connectors with, until Ctrl-C: Kafka at 127.0.0.1:9092.
+services: setup
+	@PYTHONPATH=tests $(BIN)/python -m servers $(ARGS)
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,10 @@ from headrace.connectors.kafka import Columns, KafkaSource, Options, Startup
 from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
 from headrace.formats.messages import JsonMessages
-from headrace.types import Column, Schema
+from headrace.runtime.feeds import Feed, FeedState
+from headrace.runtime.ingest import Ingest
+from headrace.types import Column, Offset, Schema
+from servers.kafka import kafka
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -200,6 +204,45 @@ def test_what_is_not_there_is_unavailable(source) -> None:
     with pytest.raises(HeadraceError, match='topic "none" cannot be read') as caught:
         next(iter(source(topic="none").parts(None)))
     assert caught.value.code is Code.UNAVAILABLE
+
+
+@pytest.mark.long
+def test_a_feed_goes_on_when_the_broker_is_back(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("headrace.runtime.feeds._RETRY_SECONDS", 0.1)
+    landed: list[Any] = []
+
+    def append(rows: Any, **_: Any) -> Offset:
+        landed.extend(rows["id"].to_pylist())
+        return Offset(len(landed))
+
+    with kafka(tmp_path) as own:
+        topic = own.create("t", 1)
+        given = Options(brokers=own.address, topic=topic)
+
+        def opened() -> KafkaSource:
+            return KafkaSource(given, Columns(VALUE, VALUE), JsonMessages(VALUE), str)
+
+        feed = Feed(Ingest(append, "kafka"), opened)
+        feed.start("test")
+        own.produce(topic, [message(1)])
+        until(lambda: landed == [1])
+        own.stop()
+        until(lambda: feed.state is FeedState.RETRYING)
+        assert feed.error is not None
+        assert feed.error.code is Code.UNAVAILABLE
+        own.start()
+        own.produce(topic, [message(2)])
+        until(lambda: landed == [1, 2] and feed.state is FeedState.RUNNING)
+        assert feed.error is None
+        feed.close()
+
+
+def until(met: Callable[[], bool]) -> None:
+    """Wait until a condition is met."""
+    ends = time.monotonic() + 90
+    while not met():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
 
 
 def test_a_source_that_is_closed_on_another_thread_ends(source) -> None:

@@ -95,6 +95,8 @@ def test_a_view_follows_a_topic(opened, broker, topic) -> None:
     until(lambda: len(db.sql("SHOW REJECTS FOR orders").fetchall()) == 1)
     (reject,) = db.sql("SHOW REJECTS FOR orders").fetchall()
     assert reject[1] == f"{topic}/1"
+    with pytest.raises(HeadraceError, match="gets its rows from elsewhere"):
+        db.sql("INSERT INTO orders (order_id) VALUES ('x')")
     (source,) = [row for row in db.sql("SHOW SOURCES").fetchall() if row[0] == "orders"]
     assert source[2:] == ("kafka", "running", 0, 1, None)
     assert {verdict for *_, verdict in db.verify()} == {"equal to batch"}

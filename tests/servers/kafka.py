@@ -146,33 +146,38 @@ class Kafka:
 
 @contextmanager
 def kafka(directory: Path, port: int | None = None) -> Iterator[Kafka]:
-    """Run a broker over an empty directory.
+    """Run a broker over a directory, which keeps its port and data.
 
     Raises:
         Unavailable: if it cannot be fetched, or does not start.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    broker = Kafka(directory, port or free_port())
     properties = directory / "server.properties"
-    properties.write_text(
-        _PROPERTIES.format(port=broker.port, controller=free_port(), data=directory / "data")
-    )
-    storage = [*_java(), "kafka.tools.StorageTool"]
-    done = subprocess.run(
-        [*storage, "random-uuid"], capture_output=True, text=True, check=False, timeout=60
-    )
-    identity = done.stdout.split()[-1]
-    subprocess.run(
-        [*storage, "format", "--standalone", "-t", identity, "-c", str(properties)],
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
+    if not properties.exists():
+        given = {"port": port or free_port(), "controller": free_port(), "data": directory / "data"}
+        properties.write_text(_PROPERTIES.format(**given))
+        _format(properties)
+    (line,) = [x for x in properties.read_text().splitlines() if x.startswith("advertised")]
+    broker = Kafka(directory, int(line.rpartition(":")[2]))
     broker.start()
     try:
         yield broker
     finally:
         broker.stop()
+
+
+def _format(properties: Path) -> None:
+    """Make the directory of a broker's data."""
+    storage = [*_java(), "kafka.tools.StorageTool"]
+    done = subprocess.run(
+        [*storage, "random-uuid"], capture_output=True, text=True, check=True, timeout=60
+    )
+    subprocess.run(
+        [*storage, "format", "--standalone", "-t", done.stdout.split()[-1], "-c", str(properties)],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
 
 
 def free_port() -> int:

@@ -152,7 +152,8 @@ class KafkaSource:
     secret: Callable[[str], str]
     deletes: bool = False
     _closed: threading.Event = field(default_factory=threading.Event)
-    _trouble: str = ""
+    _trouble: Any = None
+    """What the client last said of its connections."""
 
     @property
     def identity(self) -> str:
@@ -208,6 +209,7 @@ class KafkaSource:
             discovered = time.monotonic()
             while not self._closed.is_set():
                 batch = self._consumed(kafka, consumer)
+                self._require_brokers(batch)
                 at |= batch.ends()
                 read, ends = sum(at.values()), self._ends(consumer)
                 yield replace(self._part(batch, at), done=read, total=ends)
@@ -236,8 +238,15 @@ class KafkaSource:
         }
 
     def _note(self, error: Any) -> None:
-        """Keep what the client says of its connections, for the message of a failure."""
-        self._trouble = error.str()
+        """Keep what the client says of its connections: it goes on trying, without a failure."""
+        self._trouble = error
+
+    def _require_brokers(self, batch: _Batch) -> None:
+        """Raise if no broker answers any more, and nothing was left to read."""
+        if batch.offsets:
+            self._trouble = None
+        elif self._trouble is not None and self._trouble.code() in _down():
+            raise self._failure(self._trouble)
 
     def _begin(self, kafka: Any, consumer: Any, at: dict[str, int]) -> dict[str, int]:
         """Read from ``at`` on; partitions that are not in it, from where the options say.
@@ -331,8 +340,10 @@ class KafkaSource:
 
     def _failure(self, error: Any) -> HeadraceError:
         """Return an error of the client as one of ours."""
-        said = f"{error.str()}{': ' + self._trouble if self._trouble else ''}"
-        kafka = _client().KafkaError
+        trouble, kafka = self._trouble, _client().KafkaError
+        said = error.str()
+        if trouble is not None and trouble is not error:
+            said += f": {trouble.str()}"
         if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):  # noqa: SLF001
             return HeadraceError(
                 Code.CONFLICT,
@@ -347,9 +358,15 @@ class KafkaSource:
             kafka.GROUP_AUTHORIZATION_FAILED,
             kafka.CLUSTER_AUTHORIZATION_FAILED,
         )
-        code = Code.INVALID if error.code() in refused else Code.UNAVAILABLE
+        codes = {error.code(), None if trouble is None else trouble.code()}
+        denied = not codes.isdisjoint(refused)
         return HeadraceError(
-            code, f'topic "{self.options.topic}" cannot be read', f"The client says: {said}."
+            Code.INVALID if denied else Code.UNAVAILABLE,
+            f'topic "{self.options.topic}" cannot be read',
+            f"The client says: {said}.",
+            "Correct the name or password, or what they are allowed to do."
+            if denied
+            else "Start the brokers, or correct their addresses.",
         )
 
     # -- rows ------------------------------------------------------------------------------
@@ -424,6 +441,12 @@ def _specific(text: str) -> dict[int, int]:
             )
         found[int(parts["partition"])] = int(parts["offset"])
     return found
+
+
+def _down() -> tuple[int, ...]:
+    """Return the codes by which the client says that it cannot go on by itself."""
+    kafka = _client().KafkaError
+    return (kafka._ALL_BROKERS_DOWN, kafka._AUTHENTICATION)  # noqa: SLF001 (their names)
 
 
 class _Silent:

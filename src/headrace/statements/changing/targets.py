@@ -36,6 +36,14 @@ def writable(relation: Relation, span: Span | None = None) -> Stream | Table:
             hint="Write to the streams and tables that it reads.",
             span=span,
         )
+    if relation.declaration.source:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'{relation.kind} "{relation.name}" gets its rows from elsewhere',
+            detail="What is written here would not be in its topic.",
+            hint="Write to the topic itself; its rows arrive here.",
+            span=span,
+        )
     return relation
 
 
