@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 import headrace
 from harness import Oracle
+from length import choose
 from servers.kafka import Kafka, Unavailable, kafka
 from sessions import PARTITIONS, short_session
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 # Deterministic, so that a red build is red again; no deadline, for machines that are shared.
 settings.register_profile(
     "laws",
-    max_examples=60,
+    max_examples=choose(40, 200),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

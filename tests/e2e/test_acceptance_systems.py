@@ -192,6 +192,7 @@ def engagement(system):
     )
 
 
+@pytest.mark.long
 def test_trending_titles_drop_out_as_the_clock_passes(system):
     random = Random(5)
     system.table(VIEWING_EVENTS)

@@ -23,6 +23,7 @@ _VIEWS = (
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_demo_ends_by_saying_that_every_view_equals_batch(tmp_path: Path) -> None:
     data, rows = tmp_path / "data", choose(500, 3000)
     # As the other tests of a short run, without the compiler that pays only for longer ones.

@@ -16,6 +16,7 @@ from headrace.formats.blocks import Block, Progress
 from headrace.formats.json_alike import Likeness, read_alike
 from headrace.formats.json_lines import JsonDecoder
 from headrace.types import Column, Schema
+from length import choose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,7 +221,7 @@ MEMBERS = st.tuples(
 ).map("".join)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=choose(700, 5000), deadline=None)
 @given(st.lists(MEMBERS, max_size=3), st.sampled_from(["{", "{", "{ ", "", "["]))
 def test_a_line_that_has_a_likeness_is_a_flat_object(members: Sequence[str], opening: str) -> None:
     text = opening + "".join(members).rstrip(", }") + "}"

@@ -34,6 +34,7 @@ from headrace.ledger import (
 )
 from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
 from ledger.building import postgres, relation, run, segment
+from length import choose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -246,5 +247,5 @@ def test_a_ledger_in_postgresql_agrees_with_its_model() -> None:
 
 TestLedgerAgreesWithItsModel = LedgerMachine.TestCase
 TestLedgerAgreesWithItsModel.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None
+    max_examples=choose(20, 100), stateful_step_count=25, deadline=None
 )

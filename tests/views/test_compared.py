@@ -51,7 +51,7 @@ VIEWS = {
 PARTS = choose(1, 2)
 CHOSEN = some(
     VIEWS,
-    "above_average mirrored nan_equal texts days share of_two first_offset joined_on joined_full anti_on",
+    "above_average nan_equal days share of_two joined_full anti_on",
 )
 
 

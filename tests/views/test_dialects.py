@@ -257,8 +257,7 @@ def plain():
     return functions, aggregates, sources
 
 
-SHORT_AGGREGATES = """ksqldb ksqldb_attributes ksqldb_histogram flink postgresql_orders postgresql_distinct
-    bigquery snowflake distinct_on"""
+SHORT_AGGREGATES = "ksqldb flink postgresql_orders bigquery snowflake"
 SHORT_SOURCES = "unnested_comma unnested_left unnested_structs series"
 
 

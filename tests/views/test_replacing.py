@@ -48,7 +48,7 @@ def test_what_reads_a_view_follows_the_difference_of_its_queries(oracle, small_r
     run.table("t", "id INT, g INT, x INT", key="id")
     run.stream("s", "g INT, y INT")
     run.view("base", BASE[0])
-    above = choose(list(ABOVE)[::2], list(ABOVE))
+    above = choose(["again", "outer_", "first", "reached"], list(ABOVE))
     for name in above:
         run.view(name, ABOVE[name])
     history = History(run, 5, domain=7)
@@ -66,7 +66,7 @@ def test_what_reads_a_view_follows_the_difference_of_its_queries(oracle, small_r
     run.replace_view("base", BASE[1])
     history.write(["t"], 5)
     run.epoch()
-    run.verify(*above, "base")
+    run.verify(*choose(("base", "reached"), (*above, "base")))
 
 
 def test_sinks_and_subscribers_of_a_view_get_the_difference(db):
@@ -167,7 +167,7 @@ def test_queries_are_replaced_while_epochs_are_made(tmp_path: Path, spark: Spark
         thread = threading.Thread(target=write)
         thread.start()
         try:
-            for least in range(choose(2, 8)):
+            for least in range(choose(1, 8)):
                 db.sql(
                     "CREATE OR REPLACE MATERIALIZED VIEW v AS"
                     f" SELECT g, count(*) AS n FROM t WHERE g >= {least} GROUP BY g"
