@@ -63,6 +63,7 @@ def check(db, above):
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_sinks_and_subscribers_are_given_what_another_function_changes(db):
     db.register(graded(15))
     db.sql(DEFINITIONS)

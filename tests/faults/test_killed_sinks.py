@@ -45,6 +45,7 @@ def printed_changes(output: str) -> list[tuple[int, str, int, int]]:
     return [(c["epoch"], c["op"], c["weight"], c["row"]["id"]) for c in changes]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path, spark: SparkSession) -> None:
     data, moments = tmp_path / "data", random.Random(5)

@@ -120,6 +120,7 @@ def test_totals_by_group(oracle, seed):
     run.finish()
 
 
+@pytest.mark.long
 def test_totals_without_groups_are_always_one_row(oracle):
     run = oracle()
     run.table("t", COLUMNS)

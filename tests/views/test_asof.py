@@ -174,6 +174,7 @@ def test_the_inequality_may_stand_in_on(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_queries_and_verify_choose_among_rows_that_tie_as_views_do(db):
     dice = random.Random(2)
     db.sql("CREATE TABLE trades (id INT, sym STRING, at INT, PRIMARY KEY (id))")

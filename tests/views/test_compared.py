@@ -106,6 +106,7 @@ def test_the_key_of_a_join_has_no_subquery(oracle):
         assert caught.value.code is Code.UNSUPPORTED
 
 
+@pytest.mark.long
 def test_a_view_over_such_a_view_and_its_base_in_one_epoch(oracle):
     run = oracle(rows_per_change=400)
     run.table("t", "id INT, g INT, x INT", key="id")

@@ -126,6 +126,7 @@ def test_the_order_of_arrival_is_that_of_the_log(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_place_is_no_column_of_its_row(oracle):
     run = oracle()
     run.stream("p", "k STRING, v INT, g INT")

@@ -246,6 +246,7 @@ def test_views_wait_for_a_function_and_miss_nothing(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_view_that_waited_while_nothing_happened_goes_on_where_it_was(oracle):
     run = oracle(functions=functions(), rows_per_change=40)
     market = Market(run, 4)

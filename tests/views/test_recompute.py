@@ -192,6 +192,7 @@ TIMES = {
 }
 
 
+@pytest.mark.long
 def test_first_rows_of_each_outer_row(oracle):
     run = oracle(rows_per_change=200)
     run.table("a", "id INT, k INT, v INT, s STRING", key="id")

@@ -51,6 +51,7 @@ def test_what_is_reached_follows_edges_that_come_go_and_move(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_paths_through_a_graph_that_changes_at_random(oracle):
     run = oracle(rows_per_change=3000)
     run.table("e", "id INT, a INT, b INT", key="id")

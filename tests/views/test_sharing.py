@@ -126,6 +126,7 @@ def test_joins_read_the_rows_of_tables_by_primary_key(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_joins_read_the_rows_of_views_by_their_keys(oracle):
     run = oracle(rows_per_change=80, fill_rows=5)
     run.table("t", "id INT, g INT, x INT", key="id")

@@ -292,6 +292,7 @@ def test_a_condition_on_the_clock_in_a_join(run: Clocked) -> None:
     run.finish()
 
 
+@pytest.mark.long
 def test_days_pass_at_midnight(run: Clocked) -> None:
     run.stream("t", "k INT, d DATE, ts TIMESTAMP")
     run.view("week", "SELECT k, d FROM t WHERE d > current_date() - 7 AND d <= current_date")

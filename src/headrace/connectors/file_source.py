@@ -15,7 +15,16 @@ import pyarrow as pa
 
 from headrace.connectors.options import Given, option, read_options
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.formats.blocks import Block, Decoded, Progress, blocks, opened, side_by_side, size_of
+from headrace.formats.blocks import (
+    Block,
+    Decoded,
+    Progress,
+    after_mark,
+    blocks,
+    opened,
+    side_by_side,
+    size_of,
+)
 from headrace.formats.csv_text import CsvDecoder, CsvReader, Dialect
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.formats.json_lines import cut as cut_lines
@@ -194,7 +203,8 @@ def read_file(
         case FileFormat.JSON:
             require_lines(str(path), _beginning(path, 4096))
             json = JsonDecoder(str(path), schema)
-            parts = side_by_side(blocks(path, start, cut_lines), json.decode)
+            first = start if start.position else after_mark(path)
+            parts = side_by_side(blocks(path, first, cut_lines), json.decode)
         case FileFormat.CSV:
             reader = CsvReader(options.dialect)
             fields, header = _fields(path, schema, options, reader)
@@ -235,8 +245,7 @@ def _fields(
     path: Path, schema: Schema, options: FileOptions, reader: CsvReader
 ) -> tuple[list[int | None], Progress]:
     """Return the column of each field of a CSV file, and the position of its first row."""
-    beginning = _beginning(path, _HEADER_BYTES)
-    mark = 3 if beginning.startswith(b"\xef\xbb\xbf") else 0
+    beginning, mark = _beginning(path, _HEADER_BYTES), after_mark(path).position
     if not options.header:
         return list(range(len(schema.columns))), Progress(mark, 0)
     record = reader.record(beginning, mark)

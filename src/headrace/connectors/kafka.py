@@ -142,15 +142,13 @@ class _Batch:
 class KafkaSource:
     """The topics of one relation, read until it is closed.
 
-    ``secret`` returns the value of a secret. ``deletes``: a message without a value deletes the
-    row of its key; otherwise it is a reject.
+    ``secret`` returns the value of a secret. A message without a value is a reject.
     """
 
     options: Options
     columns: Columns
     decoder: MessageDecoder
     secret: Callable[[str], str]
-    deletes: bool = False
     _closed: threading.Event = field(default_factory=threading.Event)
     _trouble: Any = None
     """What the client last said of its connections."""
@@ -208,12 +206,13 @@ class KafkaSource:
             at = self._begin(kafka, consumer, dict(position or {}))
             discovered = time.monotonic()
             while not self._closed.is_set():
-                batch = self._consumed(kafka, consumer)
-                self._require_brokers(batch)
+                batch, failed = self._consumed(consumer)
                 at |= batch.ends()
                 read, ends = sum(at.values()), self._ends(consumer)
                 yield replace(self._part(batch, at), done=read, total=ends)
                 self._acknowledge(kafka, consumer, batch)
+                if failed is not None:
+                    raise self._failure(failed)
                 if time.monotonic() - discovered > _DISCOVER_SECONDS:
                     at = self._begin(kafka, consumer, at)
                     discovered = time.monotonic()
@@ -240,13 +239,6 @@ class KafkaSource:
     def _note(self, error: Any) -> None:
         """Keep what the client says of its connections: it goes on trying, without a failure."""
         self._trouble = error
-
-    def _require_brokers(self, batch: _Batch) -> None:
-        """Raise if no broker answers any more, and nothing was left to read."""
-        if batch.offsets:
-            self._trouble = None
-        elif self._trouble is not None and self._trouble.code() in _down():
-            raise self._failure(self._trouble)
 
     def _begin(self, kafka: Any, consumer: Any, at: dict[str, int]) -> dict[str, int]:
         """Read from ``at`` on; partitions that are not in it, from where the options say.
@@ -305,18 +297,22 @@ class KafkaSource:
             starts[f"{topic}/{number}"] = start
         return starts
 
-    def _consumed(self, kafka: Any, consumer: Any) -> _Batch:
-        """Return the messages that have arrived; none after a while without any."""
-        batch = _Batch()
+    def _consumed(self, consumer: Any) -> tuple[_Batch, Any]:
+        """Return the messages that have arrived, and the error that came among them, if any.
+
+        There are none after a while without any, or if no broker answers any more.
+        """
+        batch, failed = _Batch(), None
         for message in consumer.consume(_MOST_MESSAGES, _POLL_SECONDS):
-            error = message.error()
-            if error is None:
+            if message.error() is None:
                 batch.add(message)
-            elif error.code() != kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 (its name)
-                if not batch.offsets:
-                    raise self._failure(error)
-                break  # what was read before counts; the error comes again
-        return batch
+            else:
+                failed = message.error()
+        if batch.offsets:
+            self._trouble = None
+        elif self._trouble is not None and self._trouble.code() in _down():
+            failed = failed or self._trouble
+        return batch, failed
 
     def _ends(self, consumer: Any) -> int | None:
         """Return the sum of the partitions' ends, as the broker last gave them; None at first."""
@@ -380,12 +376,11 @@ class KafkaSource:
         kept = places[decoded.kept] if len(decoded.kept) else np.empty(0, np.int64)
         rows = self._with_metadata(decoded.rows, batch, kept)
         rows = rows.append_column(WEIGHT, pa.array(np.ones(len(kept), np.int64)))
-        gone = [i for i, value in enumerate(batch.values) if value is None]
-        if not self.deletes:
-            rejects += [
-                Reject(batch.place(i), batch.offsets[i], None, "a message without a value", "")
-                for i in gone
-            ]
+        rejects += [
+            Reject(batch.place(i), batch.offsets[i], None, "a message without a value", "")
+            for i, value in enumerate(batch.values)
+            if value is None
+        ]
         return Part(rows, tuple(rejects), dict(at))
 
     def _with_metadata(self, rows: pa.Table, batch: _Batch, kept: Any) -> pa.Table:

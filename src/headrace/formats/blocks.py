@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES: Final = 8 << 20
 LONGEST_RECORD: Final = 64 << 20
 _NEWLINE: Final = ord("\n")
+_MARK: Final = b"\xef\xbb\xbf"
 _AHEAD: Final = 6
 """The number of blocks that are decoded while earlier ones are written."""
 _ALONE: Final = 16
@@ -219,6 +220,12 @@ def salvage(
         size = max(_ALONE, -(-len(part) // _PARTS))
         stack += [part[start : start + size] for start in range(0, len(part), size)][::-1]
     return found
+
+
+def after_mark(path: Path) -> Progress:
+    """Return the position where the text of a file begins: after a byte order mark, if any."""
+    with opened(path) as (text, _):
+        return Progress(len(_MARK)) if text.read(len(_MARK)) == _MARK else Progress()
 
 
 def lines_of(data: Text, first_line: int) -> list[Span]:

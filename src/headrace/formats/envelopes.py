@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.formats.blocks import Progress, blocks, lines_of, size_of
+from headrace.formats.blocks import Progress, after_mark, blocks, lines_of, size_of
 from headrace.formats.json_lines import cut, object_of, require_lines
 from headrace.formats.rows import Rows, together
 from headrace.formats.values import Refused, from_json
@@ -66,7 +66,7 @@ def read_envelopes(
     with path.open("rb") as file:
         require_lines(str(path), file.read(4096))
     decoder = _Decoder(str(path), image)
-    for block in blocks(path, resume or Progress(), cut):
+    for block in blocks(path, resume or after_mark(path), cut):
         found, rejects = decoder.decode(block.data, block.line)
         yield Envelopes(tuple(found), tuple(rejects), block.progress, block.bytes_done, total)
 

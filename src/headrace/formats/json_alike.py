@@ -12,7 +12,7 @@ If any line has another structure, all lines are left to the JSON reader.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -57,6 +57,8 @@ def read_alike(data: Text, schema: Schema, parse_bytes: int) -> pa.Table | None:
         return None
     end = data.find(b"\n")
     likeness = Likeness.of((data if end < 0 else data[:end]).decode("utf-8", "replace"))
+    if likeness is not None:
+        likeness = likeness.spelled([column.name for column in schema.columns])
     if likeness is None or not all(likeness.suits(column) for column in schema.columns):
         return None
     pieces = likeness.cut(data, parse_bytes, [column.name for column in schema.columns])
@@ -136,6 +138,18 @@ class Likeness:
                 whole = found.end() == len(line)
                 return cls(tuple(line.split('"')), quoted, bare) if whole else None
         return None
+
+    def spelled(self, names: Sequence[str]) -> Likeness:
+        """Return the structure with these names for those that differ from them in case alone."""
+        given = [*self.quoted, *self.bare]
+        folded = [name.casefold() for name in given]
+        known = {name.casefold(): name for name in names if name not in given}
+        meant = {n: known[f] for n, f in zip(given, folded, strict=True) if f in known}
+        if not meant or len(set(folded)) < len(folded):
+            return self
+        quoted = {meant.get(name, name): piece for name, piece in self.quoted.items()}
+        bare = {meant.get(name, name): value for name, value in self.bare.items()}
+        return replace(self, quoted=quoted, bare=bare)
 
     def suits(self, column: Column) -> bool:
         """Return whether the column's values are quoted as its type requires, or missing."""

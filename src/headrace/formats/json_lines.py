@@ -1,6 +1,7 @@
-"""JSON files: one object per line, names as declared, unknown names ignored.
+"""JSON files: one object per line; names in any case, unknown names ignored.
 
-A missing field is NULL. Numbers for DECIMAL columns are not converted to floating point.
+A missing field is NULL, but an object without any of the columns is refused. Numbers for DECIMAL
+columns are not converted to floating point.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from headrace.formats.rows import (
     require_precision,
     together,
 )
-from headrace.formats.values import Refused, Twice, from_json, parse_json
+from headrace.formats.values import Refused, field_of, from_json, parse_json
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class JsonDecoder:
         self._path = path
         self._schema = schema
         self._target = schema.arrow
+        self._names = frozenset(column.name.casefold() for column in schema.columns)
         self._converters = [(column, from_json(column)) for column in schema.columns]
         self._vectorised = all(_is_vectorised(column.type) for column in schema.columns)
         self._options = pj.ParseOptions(
@@ -91,9 +93,27 @@ class JsonDecoder:
                 require_precision(table)
             except pa.ArrowException:
                 continue
-            if not misses_required(table, self._schema) and not holds_infinity(table):
+            good = not misses_required(table, self._schema) and not holds_infinity(table)
+            if good and not self._overlooks(data, table):
                 return table
         return None
+
+    def _overlooks(self, data: Text, table: pa.Table) -> bool:
+        """Return whether a NULL may stand for a field whose name is in other case.
+
+        Also whether a row has no value at all: it may be of an object without any of the columns.
+        """
+        sparse = [n for n in table.column_names if table[n].null_count]
+        if not sparse:
+            return False
+        if len(sparse) == table.num_columns and _has_empty_row(table):
+            return True
+        lowered = data.lower()
+        for name in sparse:
+            quoted = f'"{name}"'.encode()
+            if not quoted.isascii() or lowered.count(quoted.lower()) != data.count(quoted):
+                return True
+        return False
 
     def _alike(self, data: Text) -> pa.Table | None:
         return read_alike(data, self._schema, _block_size(data))
@@ -140,19 +160,26 @@ class JsonDecoder:
         """Return the values of a row, and the columns whose values were refused, with reasons."""
         values: list[Any] = []
         wrong: list[tuple[str, str]] = []
-        twice = parsed.twice if isinstance(parsed, Twice) else frozenset()
+        if self._names.isdisjoint(name.casefold() for name in parsed):
+            raise Refused("none of the columns is in it")
         for column, convert in self._converters:
-            value = parsed.get(column.name)
-            if column.name in twice:
-                wrong.append((column.name, "it is given twice"))
-            elif value is None and not column.nullable:
-                wrong.append((column.name, "NULL in a NOT NULL column"))
-            else:
-                try:
+            try:
+                value = field_of(parsed, column.name)
+                if value is None and not column.nullable:
+                    wrong.append((column.name, "NULL in a NOT NULL column"))
+                else:
                     values.append(None if value is None else convert(value))
-                except Refused as refused:
-                    wrong.append((column.name, str(refused)))
+            except Refused as refused:
+                wrong.append((column.name, str(refused)))
         return values, wrong
+
+
+def _has_empty_row(table: pa.Table) -> bool:
+    """Return whether all columns are NULL in some row."""
+    empty = pc.is_null(table.column(0))
+    for column in table.columns[1:]:
+        empty = pc.and_(empty, pc.is_null(column))
+    return bool(pc.any(empty).as_py())
 
 
 def require_lines(path: str, beginning: bytes) -> None:

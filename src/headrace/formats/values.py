@@ -47,6 +47,27 @@ class Refused(ValueError):  # noqa: N818 (a verdict on a value, not a failure of
     """A value that is not of its column's type; the text is the reason."""
 
 
+def field_of(found: dict[str, Any], name: str) -> Any:
+    """Return a field of a JSON object, or None; its name may be in other case.
+
+    Raises:
+        Refused: if it is given twice.
+    """
+    if name in found:
+        spelled = name
+    else:
+        folded = name.casefold()
+        spellings = [each for each in found if each.casefold() == folded]
+        if len(spellings) > 1:
+            raise Refused("it is given twice")
+        if not spellings:
+            return None
+        spelled = spellings[0]
+    if isinstance(found, Twice) and spelled in found.twice:
+        raise Refused("it is given twice")
+    return found[spelled]
+
+
 class Twice(dict[str, Any]):
     """A JSON object with duplicate names, which are in ``twice``."""
 
@@ -228,6 +249,8 @@ def _typed(kind: type, data_type: t.DataType, convert: Converter) -> Converter:
 
 
 def _integer_json(value: Any, data_type: t.DataType) -> int:
+    if type(value) is str:  # as JavaScript writes integers of more than 53 bits
+        return _integer_text(value, data_type)
     number = 0 if value is _MINUS_ZERO else value
     if type(number) is not int:
         number = _whole_number(number, data_type)
@@ -253,6 +276,8 @@ def _integer(value: int, data_type: t.DataType, shown: object) -> int:
 
 
 def _floating(value: Any, data_type: t.DataType) -> float:
+    if type(value) is str:  # JSON has no other form for NaN and the infinities
+        return _floating_text(value, data_type)
     if not _is_number(value):
         raise refuse(value, data_type)
     try:
@@ -367,11 +392,17 @@ def _struct(data_type: t.StructType) -> Converter:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise refuse(value, data_type)
-        _require_once(value, [name for name, _ in fields])
-        found = ((name, value.get(name), item) for name, item in fields)
+        found = ((name, _of_struct(value, name), item) for name, item in fields)
         return {name: None if inner is None else item(inner) for name, inner, item in found}
 
     return convert
+
+
+def _of_struct(value: dict[str, Any], name: str) -> Any:
+    try:
+        return field_of(value, name)
+    except Refused as refused:
+        raise Refused(f'"{name}" is given twice') from refused
 
 
 def _require_once(value: dict[str, Any], names: Any) -> None:

@@ -128,15 +128,17 @@ class Listings:
             if not isinstance(relation, Stream | Table):
                 continue
             feed = self.feeds.by_relation.get(relation.id)
-            source = dict(relation.declaration.source).get(CONNECTOR)
+            state, behind, error = "running", None, None
+            if feed is not None:
+                state, behind = str(feed.state), feed.behind
+                error = None if feed.error is None else str(feed.error)
+            connector = dict(relation.declaration.source).get(CONNECTOR)
             rejected = self.ledger.reject_count(relation.id)
-            if feed is None:
-                rows.append((relation.name, relation.kind, source, None, None, rejected, None))
-                continue
-            error = None if feed.error is None else str(feed.error)
-            state = (str(feed.state), feed.behind, rejected, error)
-            rows.append((relation.name, relation.kind, source, *state))
-        names = ("name", "kind", "connector", "state", "behind", "rejected", "error")
+            key = ", ".join(key_of(relation))
+            rows.append(
+                (relation.name, relation.kind, key, state, connector, behind, rejected, error)
+            )
+        names = ("name", "kind", "key", "state", "connector", "behind", "rejected", "error")
         return self._listing(names, rows)
 
     def _rejects(self, statement: Show) -> Result:
