@@ -32,7 +32,7 @@ from headrace.runtime.step import Report, RowsShare, Share, Step
 from headrace.serving import Contents, History
 from headrace.serving.keys import spark_hash
 from headrace.spine import Spine, partition_of, ranges, sync_directory, write_run
-from headrace.types import ArrangementId, Column, Epoch, Offset, RelationId, Schema
+from headrace.types import ArrangementId, BuildId, Column, Epoch, Offset, RelationId, Schema
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ class PureRunner:
     """Steps the table and the views that the catalog has, in this thread; see ``StepRunner``."""
 
     relations: dict[RelationId, Table | View] = field(default_factory=dict)
-    filling: dict[RelationId, View] = field(default_factory=dict)
-    """The views that are being filled, and that no epoch steps yet."""
+    filling: dict[BuildId, View] = field(default_factory=dict)
+    """The builds of views that are being filled, and that no epoch steps yet."""
 
     def plan_live(
         self,
@@ -120,21 +120,20 @@ class PureRunner:
         return {}
 
     def plan_fill(
-        self, view: RelationId, partitions: int, *, looping: bool = False, ticks: bool = False
+        self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
     ) -> StepPlan:
         """Return what filling a view needs."""
         del partitions, looping, ticks
-        filled = self.filling.get(view) or self.relations[view]
-        assert isinstance(filled, View)
+        filled = self.filling[build]
         return StepPlan(frozenset(filled.depends_on), self._of_view(filled), frozenset(), {})
 
     def run_fill(
-        self, step: Step, view: RelationId, *, looping: bool = False, ticks: bool = False
+        self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
         """Step a view over a part of the table's rows."""
         del looping, ticks
-        filled, reports = self.filling.get(view) or self.relations[view], []
-        assert isinstance(filled, View)
+        filled = self.filling[build]
+        reports: list[Report] = []
         for share in step.shares.values():
             layout = COUNTS if filled.query not in QUERIES else TABLE
             self._view(step, filled, _stored(step, share, layout), reports)
@@ -290,7 +289,7 @@ class PureDatabase:
         id_, replacement = (RelationId(build), None) if former is None else (former.id, build)
         schema = Schema(columns)
         view = View(id_, name, schema, query, (over.id,), key=("g",), replacement=replacement)
-        self.runner.filling[id_] = view
+        self.runner.filling[view.build] = view
         fill = Fill(self.loop, view, lambda _done, _total: None)
         fill.begin(self.loop.published.current)
         return fill
@@ -304,7 +303,7 @@ class PureDatabase:
                 fill.commit()
             else:
                 fill.take_over(former.build)
-            self.runner.relations[view.id] = self.runner.filling.pop(view.id)
+            self.runner.relations[view.id] = self.runner.filling.pop(view.build)
             self._publish(view)
         return view
 

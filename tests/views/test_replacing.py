@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
+from headrace.runtime.fill import Fill
 from histories import History
 from length import choose
 
@@ -178,3 +179,28 @@ def test_queries_are_replaced_while_epochs_are_made(tmp_path: Path, spark: Spark
             thread.join()
         db.flush()
         assert {verdict for *_, verdict in db.verify()} == {"equal to batch"}
+
+
+def test_of_two_replacements_at_once_one_is_a_conflict(db, monkeypatch):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT); INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
+    db.sql("CREATE MATERIALIZED VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g")
+    replace = "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT g, count(*) AS n FROM t WHERE {} GROUP BY g"
+    begin, failed = Fill.begin, []
+
+    def overtaken(fill, state, clock=None):
+        """Fill a build; before it catches up, another one is filled and takes over."""
+        begin(fill, state, clock)
+        monkeypatch.setattr(Fill, "begin", begin)
+        with db.session() as other:
+            other.sql(replace.format("k > 1"))
+
+    monkeypatch.setattr(Fill, "begin", overtaken)
+    try:
+        db.sql(replace.format("k < 3"))
+    except HeadraceError as error:
+        failed.append(error)
+    assert [error.code for error in failed] == [Code.CONFLICT]
+    assert sorted(db.sql("SELECT * FROM v").fetchall()) == [(1, 1), (2, 1)]
+    db.sql("INSERT INTO t VALUES (4, 2)")
+    assert sorted(db.sql("SELECT * FROM v").fetchall()) == [(1, 1), (2, 2)]
+    assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}

@@ -58,8 +58,8 @@ class Engine:
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
         self._latest: Circuit | None = None
-        self._filling: dict[RelationId, tuple[Circuit, Mapping[RelationId, Relation]]] = {}
-        """The circuits of views that are being filled and that no epoch steps yet, with the
+        self._filling: dict[BuildId, tuple[Circuit, Mapping[RelationId, Relation]]] = {}
+        """The circuits of builds that are being filled and that no epoch steps yet, with the
         relations at the time: one that is dropped meanwhile can be read to the end."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
 
@@ -83,7 +83,7 @@ class Engine:
             self._relations[relation.id] = relation
             self._by_name[relation.name] = relation
             if isinstance(relation, View) and planned:
-                filled = self._filling.pop(relation.id, None)
+                filled = self._filling.pop(relation.build, None)
                 self._circuits[relation.id] = filled[0] if filled else self.circuit(relation)
                 self._order()
             self._changed()
@@ -98,13 +98,13 @@ class Engine:
         """Have a view be filled that is not declared yet: epochs do not step it."""
         with self.planning:
             circuit = self.circuit(view)
-            self._filling[view.id] = (circuit, dict(self._relations))
+            self._filling[view.build] = (circuit, dict(self._relations))
             return circuit
 
     def end_fill(self, view: View) -> None:
         """Forget a view that was filled, unless it has been declared."""
         with self.planning:
-            self._filling.pop(view.id, None)
+            self._filling.pop(view.build, None)
 
     def forget(self, relation: Relation) -> None:
         """Remove a relation; remove its dependants first."""
@@ -235,25 +235,26 @@ class Engine:
         return found
 
     def plan_fill(
-        self, view: RelationId, partitions: int, *, looping: bool = False, ticks: bool = False
+        self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
     ) -> StepPlan:
-        """Return the plan of the steps that fill a view."""
-        circuit = self._filled(view)
+        """Return the plan of the steps that fill a build of a view."""
+        circuit = self._filled(build)
         program = self._fill_program(circuit, partitions, looping=looping, ticks=ticks)
         return self._needs(program, [circuit])
 
     def run_fill(
-        self, step: Step, view: RelationId, *, looping: bool = False, ticks: bool = False
+        self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
-        """Run one step of filling a view, or a further round of its recursions."""
+        """Run one step of filling a build, or a further round of its recursions."""
         program = self._fill_program(
-            self._filled(view), step.partitions, looping=looping, ticks=ticks
+            self._filled(build), step.partitions, looping=looping, ticks=ticks
         )
         return self._run(step, program)
 
-    def _filled(self, view: RelationId) -> Circuit:
-        filling = self._filling.get(view)
-        return self._circuits[view] if filling is None else filling[0]
+    def _filled(self, build: BuildId) -> Circuit:
+        if build in self._filling:
+            return self._filling[build][0]
+        return next(circuit for circuit in self._circuits.values() if circuit.build == build)
 
     def _live(
         self,
@@ -281,7 +282,7 @@ class Engine:
                 return lowering.live((circuit,), none, frozenset({circuit.view}), none)
             return lowering.stored(circuit, ticks=ticks)
 
-        _, relations = self._filling.get(circuit.view, (circuit, self._relations))
+        _, relations = self._filling.get(circuit.build, (circuit, self._relations))
         return self._program(
             (circuit.build, partitions, looping, ticks), partitions, build, relations
         )

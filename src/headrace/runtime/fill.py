@@ -275,7 +275,7 @@ class Fill:
         ends = self._fixed_point(inputs, state)
         named = snapshot(loop.ledger, state, inputs, ends)
         self._partitions = loop.partitions_for(sum(share.rows for share in named.values()))
-        needs = loop.runner.plan_fill(self.view.id, self._partitions)
+        needs = loop.runner.plan_fill(self.view.build, self._partitions)
         shares = {id_: share for id_, share in named.items() if id_ in needs.reads}
         self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads}
         total, done = sum(share.rows for share in shares.values()), 0
@@ -317,7 +317,7 @@ class Fill:
         ticks = self.clocked and clock.after > clock.before
         if rows or ticks:
             self._partitions = loop.partitions_for(rows)
-            needs = loop.runner.plan_fill(self.view.id, self._partitions, ticks=ticks)
+            needs = loop.runner.plan_fill(self.view.build, self._partitions, ticks=ticks)
             inputs = [before.catalog.by_id[id_] for id_ in needs.shared.values()]
             there = snapshot(loop.ledger, before, inputs, {})
             contents = _Contents({id_: there[of] for id_, of in needs.shared.items()})
@@ -419,11 +419,11 @@ class Fill:
         if not rounds.loops:
             return {}
         first = Step(uuid4().hex, loop.directory, self._partitions, {}, {}, clock=clock)
-        needs = loop.runner.plan_fill(self.view.id, self._partitions, looping=True)
+        needs = loop.runner.plan_fill(self.view.build, self._partitions, looping=True)
         while rounds.looping():
             loop.fault("round")
             partitions = loop.partitions_for(rounds.rows)
-            needs = loop.runner.plan_fill(self.view.id, partitions, looping=True)
+            needs = loop.runner.plan_fill(self.view.build, partitions, looping=True)
             step = rounds.next_step(
                 replace(first, partitions=partitions), self._before(needs, contents)
             )
@@ -441,7 +441,7 @@ class Fill:
         looping, runner = rounds.count > 0, self.loop.runner
         step.write()
         try:
-            found = runner.run_fill(step, self.view.id, looping=looping, ticks=ticks)
+            found = runner.run_fill(step, self.view.build, looping=looping, ticks=ticks)
             reports = rounds.take(found)
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from headrace.ledger import LoadProgress, Reject
     from headrace.runtime.step import Report, Step
-    from headrace.types import ArrangementId, Epoch, Offset, RelationId
+    from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
     from headrace.zset import Layout, ZSet
 
 
@@ -88,9 +88,9 @@ class StepRunner(Protocol):
         ...
 
     def plan_fill(
-        self, view: RelationId, partitions: int, *, looping: bool = False, ticks: bool = False
+        self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
     ) -> StepPlan:
-        """Return the plan of the steps that fill a view from the stored contents of its inputs.
+        """Return the plan of the steps that fill a build of a view from the contents of its inputs.
 
         ``partitions`` is the number of partitions of the steps. With ``looping``, return the plan
         of a further round of its recursions, which reads no inputs; with ``ticks``, of a step in
@@ -99,9 +99,9 @@ class StepRunner(Protocol):
         ...
 
     def run_fill(
-        self, step: Step, view: RelationId, *, looping: bool = False, ticks: bool = False
+        self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
-        """Run one step of filling a view; see :meth:`plan_fill`."""
+        """Run one step of filling a build; see :meth:`plan_fill`."""
         ...
 
 
