@@ -80,7 +80,8 @@ class Definer:
                 if gone:
                     declarations.announce(relation)  # a withdrawn one may have had its name
             self._publish(catalog, layouts)
-            return epoch
+        self._end_feeds(dropped)
+        return epoch
 
     def create_view(
         self, view: View, progress: Progress, dropped: tuple[RelationId, ...] = ()
@@ -127,7 +128,8 @@ class Definer:
                 self.ledger.clear_dirty(relation.id)
             self.declarations.withdraw(gone, self.loop.catalog)
             self._publish(catalog, {})
-            return epoch
+        self._end_feeds(ids)
+        return epoch
 
     # -- pieces ----------------------------------------------------------------------------
 
@@ -137,10 +139,13 @@ class Definer:
         with self.loop.exclusive(), self.declarations.planning:
             yield
 
-    def _with_sources(self, ids: Sequence[RelationId]) -> list[RelationId]:
-        """Stop the sinks and sources of relations to drop; return these, with hidden views."""
-        for id_ in ids:
+    def _end_feeds(self, dropped: Sequence[RelationId]) -> None:
+        """End the feeds of dropped relations; no lock is held that a feed may wait for."""
+        for id_ in dropped:
             self.feeds.forget(id_)
+
+    def _with_sources(self, ids: Sequence[RelationId]) -> list[RelationId]:
+        """Stop the sinks among relations to drop; return these, with the sinks' hidden views."""
         found, catalog = list(ids), self.loop.catalog
         for sink in [r for r in map(catalog.by_id.get, ids) if isinstance(r, Sink)]:
             self.deliveries.forget(sink.id)
