@@ -314,12 +314,8 @@ class Database:
             pass
 
     def cancel(self) -> None:
-        """Cancel the running statement of the default session; see :meth:`Session.cancel`.
-
-        If none runs, the current Spark jobs are cancelled.
-        """
-        if not self._default.cancel():
-            self._spark.sparkContext.cancelAllJobs()
+        """Cancel the running statement of the default session; see :meth:`Session.cancel`."""
+        self._default.cancel()
 
     def close(self) -> None:
         """Stop making epochs and release the directory; also stop Spark if it was started here."""

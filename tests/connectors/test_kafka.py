@@ -92,7 +92,9 @@ def test_every_message_is_read_once_in_the_order_of_its_partition(broker, topic,
         assert rows == sorted(rows)
         assert [place for place, _ in rows] == list(range(len(rows)))
     last = parts[-1]
-    assert last.position == {f"{topic}/{n}": len(by_partition.get(n, ())) for n in range(3)}
+    ends = {f"{topic}/{n}": len(by_partition.get(n, ())) for n in range(3)}
+    assert {key: end for key, end in last.position.items() if key != "topics"} == ends
+    assert list(last.position["topics"]) == [topic]
     assert last.done == last.total == 5000
 
 
@@ -191,6 +193,17 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     assert found[-1].position[f"{topic}/4"] == 1
 
 
+def test_a_topic_that_was_created_again_is_a_conflict(broker, topic, source) -> None:
+    broker.produce(topic, [message(n, partition=0) for n in range(5)])
+    (*_, last) = read(source(), 5)
+    broker.delete(topic)
+    broker.create(topic, 3)
+    broker.produce(topic, [message(n, partition=0) for n in range(20)])
+    with pytest.raises(HeadraceError, match="was deleted and created again") as caught:
+        next(iter(source().parts(last.position)))
+    assert caught.value.code is Code.CONFLICT
+
+
 def test_messages_that_are_gone_are_a_conflict(broker, topic, source) -> None:
     broker.produce(topic, [message(1, partition=0)])
     position = {f"{topic}/{n}": 100 for n in range(3)}
@@ -282,5 +295,12 @@ def test_options_are_read_and_unknown_ones_refused() -> None:
             ],
             "a kafka source",
         )
+    for given in (
+        {"scan_startup_mode": "timestamp"},
+        {"scan_startup_timestamp-millis": "5"},
+        {"scan_startup_mode": "specific-offsets"},
+    ):
+        with pytest.raises(HeadraceError, match=r'option "scan\.startup\.mode"'):
+            options_of(brokers="b:1", **given)
     with pytest.raises(HeadraceError, match="is a secret"):
         options_of(brokers="b:1", properties_sasl_password="hunter2")  # noqa: S106

@@ -143,6 +143,52 @@ def test_keys_and_metadata_are_columns(opened, broker) -> None:
     assert found == [(3, 6, 0, 5000, 0), (4, 8, 0, 6000, 1)]
 
 
+def test_a_message_for_which_a_computed_column_fails_is_a_reject(opened, broker, topic) -> None:
+    db = opened()
+    db.sql(
+        "CREATE STREAM s (id INT, y AS CAST(10 DIV id AS INT), h MAP<STRING, STRING> METADATA FROM"
+        " 'headers') WITH (connector = 'kafka',"
+        f" topic = '{topic}', format = 'json', brokers = '{broker.address}')"
+    )
+    values = [{"value": b'{"id": %d}' % n, "partition": 1} for n in (1, 0, 2, 0, 5)]
+    values[0]["headers"] = [("a", b"x"), ("b", None)]
+    broker.produce(topic, values)
+    landed(db, "s", 3)
+    assert sorted(db.sql("SELECT id, y, h FROM s").fetchall()) == [
+        (1, 10, [("a", "x"), ("b", None)]),
+        (2, 5, []),
+        (5, 2, []),
+    ]
+    rejects = db.sql("SHOW REJECTS FOR s").fetchall()
+    assert sorted(row[1:3] for row in rejects) == [(f"{topic}/1", 1), (f"{topic}/1", 3)]
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "reason"),
+    [
+        ("h INT METADATA FROM 'headers'", "", "cannot have the headers"),
+        ("v INT", ", 'properties.isolation.level' = 'dirty'", "cannot be made"),
+        ("v INT", ", 'scan.startup.mode' = 'timestamp'", "needs option"),
+        (
+            "v INT",
+            (
+                ", 'scan.startup.mode' = 'specific-offsets',"
+                " 'scan.startup.specific-offsets' = 'partition:7,offset:1'"
+            ),
+            "partition 7 of topic",
+        ),
+    ],
+)
+def test_options_that_cannot_be_are_refused(opened, broker, topic, column, options, reason) -> None:
+    db = opened()
+    with pytest.raises(HeadraceError, match=reason) as caught:
+        db.sql(
+            f"CREATE STREAM s ({column}) WITH (connector = 'kafka', topic = '{topic}',"
+            f" brokers = '{broker.address}'{options})"
+        )
+    assert caught.value.code is Code.INVALID
+
+
 def test_a_topic_that_cannot_be_read_is_not_created(opened, broker) -> None:
     db = opened()
     with pytest.raises(HeadraceError, match='topic "absent" cannot be read') as caught:

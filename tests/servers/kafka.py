@@ -97,6 +97,13 @@ class Kafka:
         admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
         return topic
 
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        admin = self._admin()
+        admin.delete_topics([topic])[topic].result(30)
+        while topic in admin.list_topics(timeout=10).topics:
+            time.sleep(0.05)
+
     def widen(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic."""
         from confluent_kafka.admin import NewPartitions

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import types as t
 
 from headrace.connectors.options import SecretName, option
 from headrace.errors import Code, HeadraceError
@@ -31,6 +32,24 @@ if TYPE_CHECKING:
 _MOST_MESSAGES: Final = 50_000
 _POLL_SECONDS: Final = 0.1
 _ANSWER_SECONDS: Final = 10.0
+_TOPICS: Final = "topics"
+"""The key in a position with the ids of the topics; all others are of partitions."""
+_TYPES: Final[dict[str, tuple[type[t.DataType], ...]]] = {
+    "topic": (t.StringType,),
+    "partition": (t.IntegerType, t.LongType),
+    "offset": (t.LongType,),
+    "timestamp": (t.TimestampType, t.TimestampNTZType),
+    "key": (t.StringType,),
+    "headers": (t.MapType,),
+}
+_DECLARED: Final = {
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "key": "STRING",
+    "headers": "MAP<STRING, BINARY> or MAP<STRING, STRING>",
+}
 _DISCOVER_SECONDS: Final = 30.0
 """How often new partitions are looked for."""
 
@@ -75,10 +94,32 @@ class Options:
     partitions: int | None = option("partitions", default=None)
     replicas: int | None = option("replicas", default=None)
 
+    def __post_init__(self) -> None:
+        """Refuse options that contradict each other.
+
+        Raises:
+            HeadraceError: ``invalid``.
+        """
+        needed = {
+            Startup.TIMESTAMP: ("scan.startup.timestamp-millis", self.startup_timestamp),
+            Startup.OFFSETS: ("scan.startup.specific-offsets", self.startup_offsets),
+        }
+        for mode, (key, value) in needed.items():
+            if (value is None) == (self.startup is mode):
+                lacks = "needs" if value is None else "is what makes use of"
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'option "scan.startup.mode" = \'{mode}\' {lacks} option "{key}"',
+                    hint="Give both, or neither.",
+                )
+        if not self.topics:
+            raise HeadraceError(Code.INVALID, "a kafka source has no topic")
+
     @property
     def topics(self) -> tuple[str, ...]:
         """The names of the topics, which are written with semicolons between them."""
-        return tuple(name.strip() for name in self.topic.split(";") if name.strip())
+        names = (name.strip() for name in self.topic.split(";"))
+        return tuple(dict.fromkeys(name for name in names if name))
 
     def client(self, secret: Callable[[str], str]) -> dict[str, Any]:
         """Return the settings of a client; ``secret`` returns the value of a secret."""
@@ -169,14 +210,22 @@ class KafkaSource:
             HeadraceError: as :meth:`parts`, if they cannot be read.
         """
         kafka = _client()
-        consumer = kafka.Consumer(self._settings())
+        for name, key in self.columns.metadata:
+            _require_type(self.columns.all, name, key)
+        consumer = self._consumer(kafka)
         try:
             known = consumer.list_topics(timeout=_ANSWER_SECONDS).topics
             missing = [name for name in self.options.topics if name not in known]
             if missing and self.options.partitions is not None:
                 self._create(missing)
-            for topic in self.options.topics:
-                self._numbers(consumer, topic)
+            numbers = [n for t in self.options.topics for n in self._numbers(consumer, t)]
+            unknown = sorted(_specific(self.options.startup_offsets or "").keys() - set(numbers))
+            if unknown:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'partition {unknown[0]} of topic "{self.options.topic}" does not exist',
+                    hint=f"There are {len(numbers)}, counted from 0.",
+                )
         except kafka.KafkaException as error:
             raise self._failure(error.args[0]) from error
         finally:
@@ -201,19 +250,24 @@ class KafkaSource:
                 not read yet are no longer there; ``invalid`` if access is refused.
         """
         kafka = _client()
-        consumer = kafka.Consumer(self._settings())
+        consumer = self._consumer(kafka)
+        at = {place: end for place, end in (position or {}).items() if place != _TOPICS}
+        topics = dict((position or {}).get(_TOPICS, {}))
         try:
-            at = self._begin(kafka, consumer, dict(position or {}))
+            topics = self._same_topics(topics)
+            at = self._begin(kafka, consumer, at)
             discovered = time.monotonic()
             while not self._closed.is_set():
                 batch, failed = self._consumed(consumer)
                 at |= batch.ends()
                 read, ends = sum(at.values()), self._ends(consumer)
-                yield replace(self._part(batch, at), done=read, total=ends)
+                reached: dict[str, Any] = {**at, _TOPICS: topics}
+                yield replace(self._part(batch, reached), done=read, total=ends)
                 self._acknowledge(kafka, consumer, batch)
                 if failed is not None:
                     raise self._failure(failed)
                 if time.monotonic() - discovered > _DISCOVER_SECONDS:
+                    topics = self._same_topics(topics)
                     at = self._begin(kafka, consumer, at)
                     discovered = time.monotonic()
         except kafka.KafkaException as error:
@@ -222,6 +276,47 @@ class KafkaSource:
             consumer.close()
 
     # -- the consumer ----------------------------------------------------------------------
+
+    def _consumer(self, kafka: Any) -> Any:
+        """Return a client with the settings of the options."""
+        try:
+            return kafka.Consumer(self._settings())
+        except kafka.KafkaException as error:
+            raise HeadraceError(
+                Code.INVALID,
+                f'the client for topic "{self.options.topic}" cannot be made',
+                f"It says: {error.args[0].str()}.",
+                "Correct the option.",
+            ) from error
+
+    def _same_topics(self, known: Mapping[str, str]) -> dict[str, str]:
+        """Return the ids of the topics.
+
+        Raises:
+            HeadraceError: ``conflict`` if a topic has another id than before: it was deleted and
+                created again, so offsets mean other messages.
+        """
+        from confluent_kafka import KafkaException, TopicCollection, admin  # noqa: PLC0415
+
+        client = admin.AdminClient({**self.options.client(self.secret), "logger": _Silent()})
+        asked = client.describe_topics(
+            TopicCollection(list(self.options.topics)), request_timeout=_ANSWER_SECONDS
+        )
+        found = {}
+        for name, described in asked.items():
+            try:
+                found[name] = str(described.result().topic_id)
+            except KafkaException:
+                continue  # whether it can be read is said when it is
+        other = [name for name in found if known.get(name, found[name]) != found[name]]
+        if other:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'topic "{other[0]}" was deleted and created again',
+                "Its messages have other offsets than those that were read.",
+                "CREATE OR REPLACE the stream or table to read the new topic.",
+            )
+        return {**known, **found}
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -264,7 +359,7 @@ class KafkaSource:
                 Code.UNAVAILABLE,
                 f'topic "{topic}" cannot be read',
                 f"The broker says: {described.error.str()}.",
-                "Create the topic, or correct its name; it is tried again.",
+                "Create the topic, or correct its name.",
             )
         return sorted(described.partitions)
 
@@ -367,7 +462,7 @@ class KafkaSource:
 
     # -- rows ------------------------------------------------------------------------------
 
-    def _part(self, batch: _Batch, at: Mapping[str, int]) -> Part:
+    def _part(self, batch: _Batch, at: Mapping[str, Any]) -> Part:
         """Return the rows of messages, with their weights, and the position after them."""
         present = [i for i, value in enumerate(batch.values) if value is not None]
         decoded = self.decoder.decode([batch.values[i] or b"" for i in present])
@@ -376,12 +471,13 @@ class KafkaSource:
         kept = places[decoded.kept] if len(decoded.kept) else np.empty(0, np.int64)
         rows = self._with_metadata(decoded.rows, batch, kept)
         rows = rows.append_column(WEIGHT, pa.array(np.ones(len(kept), np.int64)))
+        origins = [(batch.place(i), batch.offsets[i]) for i in kept]
         rejects += [
             Reject(batch.place(i), batch.offsets[i], None, "a message without a value", "")
             for i, value in enumerate(batch.values)
             if value is None
         ]
-        return Part(rows, tuple(rejects), dict(at))
+        return Part(rows, tuple(rejects), dict(at), origins=origins)
 
     def _with_metadata(self, rows: pa.Table, batch: _Batch, kept: Any) -> pa.Table:
         """Return rows with all columns, in the order of the relation."""
@@ -389,14 +485,36 @@ class KafkaSource:
         columns = []
         for column, arrow in zip(self.columns.all.columns, self.columns.all.arrow, strict=True):
             if column.name in metadata:
-                values = _metadata(batch, metadata[column.name])
-                columns.append(pa.array([values[i] for i in kept]).cast(arrow.type))
+                values = _metadata(batch, metadata[column.name], arrow.type)
+                columns.append(_array([values[i] for i in kept], arrow.type))
             else:
                 columns.append(rows[column.name])
         return pa.table(columns, schema=self.columns.all.arrow)
 
 
-def _metadata(batch: _Batch, key: str) -> list[Any]:
+def _require_type(schema: Schema, name: str, key: str) -> None:
+    """Refuse a column whose type does not hold what it is to have.
+
+    Raises:
+        HeadraceError: ``invalid``.
+    """
+    column = next(each for each in schema.columns if each.name == name)
+    if not isinstance(column.type, _TYPES[key]):
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{name}" of type {column.sql} cannot have the {key} of a message',
+            hint=f"Declare it as {_DECLARED[key]}.",
+        )
+
+
+def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
+    """Return metadata as a column; times are given in microseconds."""
+    if pa.types.is_timestamp(type_) or pa.types.is_integer(type_):
+        return pa.array(values, pa.int64()).cast(type_)
+    return pa.array(values, type_)
+
+
+def _metadata(batch: _Batch, key: str, type_: pa.DataType) -> list[Any]:
     """Return what the messages have of one kind of metadata."""
     match key:
         case "topic":
@@ -410,12 +528,20 @@ def _metadata(batch: _Batch, key: str) -> list[Any]:
         case "key":
             return [None if key is None else key.decode("utf-8", "replace") for key in batch.keys]
         case "headers":
-            return [dict(headers or ()) for headers in batch.headers]
-    raise HeadraceError(
-        Code.INVALID,
-        f'messages have no metadata "{key}"',
-        hint="There are: topic, partition, offset, timestamp, key, headers.",
-    )
+            text = pa.types.is_string(type_.item_type)
+            return [_headers(headers or (), text=text) for headers in batch.headers]
+    raise HeadraceError(Code.INTERNAL, f'messages have no metadata "{key}"')
+
+
+def _headers(headers: Sequence[tuple[str, bytes | None]], *, text: bool) -> list[tuple[str, Any]]:
+    """Return headers as the entries of a map; of equal names the last, as in a dict."""
+    found = dict(headers)
+    if not text:
+        return list(found.items())
+    return [
+        (name, None if value is None else value.decode("utf-8", "replace"))
+        for name, value in found.items()
+    ]
 
 
 def _placed(reject: Reject, batch: _Batch, at: int) -> Reject:

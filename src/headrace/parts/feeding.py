@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from headrace.catalog import Stream, Table
 from headrace.connectors import CONNECTOR, Connector, SourceContext, source_connector
 from headrace.errors import Code, HeadraceError
+from headrace.ledger import Reject
+from headrace.parts.generated_columns import with_computed_columns
 from headrace.parts.written_rows import completed
 from headrace.runtime.feeds import Feed
 from headrace.runtime.ingest import Ingest
@@ -17,7 +21,7 @@ from headrace.types import Schema
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.connectors import Secrets
     from headrace.engine.queries import Queries
@@ -108,7 +112,28 @@ class _Completed:
             rows = completed(self.queries, self.relation, part.rows)
             if isinstance(self.relation, Table):
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
-            yield Part(rows, part.rejects, part.position, part.done, part.total)
+            rows, refused = self._computed(rows, part.origins)
+            rejects = (*part.rejects, *refused)
+            yield Part(rows, rejects, part.position, part.done, part.total)
+
+    def _computed(
+        self, rows: pa.Table, origins: Sequence[tuple[str, int]]
+    ) -> tuple[pa.Table, list[Reject]]:
+        """Return rows with computed columns, and those for which these fail as rejects."""
+        if not rows.num_rows or not self.relation.declaration.computed:
+            return rows, []
+        try:
+            return with_computed_columns(self.queries, self.relation, rows), []
+        except HeadraceError as error:
+            if error.code is not Code.INVALID:
+                raise
+            if rows.num_rows == 1:
+                place, line = origins[0]
+                return rows.slice(0, 0), [Reject(place, line, None, error.primary, "")]
+        half = rows.num_rows // 2
+        first, refused = self._computed(rows.slice(0, half), origins[:half])
+        second, also = self._computed(rows.slice(half), origins[half:])
+        return pa.concat_tables([first, second]), refused + also
 
     def close(self) -> None:
         self.source.close()

@@ -14,7 +14,6 @@ from headrace.errors import Code, HeadraceError
 from headrace.log import Append, LogShare, read_range
 from headrace.parts.generated_columns import (
     has_offsets,
-    with_computed_columns,
     with_generated_columns,
     with_offsets,
 )
@@ -94,10 +93,8 @@ class Log:
     ) -> Offset:
         """Append changes of an external source, with its position; see :meth:`append`.
 
-        They bring the values of METADATA columns.
+        They bring the values of generated columns.
         """
-        if relation.declaration.computed and rows.num_rows:
-            rows = with_computed_columns(self.queries, relation, rows)
         end = self.appender.append(Append(relation.id, rows, load, None, rejects)).end
         self.pump.wake()
         return end

@@ -110,7 +110,8 @@ class Part:
     """A part of a source: rows, those that were refused, and where the source continues after it.
 
     ``position`` is a JSON object that only the source understands. ``done`` of ``total`` units of
-    the source have been read, for progress; ``total`` is None where it is not known.
+    the source have been read, for progress; ``total`` is None where it is not known. ``origins``
+    are the place of each row, as rejects name it; empty where a source does not know them.
     """
 
     rows: pa.Table
@@ -118,6 +119,7 @@ class Part:
     position: Mapping[str, Any]
     done: int = 0
     total: int | None = None
+    origins: Sequence[tuple[str, int]] = ()
 
 
 class Source(Protocol):
