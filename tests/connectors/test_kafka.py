@@ -23,7 +23,7 @@ from headrace.runtime.ingest import Ingest
 from headrace.types import Column, Offset, Schema
 from servers.kafka import kafka
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,7 +18,7 @@ from length import choose
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGES = 3000
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 LANDING = """
     import os, signal, sys, threading, time

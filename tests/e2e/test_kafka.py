@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from servers.kafka import Kafka
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Its jars are fetched once, by the Ivy that PySpark brings, into the user's cache
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 VERSION = "4.1.1"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace" / "servers"
-_FETCH_SECONDS = 600
+_FETCH_SECONDS = 90
 _START_SECONDS = 60
 
 _PROPERTIES = """
@@ -203,10 +204,17 @@ def _java() -> list[str]:
 
 
 def _jars() -> Path:
-    """Return the directory of Kafka's jars, fetched if need be."""
+    """Return the directory of Kafka's jars, fetched if need be, by one process at a time."""
     target = _CACHE / f"kafka-{VERSION}"
-    if target.is_dir():
-        return target
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_dir():
+            _fetch(target)
+    return target
+
+
+def _fetch(target: Path) -> None:
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     draft = target.with_name(f".{target.name}-{os.getpid()}")
     command = ["java", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION]
@@ -222,4 +230,3 @@ def _jars() -> Path:
         shutil.rmtree(draft, ignore_errors=True)
         raise Unavailable(f"Kafka cannot be fetched: {done.stdout[-500:]}{done.stderr[-500:]}")
     draft.rename(target)
-    return target
