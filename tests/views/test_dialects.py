@@ -261,7 +261,11 @@ SHORT_AGGREGATES = "ksqldb flink postgresql_orders bigquery snowflake"
 SHORT_SOURCES = "unnested_comma unnested_left unnested_structs series"
 
 
-@pytest.mark.parametrize("which", [0, 1, 2], ids=["functions", "aggregates", "sources"])
+@pytest.mark.parametrize(
+    "which",
+    [pytest.param(0, marks=pytest.mark.long), 1, 2],
+    ids=["functions", "aggregates", "sources"],
+)
 def test_other_dialects_mean_what_they_say(oracle, which):
     run = oracle(rows_per_change=60)
     columns = "k INT, s STRING, ts TIMESTAMP, m DECIMAL(8,2), day DATE, arr ARRAY<INT>, st STRUCT<x: INT, y: STRING>"

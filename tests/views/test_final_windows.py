@@ -83,6 +83,7 @@ def expected() -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_windows_come_when_the_source_passes_their_end_and_late_rows_correct_them(oracle):
     run = oracle(rows_per_change=4000)
     run.db.sql(f"CREATE STREAM s ({COLUMNS}, WATERMARK FOR ts AS ts - INTERVAL '15' SECOND)")

@@ -256,8 +256,7 @@ CHOSEN = {
     "windows": some(WINDOWS, "ranked neighbours framed of_all top of_aggregate of_decimals"),
     "scalars": some(
         SUBQUERIES,
-        "above correlated count_above in_result single exists_ lateral_top nested nearest"
-        " within_functions as_key in_rollup",
+        "above correlated in_result exists_ lateral_top nested as_key",
     ),
     "bags": some(BAGS, "intersect_all except_all mixed constants left_of_constants"),
     "first": some(FIRST, "skipped offset_only by_expression of_groups nested best dense"),

@@ -43,6 +43,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.long
 def test_a_column_that_is_there_twice_is_kept_once(oracle):
     run = oracle(rows_per_change=4000)
     run.table("a", "k INT, v INT, t TIMESTAMP", key="k")

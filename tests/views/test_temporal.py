@@ -246,6 +246,7 @@ def test_deletes_before_and_after_a_row_has_left(run: Clocked) -> None:
     run.finish()
 
 
+@pytest.mark.long
 def test_a_condition_on_the_clock_in_a_join(run: Clocked) -> None:
     run.stream("t", "k INT, ts TIMESTAMP")
     run.table("u", "k INT, name STRING, grace INTERVAL DAY TO SECOND", key="k")
