@@ -201,9 +201,10 @@ def read_file(
         case FileFormat.PARQUET:
             parts = parquet_chunks(path, schema, start)
         case FileFormat.JSON:
-            require_lines(str(path), _beginning(path, 4096))
+            beginning = _beginning(path, 4096)
+            require_lines(str(path), beginning)
             json = JsonDecoder(str(path), schema)
-            first = start if start.position else after_mark(path)
+            first = start if start.position else after_mark(beginning)
             parts = side_by_side(blocks(path, first, cut_lines), json.decode)
         case FileFormat.CSV:
             reader = CsvReader(options.dialect)
@@ -245,7 +246,8 @@ def _fields(
     path: Path, schema: Schema, options: FileOptions, reader: CsvReader
 ) -> tuple[list[int | None], Progress]:
     """Return the column of each field of a CSV file, and the position of its first row."""
-    beginning, mark = _beginning(path, _HEADER_BYTES), after_mark(path).position
+    beginning = _beginning(path, _HEADER_BYTES)
+    mark = after_mark(beginning).position
     if not options.header:
         return list(range(len(schema.columns))), Progress(mark, 0)
     record = reader.record(beginning, mark)

@@ -176,7 +176,8 @@ class _Batch:
 
     def ends(self) -> dict[str, int]:
         """Return the next offset of each partition that has messages here."""
-        return {self.place(at): self.offsets[at] + 1 for at in range(len(self.offsets))}
+        last = dict(zip(zip(self.topics, self.partitions, strict=True), self.offsets, strict=True))
+        return {f"{topic}/{partition}": at + 1 for (topic, partition), at in last.items()}
 
 
 @dataclass(slots=True)
@@ -468,16 +469,19 @@ class KafkaSource:
         decoded = self.decoder.decode([batch.values[i] or b"" for i in present])
         places = np.array(present, np.int64)
         rejects = [_placed(reject, batch, present[reject.line]) for reject in decoded.rejects]
-        kept = places[decoded.kept] if len(decoded.kept) else np.empty(0, np.int64)
+        kept = places[decoded.kept]
         rows = self._with_metadata(decoded.rows, batch, kept)
         rows = rows.append_column(WEIGHT, pa.array(np.ones(len(kept), np.int64)))
-        origins = [(batch.place(i), batch.offsets[i]) for i in kept]
         rejects += [
             Reject(batch.place(i), batch.offsets[i], None, "a message without a value", "")
             for i, value in enumerate(batch.values)
             if value is None
         ]
-        return Part(rows, tuple(rejects), dict(at), origins=origins)
+
+        def origin(row: int) -> tuple[str, int]:
+            return batch.place(kept[row]), batch.offsets[kept[row]]
+
+        return Part(rows, tuple(rejects), dict(at), origin=origin)
 
     def _with_metadata(self, rows: pa.Table, batch: _Batch, kept: Any) -> pa.Table:
         """Return rows with all columns, in the order of the relation."""

@@ -84,8 +84,10 @@ class Engine:
             self._by_name[relation.name] = relation
             if isinstance(relation, View) and planned:
                 filled = self._filling.pop(relation.build, None)
+                replaces = relation.id in self._circuits
                 self._circuits[relation.id] = filled[0] if filled else self.circuit(relation)
-                self._order()
+                if replaces:  # the other query may read views that were declared after this one
+                    self._order()
             self._changed()
 
     def _order(self) -> None:

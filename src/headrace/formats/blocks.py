@@ -222,10 +222,9 @@ def salvage(
     return found
 
 
-def after_mark(path: Path) -> Progress:
-    """Return the position where the text of a file begins: after a byte order mark, if any."""
-    with opened(path) as (text, _):
-        return Progress(len(_MARK)) if text.read(len(_MARK)) == _MARK else Progress()
+def after_mark(beginning: bytes) -> Progress:
+    """Return the position in a file where its text begins: after a byte order mark, if any."""
+    return Progress(len(_MARK)) if beginning.startswith(_MARK) else Progress()
 
 
 def lines_of(data: Text, first_line: int) -> list[Span]:

@@ -64,9 +64,10 @@ def read_envelopes(
     """
     total = size_of(path)
     with path.open("rb") as file:
-        require_lines(str(path), file.read(4096))
+        beginning = file.read(4096)
+    require_lines(str(path), beginning)
     decoder = _Decoder(str(path), image)
-    for block in blocks(path, resume or after_mark(path), cut):
+    for block in blocks(path, resume or after_mark(beginning), cut):
         found, rejects = decoder.decode(block.data, block.line)
         yield Envelopes(tuple(found), tuple(rejects), block.progress, block.bytes_done, total)
 

@@ -21,7 +21,7 @@ from headrace.types import Schema
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from headrace.connectors import Secrets
     from headrace.engine.queries import Queries
@@ -112,14 +112,15 @@ class _Completed:
             rows = completed(self.queries, self.relation, part.rows)
             if isinstance(self.relation, Table):
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
-            rows, refused = self._computed(rows, part.origins)
+            rows, refused = self._computed(rows, part, 0)
             rejects = (*part.rejects, *refused)
             yield Part(rows, rejects, part.position, part.done, part.total)
 
-    def _computed(
-        self, rows: pa.Table, origins: Sequence[tuple[str, int]]
-    ) -> tuple[pa.Table, list[Reject]]:
-        """Return rows with computed columns, and those for which these fail as rejects."""
+    def _computed(self, rows: pa.Table, part: Part, first: int) -> tuple[pa.Table, list[Reject]]:
+        """Return rows with computed columns, and those for which these fail as rejects.
+
+        ``first`` is the number of the first of the rows in their part.
+        """
         if not rows.num_rows or not self.relation.declaration.computed:
             return rows, []
         try:
@@ -128,12 +129,12 @@ class _Completed:
             if error.code is not Code.INVALID:
                 raise
             if rows.num_rows == 1:
-                place, line = origins[0]
+                place, line = ("", 0) if part.origin is None else part.origin(first)
                 return rows.slice(0, 0), [Reject(place, line, None, error.primary, "")]
         half = rows.num_rows // 2
-        first, refused = self._computed(rows.slice(0, half), origins[:half])
-        second, also = self._computed(rows.slice(half), origins[half:])
-        return pa.concat_tables([first, second]), refused + also
+        before, refused = self._computed(rows.slice(0, half), part, first)
+        after, also = self._computed(rows.slice(half), part, first + half)
+        return pa.concat_tables([before, after]), refused + also
 
     def close(self) -> None:
         self.source.close()

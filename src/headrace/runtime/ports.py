@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -110,8 +110,8 @@ class Part:
     """A part of a source: rows, those that were refused, and where the source continues after it.
 
     ``position`` is a JSON object that only the source understands. ``done`` of ``total`` units of
-    the source have been read, for progress; ``total`` is None where it is not known. ``origins``
-    are the place of each row, as rejects name it; empty where a source does not know them.
+    the source have been read, for progress; ``total`` is None where it is not known. ``origin``
+    returns the place of a row by its number, as rejects name it; None where it is not known.
     """
 
     rows: pa.Table
@@ -119,7 +119,7 @@ class Part:
     position: Mapping[str, Any]
     done: int = 0
     total: int | None = None
-    origins: Sequence[tuple[str, int]] = ()
+    origin: Callable[[int], tuple[str, int]] | None = None
 
 
 class Source(Protocol):
