@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -112,6 +112,10 @@ class Part:
     ``position`` is a JSON object that only the source understands. ``done`` of ``total`` units of
     the source have been read, for progress; ``total`` is None where it is not known. ``origin``
     returns the place of a row by its number, as rejects name it; None where it is not known.
+
+    Of a table, rows have weights: 1 replaces the row of the same key, -1 deletes it. ``unchanged``
+    are the cells, by column, that have the value of the row before; ``emptied`` are the numbers of
+    the rows before which all rows of the table are deleted, in order.
     """
 
     rows: pa.Table
@@ -120,6 +124,8 @@ class Part:
     done: int = 0
     total: int | None = None
     origin: Callable[[int], tuple[str, int]] | None = None
+    unchanged: Mapping[str, pa.BooleanArray] = field(default_factory=dict)
+    emptied: tuple[int, ...] = ()
 
 
 class Source(Protocol):
