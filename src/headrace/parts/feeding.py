@@ -13,6 +13,7 @@ from headrace.connectors import CONNECTOR, Connector, SourceContext, source_conn
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.parts.generated_columns import with_computed_columns
+from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
 from headrace.parts.written_rows import completed
 from headrace.runtime.feeds import Feed
 from headrace.runtime.ingest import Ingest
@@ -76,7 +77,7 @@ class Feeding:
         if connector.open_source is None:
             raise HeadraceError(Code.INTERNAL, f"connector {connector.name} has no source")
         source = connector.open_source(options, self._context(relation))
-        return _Completed(source, self.queries, relation)
+        return _Completed(source, self.reader, self.queries, relation)
 
     def _context(self, relation: Stream | Table) -> SourceContext:
         declaration = relation.declaration
@@ -100,6 +101,7 @@ class _Completed:
     """A source whose rows have all columns of their relation."""
 
     source: LiveSource
+    reader: Reader
     queries: Queries
     relation: Stream | Table
 
@@ -108,13 +110,24 @@ class _Completed:
         return self.source.identity
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
-        for part in self.source.parts(position):
+        for given in self.source.parts(position):
+            part = self._whole(given)
             rows = completed(self.queries, self.relation, part.rows)
             if isinstance(self.relation, Table):
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
             rows, refused = self._computed(rows, part, 0)
             rejects = (*part.rejects, *refused)
             yield Part(rows, rejects, part.position, part.done, part.total)
+
+    def _whole(self, part: Part) -> Part:
+        """Return a part with whole rows; what precedes it has been landed.
+
+        Nobody else writes to the table, so its rows stay as they are until the part is landed.
+        """
+        table = self.relation
+        if not isinstance(table, Table) or not depends_on_rows(part, table.primary_key):
+            return part
+        return with_rows_before(part, table.primary_key, rows_of(self.reader, table))
 
     def _computed(self, rows: pa.Table, part: Part, first: int) -> tuple[pa.Table, list[Reject]]:
         """Return rows with computed columns, and those for which these fail as rejects.

@@ -52,19 +52,35 @@ def with_generated_columns(queries: Queries, relation: Stream | Table, rows: pa.
 
 
 def with_computed_columns(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
-    """Return changes with the values of the computed columns."""
+    """Return changes with the values of the computed columns, computed for the inserted rows."""
     declaration = relation.declaration
     if not declaration.computed:
         return rows
     arriving = rows.select([n for n in relation.schema.names if n not in declaration.generated])
+    comes = pc.greater(rows[WEIGHT], 0) if WEIGHT in rows.schema.names else None
+    if comes is None or pc.all(comes).as_py():
+        comes = None
+    else:
+        arriving = arriving.filter(comes)
+        if not arriving.num_rows:
+            return rows
     expressions = [f"({text}) AS {quote(name)}" for name, text in declaration.computed]
     found = queries.computed(arriving, expressions)
     columns = {column.name: column for column in relation.schema.columns}
     computed = [columns[name] for name, _ in declaration.computed]
     made = [fitted(found[column.name], column.type, first=True) for column in computed]
     require_fitting(computed, made, None)
-    values = {c.name: each.values for c, each in zip(computed, made, strict=True)}
+    values = {
+        c.name: each.values if comes is None else _spread(each.values, comes)
+        for c, each in zip(computed, made, strict=True)
+    }
     return _with_values(relation, rows, values)
+
+
+def _spread(values: pa.Array | pa.ChunkedArray, to: pa.ChunkedArray) -> pa.Array:
+    """Return values in the rows for which ``to`` is true, and NULL in the others."""
+    places = pc.cumulative_sum(pc.cast(to, pa.int64()))
+    return values.take(pc.if_else(to, pc.subtract(places, 1), None))
 
 
 def _with_values(

@@ -115,7 +115,10 @@ class Part:
 
     Of a table, rows have weights: 1 replaces the row of the same key, -1 deletes it. ``unchanged``
     are the cells, by column, that have the value of the row before; ``emptied`` are the numbers of
-    the rows before which all rows of the table are deleted, in order.
+    the rows before which all rows of the table are deleted, in order. Without a key, -1 deletes a
+    row that agrees in all columns but those of ``unchanged``, and is a reject if there is none. A
+    row of weight -1 and one of weight 1 right after it that have the same origin are one update.
+    ``payload`` returns what a row was decoded from, by its number, for rejects.
     """
 
     rows: pa.Table
@@ -126,6 +129,7 @@ class Part:
     origin: Callable[[int], tuple[str, int]] | None = None
     unchanged: Mapping[str, pa.BooleanArray] = field(default_factory=dict)
     emptied: tuple[int, ...] = ()
+    payload: Callable[[int], str] | None = None
 
 
 class Source(Protocol):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.serving.keys import can_hash, spark_hash
 from headrace.spine import Spine
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,9 +44,13 @@ class Contents:
 
     def whole(self) -> pa.Table:
         """Return all rows, each as often as its weight, in no defined order."""
-        parts = [repeated(part) for part in self.spine.scan(_SCAN_ROWS)]
-        schema = self.layout.columns
-        return pa.concat_tables(parts) if parts else schema.empty_table()
+        return pa.concat_tables([self.layout.columns.empty_table(), *self.parts()])
+
+    def parts(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield all rows, or some columns of them, in parts; see :meth:`whole`."""
+        names = self.layout.columns.names if columns is None else list(columns)
+        for part in self.spine.scan(_SCAN_ROWS):
+            yield repeated(part).select(names)
 
     def can_look_up(self) -> bool:
         """Whether :meth:`by_key` can be used for this arrangement."""
@@ -108,18 +112,28 @@ class Contents:
         """
         if not keys.num_rows:
             return self.layout.columns.empty_table()
-        wanted = key_values(keys, self.layout.key)
         if self.can_look_up():
             types = self._key_types()
+            wanted = key_values(keys, self.layout.key)
             asked = keys.select(list(self.layout.key))
             hashes = np.array([spark_hash(key, types) for key in wanted], np.int64)
             arrays = [column.combine_chunks() for column in asked.columns]
             _, rows = self.spine.lookup(hashes, arrays)
             return repeated(rows)
-        known = set(wanted)
-        rows = self.whole()
-        found = [key in known for key in key_values(rows, self.layout.key)]
-        return rows.filter(pa.array(found, pa.bool_()))
+        return self.alike(keys.select(list(self.layout.key)))
+
+    def alike(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that agree with one of the given in all columns of these, by a scan."""
+        schema = pa.schema([self.layout.columns.field(name) for name in rows.column_names])
+        asked = rows.cast(schema)
+        found = [self.layout.columns.empty_table()]
+        for part in self.parts():
+            both = pa.concat_tables([asked, part.select(schema.names)]).combine_chunks()
+            arrays = [pa.concat_arrays(column.chunks) for column in both.columns]
+            codes = row_codes(arrays, both.num_rows)
+            same = np.isin(codes[asked.num_rows :], codes[: asked.num_rows])
+            found.append(part.filter(pa.array(same)))
+        return pa.concat_tables(found)
 
     def _key_types(self) -> list[pa.DataType]:
         return [self.layout.columns.field(name).type for name in self.layout.key]

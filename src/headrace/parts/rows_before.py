@@ -1,0 +1,287 @@
+"""Changes that depend on the rows of their table: what they leave open is taken from those rows.
+
+A source of a table's changes may not know all of a row. It says so in its :class:`Part`, and this
+module completes the part from the rows that the table has, and from the rows that precede in the
+part itself:
+
+- a cell that is *unchanged* has the value of the row before: the last row of the same key. An
+  update that moves a row to another key is a deletion and, right after it and of the same origin,
+  an insertion; the row before is then the one deleted;
+- of a table without a key, a deletion takes back one row that agrees with it in all cells but the
+  unchanged ones, whose values are those of the row taken back. If there is none, it is a reject,
+  and so is the insertion of the same update;
+- where the table is *emptied*, every row that it has until then is deleted.
+
+What is returned consists of whole rows, and is landed as any other part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.ledger import Reject
+from headrace.zset import WEIGHT, row_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.catalog import Table
+    from headrace.parts.reader import Reader
+    from headrace.runtime.ports import Part
+    from headrace.zset.equality import Bools, Ints
+
+_ABSENT = "the table has no row before whose value it could keep"
+_UNEQUAL = "no row equals the one before the change"
+
+
+class Present(Protocol):
+    """The rows that a table has, without those of the part at hand."""
+
+    def parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield all rows, with some columns, each row as often as its weight."""
+        ...
+
+    def alike(self, rows: pa.Table) -> pa.Table:
+        """Return the rows that agree with one of the given in all columns of these."""
+        ...
+
+    def with_keys(self, keys: pa.Table) -> pa.Table:
+        """Return the rows that have one of the primary keys."""
+        ...
+
+
+def depends_on_rows(part: Part, key: tuple[str, ...]) -> bool:
+    """Return whether a part of a table with a primary key, or none, has to be completed."""
+    if part.emptied or part.unchanged:
+        return True
+    return not key and part.rows.num_rows > 0 and pc.min(part.rows[WEIGHT]).as_py() < 0
+
+
+def with_rows_before(part: Part, key: tuple[str, ...], present: Present) -> Part:
+    """Return a part whose rows are whole; see the module's description.
+
+    Only the last place where the table is emptied matters: nobody sees the rows before it, since a
+    part is read by one epoch.
+    """
+    first = part.emptied[-1] if part.emptied else 0
+    rows = part.rows.slice(first).combine_chunks()
+    cells = {
+        name: np.asarray(mask.to_numpy(zero_copy_only=False))[first:]
+        for name, mask in part.unchanged.items()
+    }
+    changes = _Changes(part, first, rows, cells)
+    there = _Nothing(rows.schema) if part.emptied else present
+    kept, rejects = (
+        _by_key(changes, key, there)
+        if key and cells
+        else (_Kept(rows, np.arange(rows.num_rows)), [])
+        if key
+        else _by_value(changes, there)
+    )
+    gone = _deleted(rows.schema, key, present) if part.emptied else rows.slice(0, 0)
+    return replace(
+        part,
+        rows=pa.concat_tables([gone, kept.rows]),
+        rejects=(*part.rejects, *rejects),
+        unchanged={},
+        emptied=(),
+        origin=_shifted(part, first, gone.num_rows, kept.places),
+    )
+
+
+def rows_of(reader: Reader, table: Table) -> Present:
+    """Return the rows of a table when all that was written to it has been read."""
+    return reader.contents(reader.settled([table.id]), table)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """The changes of a part from its row ``first`` on; ``cells`` are the unchanged ones."""
+
+    part: Part
+    first: int
+    rows: pa.Table
+    cells: Mapping[str, Bools]
+
+    @property
+    def weights(self) -> Ints:
+        return np.asarray(self.rows[WEIGHT].to_numpy())
+
+    def origin(self, at: int) -> tuple[str, int]:
+        return ("", 0) if self.part.origin is None else self.part.origin(self.first + at)
+
+    def moved(self, at: Ints) -> Ints:
+        """Return those of some rows that are the second half of an update; see the module."""
+        weights = self.weights
+        second = at[(at > 0) & (weights[at] > 0)]
+        second = second[weights[second - 1] < 0]
+        if self.part.origin is None:
+            return second[:0]
+        same = [self.origin(row) == self.origin(row - 1) for row in second.tolist()]
+        return np.asarray(second[np.array(same, bool)])
+
+    def rejected(self, at: int, column: str | None, reason: str) -> Reject:
+        file, line = self.origin(at)
+        payload = self.part.payload
+        return Reject(
+            file, line, column, reason, "" if payload is None else payload(self.first + at)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The whole rows, and which of the changes each of them is."""
+
+    rows: pa.Table
+    places: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """The rows of a table that has just been emptied."""
+
+    schema: pa.Schema
+
+    def parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        yield self.schema.empty_table().select(list(columns))
+
+    def alike(self, rows: pa.Table) -> pa.Table:  # noqa: ARG002 - nothing is like any row
+        return self.schema.empty_table()
+
+    with_keys = alike
+
+
+def _by_key(
+    changes: _Changes, key: tuple[str, ...], present: Present
+) -> tuple[_Kept, list[Reject]]:
+    """Return the changes with the cells that they keep, and those without a row before."""
+    rows, count = changes.rows, changes.rows.num_rows
+    keeps = np.logical_or.reduce(list(changes.cells.values())) & (changes.weights > 0)
+    keeping = np.flatnonzero(keeps)
+    moved = changes.moved(keeping)
+    asked = np.union1d(np.setdiff1d(keeping, moved), moved - 1)
+    before = _columns(present.with_keys(_distinct(rows.select(list(key)).take(asked))), rows.schema)
+    both = pa.concat_tables([before, rows]).combine_chunks()
+    there = before.num_rows
+
+    # The row before each row, in the order of the table's rows and then of the changes.
+    codes = row_codes([_array(both[name]) for name in key], both.num_rows)
+    order = np.argsort(codes, kind="stable")
+    former = np.full(both.num_rows, -1)
+    same = codes[order][1:] == codes[order][:-1]
+    former[order[1:][same]] = order[:-1][same]
+    former[there + moved] = former[there + moved - 1]
+    gone = np.concatenate([np.zeros(there, bool), changes.weights < 0])
+    former[(former >= 0) & gone[former]] = -1
+
+    lost = np.zeros(count, bool)
+    rejects: list[Reject] = []
+    for name, mask in changes.cells.items():
+        open_ = np.concatenate([np.zeros(there, bool), mask & keeps])
+        source = _followed(np.where(open_, former, np.arange(both.num_rows)))[there:]
+        missing = (source < 0) & ~lost
+        rejects += [changes.rejected(at, name, _ABSENT) for at in np.flatnonzero(missing).tolist()]
+        lost |= missing
+        values = both[name].take(pa.array(source.clip(0)))
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+    places = np.flatnonzero(~lost)
+    return _Kept(rows.take(pa.array(places)) if lost.any() else rows, places), rejects
+
+
+def _followed(source: Ints) -> Ints:
+    """Follow the sources of values to where they begin; -1 is nowhere."""
+    while True:
+        further = np.where(source < 0, -1, source[source])
+        if np.array_equal(further, source):
+            return source
+        source = further
+
+
+def _by_value(changes: _Changes, present: Present) -> tuple[_Kept, list[Reject]]:
+    """Return the changes whose deletions are of rows that are there, and the others."""
+    rows, weights = changes.rows, changes.weights
+    compared = [name for name in rows.column_names if name not in {WEIGHT, *changes.cells}]
+    deleting = np.flatnonzero(weights < 0)
+    before = present.alike(_distinct(rows.select(compared).take(deleting)))
+    both = pa.concat_tables([_columns(before, rows.schema), rows]).combine_chunks()
+    there = before.num_rows
+    codes = row_codes([_array(both[name]) for name in compared], both.num_rows).tolist()
+    seconds = set(changes.moved(np.arange(len(weights))).tolist())
+
+    present_rows: dict[int, list[int]] = {}
+    for row in range(there):
+        present_rows.setdefault(codes[row], []).append(row)
+    kept: list[int] = []
+    source: list[int] = []
+    rejects: list[Reject] = []
+    refused = -1
+    for at, weight in enumerate(weights.tolist()):
+        found = present_rows.setdefault(codes[there + at], [])
+        if weight > 0:
+            if refused == at - 1 and at in seconds:
+                continue
+            found.append(there + at)
+            source.append(there + at)
+        elif found:
+            source.append(found.pop())
+        else:
+            rejects.append(changes.rejected(at, "before", _UNEQUAL))
+            refused = at
+            continue
+        kept.append(at)
+    places = np.array(kept, np.int64)
+    rows = rows.take(pa.array(places))
+    for name in changes.cells:
+        values = both[name].take(pa.array(source, pa.int64()))
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+    return _Kept(rows, places), rejects
+
+
+def _deleted(schema: pa.Schema, key: tuple[str, ...], present: Present) -> pa.Table:
+    """Return deletions of all rows of a table; by key, the other columns are NULL."""
+    columns = [name for name in schema.names if name != WEIGHT and (not key or name in key)]
+    none = schema.empty_table().select(columns)
+    rows = pa.concat_tables(
+        [none, *(_columns(part, none.schema) for part in present.parts(columns))]
+    )
+    return _columns(rows.append_column(WEIGHT, pa.repeat(-1, rows.num_rows)), schema)
+
+
+def _columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of a schema; those that they lack are NULL."""
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _distinct(rows: pa.Table) -> pa.Table:
+    codes = row_codes([_array(column) for column in rows.columns], rows.num_rows)
+    return rows.take(pa.array(np.unique(codes, return_index=True)[1]))
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def _shifted(
+    part: Part, first: int, gone: int, places: Ints
+) -> Callable[[int], tuple[str, int]] | None:
+    """Return the origins of the rows that follow ``gone`` deletions of rows without an origin."""
+    origin = part.origin
+    if origin is None:
+        return None
+
+    def found(row: int) -> tuple[str, int]:
+        return ("", 0) if row < gone else origin(first + int(places[row - gone]))
+
+    return found
