@@ -5,6 +5,7 @@ text are exported too, for the shell.
 """
 
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
+from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.keywords import KEYWORDS, quote
 from headrace.sql.lexer import Source, split
 from headrace.sql.parser import parse, parse_statement
@@ -59,6 +60,7 @@ from headrace.sql.statements import (
 )
 
 __all__ = [
+    "EMBEDDED_METADATA",
     "KEYWORDS",
     "AsOf",
     "AsOfEpoch",
