@@ -11,6 +11,7 @@ import headrace
 from harness import Oracle
 from length import choose
 from servers.kafka import Kafka, Unavailable, kafka
+from servers.postgres import Postgres, postgres
 from sessions import PARTITIONS, short_session
 
 if TYPE_CHECKING:
@@ -55,6 +56,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
             yield running
     except Unavailable as reason:
         pytest.skip(f"no Kafka: {reason}")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A PostgreSQL server for all tests of a process, each with a database of its own."""
+    pytest.importorskip("psycopg")
+    try:
+        with postgres(tmp_path_factory.mktemp("postgres")) as running:
+            yield running
+    except Unavailable as reason:
+        pytest.skip(f"no PostgreSQL: {reason}")
 
 
 @pytest.fixture

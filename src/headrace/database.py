@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql import SparkSession
 
 from headrace.catalog import View
-from headrace.connectors import Secrets
+from headrace.connectors import Connections, Secrets
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
 from headrace.engine.session import start_spark, warn_of_running
@@ -156,6 +156,7 @@ class Database:
             deliveries=deliveries,
             feeds=feeds,
             secrets=secrets,
+            connections=Connections(ledger, secrets),
             schemas=schemas,
             reader=reader,
             snapshots=Snapshots(reader, engine, queries, information),

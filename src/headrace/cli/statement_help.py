@@ -52,9 +52,16 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE [OR REPLACE] SECRET [IF NOT EXISTS] name FROM ENV 'VARIABLE' | FILE 'path'",
         "CREATE SECRET broker FROM ENV 'BROKER_PASSWORD';",
     ),
+    "CREATE CONNECTION": Synopsis(
+        "name how Kafka or PostgreSQL is reached, for streams and sources",
+        "CREATE CONNECTION [IF NOT EXISTS] name TO KAFKA | POSTGRES (KEY 'value', ...)",
+        "CREATE CONNECTION shop TO POSTGRES\n"
+        "  (HOST 'db.example.com', DATABASE 'shop', USER 'headrace', PASSWORD SECRET shop);",
+    ),
     "DROP": Synopsis(
         "remove a relation; CASCADE also those that depend on it",
-        "DROP STREAM | TABLE | VIEW | MATERIALIZED VIEW | SCHEMA | SECRET | SINK | JOB\n"
+        "DROP STREAM | TABLE | VIEW | MATERIALIZED VIEW | SCHEMA | SECRET | CONNECTION\n"
+        "  | SINK | JOB\n"
         "  [IF EXISTS] name [CASCADE]",
         "DROP MATERIALIZED VIEW totals;",
     ),

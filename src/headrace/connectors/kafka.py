@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.connectors.options import SecretName, option
+from headrace.connectors.kafka_access import Access
+from headrace.connectors.options import option
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.runtime.ports import Part
@@ -69,11 +70,10 @@ def _offsets(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(Access):
     """The options of a topic; those of the client have librdkafka's names after ``properties.``."""
 
-    brokers: str = option("properties.bootstrap.servers", "bootstrap.servers", "brokers")
     topic: str = option("topic", "kafka_topic")
     startup: Startup = option("scan.startup.mode", default=Startup.EARLIEST)
     startup_timestamp: int | None = option("scan.startup.timestamp-millis", default=None)
@@ -82,15 +82,6 @@ class Options:
     )
     group: str | None = option("properties.group.id", "group.id", default=None)
     isolation: str = option("properties.isolation.level", default="read_committed")
-    protocol: str | None = option("properties.security.protocol", default=None)
-    mechanism: str | None = option(
-        "properties.sasl.mechanism", "properties.sasl.mechanisms", default=None
-    )
-    username: str | None = option("properties.sasl.username", default=None)
-    password: SecretName | None = option("properties.sasl.password", default=None)
-    authority: str | None = option("properties.ssl.ca.location", default=None)
-    certificate: str | None = option("properties.ssl.certificate.location", default=None)
-    private_key: str | None = option("properties.ssl.key.location", default=None)
     partitions: int | None = option("partitions", default=None)
     replicas: int | None = option("replicas", default=None)
 
@@ -120,20 +111,6 @@ class Options:
         """The names of the topics, which are written with semicolons between them."""
         names = (name.strip() for name in self.topic.split(";"))
         return tuple(dict.fromkeys(name for name in names if name))
-
-    def client(self, secret: Callable[[str], str]) -> dict[str, Any]:
-        """Return the settings of a client; ``secret`` returns the value of a secret."""
-        found = {
-            "bootstrap.servers": self.brokers,
-            "security.protocol": self.protocol,
-            "sasl.mechanism": self.mechanism,
-            "sasl.username": self.username,
-            "sasl.password": None if self.password is None else secret(self.password),
-            "ssl.ca.location": self.authority,
-            "ssl.certificate.location": self.certificate,
-            "ssl.key.location": self.private_key,
-        }
-        return {key: value for key, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.connectors import Secrets
+    from headrace.connectors import Connections, Secrets
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
     from headrace.ledger import Ledger
@@ -42,6 +42,7 @@ class Parts:
     deliveries: Deliveries
     feeds: Feeds
     secrets: Secrets
+    connections: Connections
     schemas: Schemas
 
     reader: Reader

@@ -9,6 +9,7 @@ from headrace.errors import HeadraceError
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.sql import (
     Copy,
+    CreateConnection,
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
@@ -20,6 +21,7 @@ from headrace.sql import (
     Delete,
     Describe,
     Drop,
+    DropConnection,
     DropFunction,
     DropSchema,
     DropSecret,
@@ -47,6 +49,7 @@ from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.damage import with_owner
 from headrace.statements.checking.repairs import Repairs
 from headrace.statements.checking.verifications import Verifications
+from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.drops import Drops
 from headrace.statements.defining.relations import Relations
 from headrace.statements.defining.schemas import SchemaChanges
@@ -80,10 +83,12 @@ Definition: TypeAlias = (
     | CreateSink
     | CreateSchema
     | CreateSecret
+    | CreateConnection
     | Drop
     | DropFunction
     | DropSchema
     | DropSecret
+    | DropConnection
 )
 
 
@@ -102,11 +107,17 @@ class Statements:
         sources = Sources(parts.reader, parts.engine, views)
         self._views = views
         self._relations = Relations(
-            parts.reader, parts.ledger, parts.engine, parts.definer, parts.feeding
+            parts.reader,
+            parts.ledger,
+            parts.engine,
+            parts.definer,
+            parts.feeding,
+            parts.connections,
         )
         self._drops = Drops(parts.reader, parts.definer)
         self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer)
-        self._secrets = SecretChanges(parts.reader, parts.secrets)
+        self._secrets = SecretChanges(parts.reader, parts.secrets, parts.connections)
+        self._connections = ConnectionChanges(parts.reader, parts.connections)
         self._functions = FunctionChanges(parts.functions, parts.waiting, parts.definer, parts.loop)
         self._sinks = SinkCreations(
             parts.reader, parts.ledger, parts.definer, sources, parts.destinations, parts.sinks
@@ -125,6 +136,7 @@ class Statements:
             parts.ledger,
             parts.schemas,
             parts.secrets,
+            parts.connections,
             parts.functions,
             parts.deliveries,
             parts.feeds,
@@ -218,6 +230,8 @@ class Statements:
                 return self._schemas.create(statement)
             case CreateSecret():
                 return self._secrets.create(statement)
+            case CreateConnection():
+                return self._connections.create(statement)
             case Drop():
                 return self._drops.drop(statement)
             case DropFunction():
@@ -226,6 +240,8 @@ class Statements:
                 return self._schemas.drop(statement)
             case DropSecret():
                 return self._secrets.drop(statement)
+            case DropConnection():
+                return self._connections.drop(statement)
             case _:
                 assert_never(statement)
 

@@ -5,7 +5,7 @@ text are exported too, for the shell.
 """
 
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
-from headrace.sql.columns import EMBEDDED_METADATA
+from headrace.sql.connections import CONNECTION
 from headrace.sql.keywords import KEYWORDS, quote
 from headrace.sql.lexer import Source, split
 from headrace.sql.parser import parse, parse_statement
@@ -22,6 +22,7 @@ from headrace.sql.rewritten import Rewritten
 from headrace.sql.statements import (
     Assignment,
     Copy,
+    CreateConnection,
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
@@ -33,6 +34,7 @@ from headrace.sql.statements import (
     Delete,
     Describe,
     Drop,
+    DropConnection,
     DropFunction,
     DropSchema,
     DropSecret,
@@ -60,7 +62,7 @@ from headrace.sql.statements import (
 )
 
 __all__ = [
-    "EMBEDDED_METADATA",
+    "CONNECTION",
     "KEYWORDS",
     "AsOf",
     "AsOfEpoch",
@@ -68,6 +70,7 @@ __all__ = [
     "Assignment",
     "ColumnDefinition",
     "Copy",
+    "CreateConnection",
     "CreateMaterializedView",
     "CreateSchema",
     "CreateSecret",
@@ -79,6 +82,7 @@ __all__ = [
     "Delete",
     "Describe",
     "Drop",
+    "DropConnection",
     "DropFunction",
     "DropSchema",
     "DropSecret",

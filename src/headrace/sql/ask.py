@@ -15,6 +15,7 @@ from headrace.sql.statements import (
     NAMED_LISTINGS,
     Describe,
     Drop,
+    DropConnection,
     DropFunction,
     DropSchema,
     DropSecret,
@@ -34,11 +35,13 @@ from headrace.sql.statements import (
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
-_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", "SECRET")
+_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", "SECRET", "CONNECTION")
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 
-def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema | DropSecret:
+def take_drop(
+    cursor: Cursor,
+) -> Drop | DropFunction | DropSchema | DropSecret | DropConnection:
     """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
     first = cursor.token
     cursor.expect("DROP")
@@ -52,6 +55,11 @@ def take_drop(cursor: Cursor) -> Drop | DropFunction | DropSchema | DropSecret:
         name = cursor.name("the secret's name")
         cursor.expect_end()
         return DropSecret(name, cursor.span(first), if_exists)
+    if cursor.accept("CONNECTION"):
+        if_exists = cursor.accept("IF", "EXISTS")
+        name = cursor.name("the connection's name")
+        cursor.expect_end()
+        return DropConnection(name, cursor.span(first), if_exists)
     if cursor.accept("FUNCTION"):
         if_exists = cursor.accept("IF", "EXISTS")
         name = cursor.name("the function's name")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.columns import Columns
+from headrace.sql.connections import take_connection, take_from_connection
 from headrace.sql.fragments import take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_options
@@ -65,8 +66,8 @@ def take_create(cursor: Cursor) -> Statement:
         )
     if cursor.accept("SCHEMA") or cursor.accept("DATABASE"):
         return _schema(cursor, first)
-    secret = cursor.accept("SECRET")
-    kind = None if secret else _kind(cursor)
+    apart = next((word for word in ("SECRET", "CONNECTION") if cursor.accept(word)), None)
+    kind = None if apart else _kind(cursor)
     at_if = cursor.token
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     if or_replace and if_not_exists:
@@ -78,7 +79,8 @@ def take_create(cursor: Cursor) -> Statement:
         )
     modes = or_replace, if_not_exists
     if kind is None:
-        return _secret(cursor, first, modes)
+        take = _secret if apart == "SECRET" else take_connection
+        return take(cursor, first, modes)
     name = cursor.name(f"the {kind}'s name")
     if kind is ObjectKind.SINK:
         return _sink(cursor, name, first, modes)
@@ -145,7 +147,15 @@ def _kind(cursor: Cursor) -> ObjectKind:
             cursor.accept("STREAM")
         return ObjectKind.STREAM
     raise cursor.expected_word(
-        "STREAM", "TABLE", "SOURCE", "VIEW", "MATERIALIZED VIEW", "SCHEMA", "SECRET", "SINK"
+        "STREAM",
+        "TABLE",
+        "SOURCE",
+        "VIEW",
+        "MATERIALIZED VIEW",
+        "SCHEMA",
+        "SECRET",
+        "CONNECTION",
+        "SINK",
     )
 
 
@@ -187,7 +197,7 @@ def _relation(
                 span=cursor.span(at_append, cursor.previous),
             )
     _storage(cursor)
-    options = take_options(cursor)
+    options = (*take_from_connection(cursor), *take_options(cursor))
     if cursor.at("AS"):
         raise HeadraceError(
             Code.INVALID,

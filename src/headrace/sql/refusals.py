@@ -91,7 +91,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("CREATE AGGREGATE", _FUNCTIONS, "CREATE FUNCTION"),
     _refused("CREATE CATALOG", _SCHEMAS),
     _refused("CREATE CLUSTER", "Leave it out: one process maintains all views."),
-    _refused("CREATE CONNECTION", _SOURCES),
     _refused("CREATE CONNECTOR", _SOURCES),
     _refused("CREATE DEFAULT INDEX", _INDEXES),
     _refused("CREATE DYNAMIC TABLE", "Use CREATE MATERIALIZED VIEW."),

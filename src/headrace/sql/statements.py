@@ -137,6 +137,27 @@ class DropSecret:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateConnection:
+    """``CREATE CONNECTION name TO kind (key value, ...)``: how a system is reached."""
+
+    name: Name
+    kind: str
+    options: tuple[Option, ...]
+    span: Span
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropConnection:
+    """``DROP CONNECTION``."""
+
+    name: Name
+    span: Span
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DropSchema:
     """``DROP SCHEMA``; with ``cascade`` also everything in it."""
 
@@ -264,6 +285,7 @@ class Listing(StrEnum):
     FRESHNESS = "freshness"
     FUNCTIONS = "functions"
     SECRETS = "secrets"
+    CONNECTIONS = "connections"
 
 
 NAMED_LISTINGS = frozenset(Listing) - {
@@ -409,10 +431,12 @@ Statement: TypeAlias = (
     | CreateView
     | CreateSchema
     | CreateSecret
+    | CreateConnection
     | CreateSink
     | Drop
     | DropSchema
     | DropSecret
+    | DropConnection
     | DropFunction
     | Insert
     | Update

@@ -9,7 +9,7 @@ from headrace.catalog import Declaration, Stream, Table
 from headrace.connectors import CONNECTOR
 from headrace.errors import HeadraceError, masked
 from headrace.formats.debezium import is_debezium
-from headrace.sql import ColumnDefinition, CreateStream, CreateTable
+from headrace.sql import CONNECTION, ColumnDefinition, CreateStream, CreateTable
 from headrace.statements.defining.columns import (
     computed_column,
     refuse_time,
@@ -18,7 +18,6 @@ from headrace.statements.defining.columns import (
 )
 from headrace.statements.defining.options import (
     broker_note,
-    check_metadata,
     check_relation_options,
     source_of,
     stored_options,
@@ -28,6 +27,7 @@ from headrace.statements.defining.versioned import effective_column
 from headrace.types import Column, Schema, require_kept, require_key
 
 if TYPE_CHECKING:
+    from headrace.connectors import Connection, Connections
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
@@ -44,6 +44,7 @@ class Relations:
     engine: Engine
     definer: Definer
     feeding: Feeding
+    connections: Connections
 
     def create(self, statement: CreateStream | CreateTable) -> str:
         """Create an empty stream or table."""
@@ -51,8 +52,7 @@ class Relations:
         if replaced is None:
             return f'"{statement.name}" exists already'
         check_relation_options(statement.options)
-        source = source_of(statement.options)
-        check_metadata(statement.columns, source)
+        source = source_of(statement.options, self._connection(statement))
         schema = self._schema(statement.columns, statement.primary_key)
         effective = effective_column(statement, schema)
         if effective is not None:
@@ -77,6 +77,13 @@ class Relations:
         self.feeding.begin(relation)
         where = f", whose rows come from {dict(source)[CONNECTOR]}" if source else ""
         return f"created {relation.kind} {name}{where or broker_note(statement.options)}"
+
+    def _connection(self, statement: CreateStream | CreateTable) -> Connection | None:
+        """Return the connection that the options name; None if they name none."""
+        for option in statement.options:
+            if option.key.lower() == CONNECTION:
+                return self.connections.find(option.value.lower(), "kafka", option.span)
+        return None
 
     def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
         folded = {name.lower() for name in key}

@@ -13,6 +13,7 @@ from headrace.sql import CreateSecret, DropSecret, SecretSource
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation
+    from headrace.connectors import Connections
     from headrace.parts.reader import Reader
 
 
@@ -22,6 +23,7 @@ class SecretChanges:
 
     reader: Reader
     secrets: Secrets
+    connections: Connections
 
     def create(self, statement: CreateSecret) -> str:
         """Create a reference to a value, which can be read now."""
@@ -55,6 +57,7 @@ class SecretChanges:
             for relation in self.reader.catalog
             if name in secrets_of(_connector_options(relation))
         ]
+        using += [f"connection {c.name}" for c in self.connections if name in c.secrets]
         if using:
             raise HeadraceError(
                 Code.CONFLICT,

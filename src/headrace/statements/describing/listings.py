@@ -21,7 +21,7 @@ from headrace.statements.results import Result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.connectors import Secrets
+    from headrace.connectors import Connections, Secrets
     from headrace.ledger import Ledger
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
@@ -41,6 +41,7 @@ class Listings:
     ledger: Ledger
     schemas: Schemas
     secrets: Secrets
+    connections: Connections
     functions: Functions
     deliveries: Deliveries
     feeds: Feeds
@@ -106,6 +107,9 @@ class Listings:
                 secrets = self.secrets
                 rows = [(s.name, s.source, s.where, secrets.problem(s)) for s in secrets]
                 return self._listing(("name", "source", "where", "problem"), rows)
+            case Listing.CONNECTIONS:
+                shown = [(c.name, c.kind, _options(c.stored)) for c in self.connections]
+                return self._listing(("name", "kind", "options"), shown)
 
     def _relations(self, wanted: Callable[[Relation], bool]) -> Result:
         state = self.reader.published
@@ -222,6 +226,10 @@ class Listings:
 
     def _listing(self, names: tuple[str, ...], rows: list[Any]) -> Result:
         return Result.of(names, rows, self.ledger.last_epoch())
+
+
+def _options(stored: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in stored)
 
 
 def _state(relation: Relation, stopped: frozenset[RelationId]) -> str:

@@ -1,0 +1,138 @@
+"""Connections: how a system is reached, named once and used by streams, tables and sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.connectors import kafka_access as kafka
+from headrace.connectors.options import (
+    Given,
+    read_options,
+    restored_options,
+    stored_options,
+    used_secrets,
+)
+from headrace.connectors.postgres import access as postgres
+from headrace.errors import Code, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from headrace.connectors.secrets import Secrets
+    from headrace.errors import Span
+    from headrace.ledger import Ledger
+
+_SETTING = "connections"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of system: the options of its connections, and what raises if it is out of reach."""
+
+    options: type[Any]
+    check: Callable[[Any, Callable[[str], str]], None] = lambda _options, _secret: None
+
+
+_KINDS: Final = {
+    "kafka": _Kind(kafka.Access),
+    "postgres": _Kind(postgres.Access, postgres.check),
+}
+_OTHER_NAMES: Final = {"postgresql": "postgres"}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A connection as it is stored: options by key; of secrets, the names."""
+
+    name: str
+    kind: str
+    stored: tuple[tuple[str, str], ...]
+
+    @property
+    def options(self) -> Any:
+        """The options, as the dataclass of its kind."""
+        return restored_options(_KINDS[self.kind].options, self.stored, f"a {self.kind} connection")
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The names of the secrets among the options."""
+        return frozenset(used_secrets(self.options))
+
+    @property
+    def given(self) -> list[Given]:
+        """The options, as if they were written in a statement."""
+        secrets = self.secrets
+        return [Given(key, value, secret=value in secrets) for key, value in self.stored]
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The connections of one database."""
+
+    ledger: Ledger
+    secrets: Secrets
+
+    def __iter__(self) -> Iterator[Connection]:
+        """Yield the connections by name."""
+        for name, (kind, stored) in sorted((self.ledger.get(_SETTING) or {}).items()):
+            yield Connection(name, kind, tuple((key, value) for key, value in stored))
+
+    def add(self, name: str, kind: str, given: Iterable[Given], span: Span | None) -> Connection:
+        """Add a connection, or replace the one of its name, if the system can be reached.
+
+        Raises:
+            HeadraceError: ``unsupported`` for another kind; ``invalid`` for options that it does
+                not have, or what the system refuses; ``unavailable`` if it does not answer.
+        """
+        kind = _OTHER_NAMES.get(kind, kind)
+        known = _KINDS.get(kind)
+        if known is None:
+            near = nearest(kind, tuple(_KINDS))
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'connections of kind "{kind}" are not supported',
+                hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(_KINDS)}.",
+                span=span,
+            )
+        options = read_options(known.options, given, f"a {kind} connection")
+        for secret in used_secrets(options):
+            self.secrets.find(secret, span)
+        known.check(options, self.secrets.value)
+        made = Connection(name, kind, stored_options(options))
+        kept = self.ledger.get(_SETTING) or {}
+        pairs = [list(pair) for pair in made.stored]
+        self.ledger.set(_SETTING, {**kept, name: [kind, pairs]})
+        return made
+
+    def remove(self, name: str) -> None:
+        """Remove a connection."""
+        kept = self.ledger.get(_SETTING) or {}
+        self.ledger.set(_SETTING, {key: kept[key] for key in kept if key != name})
+
+    def find(self, name: str, kind: str | None = None, span: Span | None = None) -> Connection:
+        """Return the connection of a name, which has to be of a kind.
+
+        Raises:
+            HeadraceError: ``invalid``, at the span, if there is none, or it is of another kind.
+        """
+        known = {connection.name: connection for connection in self}
+        if name not in known:
+            near = nearest(name, tuple(known))
+            raise HeadraceError(
+                Code.INVALID,
+                f'connection "{name}" does not exist',
+                hint=f'Did you mean "{near}"?'
+                if near
+                else f"CREATE CONNECTION {name} TO KAFKA (...), or TO POSTGRES (...).",
+                span=span,
+            )
+        found = known[name]
+        if kind not in (None, found.kind):
+            raise HeadraceError(
+                Code.INVALID,
+                f'connection "{name}" is of kind {found.kind}, not {kind}',
+                hint="SHOW CONNECTIONS lists those that there are.",
+                span=span,
+            )
+        return found

@@ -1,0 +1,49 @@
+"""Reaching Kafka's brokers: the options of a connection, which sources have too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.options import SecretName, option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How brokers are reached: the options of a connection, under librdkafka's names or SQL's."""
+
+    brokers: str = option("properties.bootstrap.servers", "bootstrap.servers", "brokers", "broker")
+    protocol: str | None = option("properties.security.protocol", "security protocol", default=None)
+    mechanism: str | None = option(
+        "properties.sasl.mechanism",
+        "properties.sasl.mechanisms",
+        "sasl mechanisms",
+        "sasl mechanism",
+        default=None,
+    )
+    username: str | None = option("properties.sasl.username", "sasl username", default=None)
+    password: SecretName | None = option("properties.sasl.password", "sasl password", default=None)
+    authority: str | None = option(
+        "properties.ssl.ca.location", "ssl certificate authority", default=None
+    )
+    certificate: str | None = option(
+        "properties.ssl.certificate.location", "ssl certificate", default=None
+    )
+    private_key: str | None = option("properties.ssl.key.location", "ssl key", default=None)
+
+    def client(self, secret: Callable[[str], str]) -> dict[str, Any]:
+        """Return the settings of a client; ``secret`` returns the value of a secret."""
+        found = {
+            "bootstrap.servers": self.brokers,
+            "security.protocol": self.protocol,
+            "sasl.mechanism": self.mechanism,
+            "sasl.username": self.username,
+            "sasl.password": None if self.password is None else secret(self.password),
+            "ssl.ca.location": self.authority,
+            "ssl.certificate.location": self.certificate,
+            "ssl.key.location": self.private_key,
+        }
+        return {key: value for key, value in found.items() if value is not None}

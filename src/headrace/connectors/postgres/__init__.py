@@ -1,0 +1,1 @@
+"""PostgreSQL: tables that follow those of a database, transaction by transaction."""

@@ -1,0 +1,139 @@
+"""Reaching a PostgreSQL server: the options of a connection, sessions, and errors as ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.connectors.options import SecretName, option
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ANSWER_SECONDS: Final = 10
+_SETTINGS: Final = {
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "extra_float_digits": "3",
+    "intervalstyle": "iso_8601",
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+}
+"""What a session is set to, so that values have one text whatever the server's settings are."""
+
+
+class SslMode(StrEnum):
+    """How a connection is encrypted and the server is verified, in libpq's words."""
+
+    DISABLE = "disable"
+    ALLOW = "allow"
+    PREFER = "prefer"
+    REQUIRE = "require"
+    VERIFY_CA = "verify-ca"
+    VERIFY_FULL = "verify-full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a database is reached; certificates and keys are paths of files."""
+
+    host: str = option("host", "hostname")
+    port: int = option("port", default=5432)
+    database: str = option("database", "database-name", "dbname")
+    user: str = option("user", "username")
+    password: SecretName | None = option("password", default=None)
+    ssl_mode: SslMode = option("ssl mode", "ssl_mode", "sslmode", default=SslMode.PREFER)
+    authority: str | None = option("ssl certificate authority", "sslrootcert", default=None)
+    certificate: str | None = option("ssl certificate", "sslcert", default=None)
+    private_key: str | None = option("ssl key", "sslkey", default=None)
+
+    @property
+    def place(self) -> str:
+        """The server and database, as messages name them."""
+        return f"{self.host}:{self.port}/{self.database}"
+
+
+def connected(access: Access, secret: Callable[[str], str]) -> Any:
+    """Open a session of psycopg in autocommit mode; ``secret`` returns the value of a secret.
+
+    Raises:
+        HeadraceError: ``unavailable`` if the server does not answer; ``invalid`` if it refuses the
+            user or has no such database.
+    """
+    psycopg = library()
+    settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+    given = {
+        "host": access.host,
+        "port": access.port,
+        "dbname": access.database,
+        "user": access.user,
+        "password": None if access.password is None else secret(access.password),
+        "sslmode": str(access.ssl_mode),
+        "sslrootcert": access.authority,
+        "sslcert": access.certificate,
+        "sslkey": access.private_key,
+        "application_name": "headrace",
+        "connect_timeout": _ANSWER_SECONDS,
+        "keepalives_idle": 30,
+        "options": settings,
+    }
+    known = {key: value for key, value in given.items() if value is not None}
+    try:
+        return psycopg.connect(**known, autocommit=True)
+    except psycopg.Error as error:
+        raise failure(error, access) from error
+
+
+def check(access: Access, secret: Callable[[str], str]) -> None:
+    """Raise if the database cannot be reached; see :func:`connected`."""
+    connected(access, secret).close()
+
+
+_REFUSED: Final = ("28000", "28P01", "3D000", "42501")
+_SAID: Final = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "is not permitted to log in",
+    "permission denied",
+)
+"""Words of a server that refuses a session: libpq gives no code then."""
+
+
+def failure(error: Any, access: Access) -> HeadraceError:
+    """Return an error of the client as one of ours: ``invalid`` if trying again cannot help."""
+    said = " ".join(str(error).split()).rstrip(".")
+    refused = error.sqlstate in _REFUSED
+    if error.sqlstate is None:
+        refused = any(words in said for words in _SAID) and "No such file" not in said
+    return HeadraceError(
+        Code.INVALID if refused else Code.UNAVAILABLE,
+        f'PostgreSQL at "{access.place}" '
+        + ("refused the connection's user or database" if refused else "could not be asked"),
+        f"It says: {said}.",
+        "Correct the connection's user, password or database, or what the user may do."
+        if refused
+        else "Start the server, or correct the connection's host and port.",
+    )
+
+
+def library() -> Any:
+    """Return the client library.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is not installed.
+    """
+    try:
+        import psycopg  # noqa: PLC0415
+    except ImportError as error:
+        raise HeadraceError(
+            Code.INVALID,
+            "the client for PostgreSQL is not installed",
+            f"{error}.",
+            'Install it: pip install "headrace[postgres]".',
+        ) from error
+    return psycopg

@@ -1,0 +1,101 @@
+"""``CREATE CONNECTION``, and ``FROM KAFKA CONNECTION`` after the columns of a stream or table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.lexer import Kind, string_value
+from headrace.sql.options import take_key, take_options
+from headrace.sql.parts import Option
+from headrace.sql.statements import CreateConnection
+
+if TYPE_CHECKING:
+    from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
+
+_LITERALS = frozenset({Kind.STRING, Kind.NUMBER})
+CONNECTION = "connection"
+"""The option of a stream or table with the name of a connection."""
+
+
+def take_connection(cursor: Cursor, first: Token, modes: tuple[bool, bool]) -> CreateConnection:
+    """Take ``name TO kind (KEY value, ...)``, or ``name WITH (type = 'kind', ...)``."""
+    name = cursor.name("the connection's name")
+    if cursor.accept("TO"):
+        kind, _ = cursor.identifier("a kind of connection: KAFKA or POSTGRES")
+        options = take_keyed(cursor)
+    elif cursor.at("WITH"):
+        given = {option.key: option for option in take_options(cursor)}
+        if "type" not in given:
+            raise cursor.expected("TO", hint="Or WITH (type = 'kafka', ...).")
+        kind = given.pop("type").value
+        options = tuple(given.values())
+    else:
+        raise cursor.expected("TO", "WITH")
+    cursor.expect_end()
+    return CreateConnection(name, kind.lower(), options, cursor.span(first), *modes)
+
+
+def take_from_connection(cursor: Cursor) -> tuple[Option, ...]:
+    """Take ``FROM KAFKA CONNECTION name (TOPIC 't', ...)`` as options; return () if not next."""
+    if not cursor.at("FROM", "KAFKA", "CONNECTION"):
+        return ()
+    cursor.accept("FROM", "KAFKA", "CONNECTION")
+    name = cursor.name("a connection's name")
+    return (Option(CONNECTION, name.dotted, name.span), *take_keyed(cursor))
+
+
+def take_keyed(cursor: Cursor) -> tuple[Option, ...]:
+    """Take ``(SASL USERNAME 'u', PORT = 5432, ...)``: keys of several words, with or without ``=``.
+
+    Keys are returned in lower case, with one blank between their words.
+    """
+    options: dict[str, Option] = {}
+
+    def one() -> None:
+        option = _take_keyed_option(cursor)
+        if option.key in options:
+            raise HeadraceError(
+                Code.INVALID, f'option "{option.key}" is given twice', span=option.span
+            )
+        options[option.key] = option
+
+    cursor.listed(one)
+    return tuple(options.values())
+
+
+def _take_keyed_option(cursor: Cursor) -> Option:
+    first = cursor.token
+    words = [take_key(cursor)]
+    while True:
+        if cursor.accept_symbol("=") or cursor.token.kind in _LITERALS or cursor.at_symbol("("):
+            break
+        if cursor.at("SECRET") and cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED}:
+            break
+        if len(words) > 1 and (cursor.at_symbol(",") or cursor.at_symbol(")")):
+            # The last word is the value, as in SSL MODE disable.
+            return Option(" ".join(words[:-1]), words[-1], cursor.span(first))
+        words.append(take_key(cursor))
+    key = " ".join(words)
+    if cursor.accept("SECRET"):
+        name = cursor.name("a secret's name").dotted
+        return Option(key, name, cursor.span(first), secret=True)
+    value = _take_list(cursor) if cursor.at_symbol("(") else _take_value(cursor)
+    return Option(key, value, cursor.span(first))
+
+
+def _take_list(cursor: Cursor) -> str:
+    """Take ``('a:9092', 'b:9092')`` as one value with commas."""
+    values: list[str] = []
+    cursor.listed(lambda: values.append(cursor.string("a string")))
+    return ",".join(values)
+
+
+def _take_value(cursor: Cursor) -> str:
+    token = cursor.token
+    if token.kind in {Kind.STRING, Kind.DQUOTED}:
+        return string_value(cursor.advance())
+    if token.kind in {Kind.NUMBER, Kind.WORD}:
+        return cursor.advance().text
+    raise cursor.expected("a string", "a number", "a word")
