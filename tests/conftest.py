@@ -12,6 +12,7 @@ from harness import Oracle
 from length import choose
 from servers.kafka import Kafka, Unavailable, kafka
 from servers.postgres import Postgres, postgres
+from servers.schema_registry import registry as schema_registry
 from sessions import PARTITIONS, short_session
 
 if TYPE_CHECKING:
@@ -67,6 +68,15 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgr
             yield running
     except Unavailable as reason:
         pytest.skip(f"no PostgreSQL: {reason}")
+
+
+def registry() -> Iterator[str]:
+    """The URL of a schema registry for all tests of a process, each with subjects of its own."""
+    try:
+        with schema_registry() as url:
+            yield url
+    except Unavailable as reason:
+        pytest.skip(f"no schema registry: {reason}")
 
 
 @pytest.fixture

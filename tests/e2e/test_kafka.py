@@ -200,9 +200,9 @@ def test_a_topic_that_cannot_be_read_is_not_created(opened, broker) -> None:
             f" brokers = '{broker.address}', 'properties.bootstrap.server' = 'x')"
         )
     assert unknown.value.hint == 'Did you mean "properties.bootstrap.servers"?'
-    with pytest.raises(HeadraceError, match="format 'avro' cannot be read"):
+    with pytest.raises(HeadraceError, match="format 'orc' cannot be read"):
         db.sql(
-            "CREATE STREAM s (v INT) WITH (connector = 'kafka', topic = 't', format = 'avro',"
+            "CREATE STREAM s (v INT) WITH (connector = 'kafka', topic = 't', format = 'orc',"
             f" brokers = '{broker.address}')"
         )
     assert db.relations() == []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 VERSION = "4.1.1"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace" / "servers"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace" / "servers"
 _FETCH_SECONDS = 90
 _START_SECONDS = 60
 
@@ -205,9 +205,9 @@ def _java() -> list[str]:
 
 def _jars() -> Path:
     """Return the directory of Kafka's jars, fetched if need be, by one process at a time."""
-    target = _CACHE / f"kafka-{VERSION}"
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / "lock").open("w") as lock:
+    target = CACHE / f"kafka-{VERSION}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
             _fetch(target)
@@ -218,7 +218,7 @@ def _fetch(target: Path) -> None:
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     draft = target.with_name(f".{target.name}-{os.getpid()}")
     command = ["java", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION]
-    command += ["-confs", "default", "-cache", str(_CACHE / "ivy"), "-retrieve"]
+    command += ["-confs", "default", "-cache", str(CACHE / "ivy"), "-retrieve"]
     command.append(f"{draft}/[artifact]-[revision](-[classifier]).[ext]")
     try:
         done = subprocess.run(

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.connectors.kafka_access import Access
+from headrace.connectors.message_format import MessageFormat
 from headrace.connectors.options import option
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
@@ -71,7 +72,7 @@ def _offsets(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(Access):
+class Options(Access, MessageFormat):
     """The options of a topic; those of the client have librdkafka's names after ``properties.``."""
 
     topic: str = option("topic", "kafka_topic")

@@ -56,6 +56,13 @@ def option(*keys: str, default: Any = MISSING, convert: Callable[[str], Any] | N
     return field(default=default, metadata={"keys": keys, "convert": convert})
 
 
+def option_keys(cls: type[Any]) -> frozenset[str]:
+    """Return all keys under which the options of a dataclass can be given."""
+    return frozenset(
+        key for each in fields(cls) for key in (each.metadata.get("keys") or (each.name,))
+    )
+
+
 def read_options(cls: type[Options], given: Iterable[Given], what: str) -> Options:
     """Return the options of a dataclass; ``what`` has them, for messages.
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from headrace.connectors import file_sink, kafka, plain
 from headrace.connectors.options import (
     Given,
+    option_keys,
     read_options,
     restored_options,
     stored_options,
     used_secrets,
 )
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.formats.messages import decoder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,6 +78,11 @@ class Connector(Generic[Options]):
     place: Callable[[Options, SinkContext], Path | None] = lambda _options, _context: None
 
     @property
+    def keys(self) -> frozenset[str]:
+        """The keys of its options."""
+        return option_keys(self.options)
+
+    @property
     def name(self) -> str:
         """The name by which it is stored."""
         return self.names[0]
@@ -102,7 +107,7 @@ CONNECTOR = "connector"
 
 def _kafka_source(options: kafka.Options, context: SourceContext) -> kafka.KafkaSource:
     columns = kafka.Columns(context.schema, context.value, context.metadata)
-    decoder = decoder_of(context.format, context.value)
+    decoder = options.decoder(context.format, context.value, context.secrets.value)
     return kafka.KafkaSource(options, columns, decoder, context.secrets.value)
 
 

@@ -115,7 +115,7 @@ def _shown(scalar: pa.Scalar) -> Any:
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):  # a time that Python cannot represent
-        return str(scalar)
+        return f"{scalar.value} {scalar.type}"
 
 
 def _conversion(found: pa.DataType, data_type: t.DataType) -> Conversion | None:

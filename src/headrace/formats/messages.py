@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import Block, Progress
 from headrace.formats.json_lines import JsonDecoder
+from headrace.formats.rows import together
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -90,12 +92,61 @@ class PlainMessages:
             try:
                 found.append(value.decode() if self._text else value)
             except UnicodeDecodeError:
-                raw = value[:_SHOWN].decode("utf-8", "replace")
-                rejects.append(Reject("", at, self._arrow.names[0], "not UTF-8", raw))
+                found_wrong = Reject("", at, self._arrow.names[0], "not UTF-8", shown_text(value))
+                rejects.append(found_wrong)
                 continue
             kept.append(at)
         rows = pa.table([pa.array(found, self._arrow.types[0])], schema=self._arrow)
         return Messages(rows, np.array(kept, np.int64), tuple(rejects))
+
+
+def shown(value: bytes) -> str:
+    """Return the beginning of a refused value that is not text, in hexadecimal."""
+    return "\\x" + value[:_SHOWN].hex()
+
+
+def shown_text(value: bytes) -> str:
+    """Return the beginning of a refused value."""
+    return value[:_SHOWN].decode("utf-8", "replace")
+
+
+def messages_of(
+    values: Sequence[bytes],
+    columns: Mapping[str, pa.Array],
+    problems: Mapping[int, Mapping[str | None, str]],
+    schema: Schema,
+) -> Messages:
+    """Return the messages of a binary format, from what was decoded of all of them.
+
+    ``columns`` are values by column, of which one may be missing; ``problems`` the reasons why the
+    message of a number is refused, by column.
+    """
+    found = {row: dict(reasons) for row, reasons in problems.items()}
+    arrays = [
+        columns.get(column.name, pa.nulls(len(values), arrow.type))
+        for column, arrow in zip(schema.columns, schema.arrow, strict=True)
+    ]
+    for column, array in zip(schema.columns, arrays, strict=True):
+        if not column.nullable and array.null_count:
+            for row in pc.indices_nonzero(array.is_null()).to_pylist():
+                found.setdefault(row, {column.name: "NULL in a NOT NULL column"})
+    kept = np.ones(len(values), bool)
+    kept[list(found)] = False
+    rejects = []
+    for row in sorted(found):
+        column_name, reason = _one_of(found[row])
+        rejects.append(Reject("", row, column_name, reason, shown(values[row])))
+    rows = pa.table(arrays, schema=schema.arrow)
+    if found:
+        rows = rows.filter(pa.array(kept))
+    return Messages(rows, np.flatnonzero(kept), tuple(rejects))
+
+
+def _one_of(reasons: Mapping[str | None, str]) -> tuple[str | None, str]:
+    """Return the columns that are wrong, with their reasons, as one of each."""
+    if None in reasons:
+        return None, reasons[None]
+    return together([(column or "", reason) for column, reason in reasons.items()])
 
 
 def decoder_of(name: str, schema: Schema) -> MessageDecoder:
@@ -112,5 +163,5 @@ def decoder_of(name: str, schema: Schema) -> MessageDecoder:
     raise HeadraceError(
         Code.UNSUPPORTED,
         f"messages of format '{name}' cannot be read",
-        hint="There are: json, raw, string.",
+        hint="There are: json, avro, csv, raw, string.",
     )

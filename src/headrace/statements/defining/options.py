@@ -50,6 +50,7 @@ _EXTERNAL = (
 
 _MADE_UP = frozenset({"datagen", "faker"})
 _EXTERNAL_GROUPS = (
+    "avro-confluent.",
     "avro.",
     "csv.",
     "debezium-json.",
@@ -59,14 +60,14 @@ _EXTERNAL_GROUPS = (
     "lookup.",
     "properties.",
     "scan.",
+    "schema.registry.",
     "sink.",
     "value.",
 )
 _BROKERED = frozenset({"kafka", "upsert-kafka"})
 _BROKERS = ("properties.bootstrap.servers", "bootstrap.servers", "brokers")
-_OF_BROKERED = (*_BROKERS, "topic", "kafka_topic", "partitions", "replicas")
-_GROUPS_OF_BROKERED = ("properties.", "scan.")
-"""The options that the connector reads; others say how its messages become rows."""
+_GROUPS_OF_BROKERED = ("properties.", "scan.", "schema.registry.", "avro.", "avro-confluent.")
+"""Options that only the connector has: one of these that it does not have is a mistake."""
 
 _OF_RELATIONS = (EFFECTIVE_FROM, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
@@ -141,7 +142,8 @@ def source_of(
     of_connector = [
         option
         for option in options
-        if option.key.lower() in _OF_BROKERED or option.key.lower().startswith(_GROUPS_OF_BROKERED)
+        if option.key.lower() in connector.keys
+        or option.key.lower().startswith(_GROUPS_OF_BROKERED)
     ]
     given = [*(connection.given if connection else ()), *Given.of(of_connector)]
     return connector.stored(connector.read(given, "source"))

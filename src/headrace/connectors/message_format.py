@@ -1,0 +1,114 @@
+"""The options that say how values of messages become rows, whatever brings the messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.connectors.options import SecretName, option
+from headrace.connectors.schema_registry import Registry
+from headrace.errors import Code, HeadraceError
+from headrace.formats.avro import AvroRecords
+from headrace.formats.csv_text import Dialect
+from headrace.formats.delimited import CsvMessages
+from headrace.formats.messages import decoder_of
+from headrace.formats.registered import RegisteredMessages
+from headrace.formats.values import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.formats.messages import MessageDecoder
+    from headrace.types import Schema
+
+_AVRO: Final = frozenset({"avro", "avro-confluent"})
+_CSV: Final = frozenset({"csv", "delimited"})
+_WORDS: Final = {"space": " ", "tab": "\t", r"\t": "\t"}
+
+
+def _character(text: str) -> str:
+    """Return a delimiter or quote; ``SPACE`` and ``TAB`` are words for one."""
+    found = _WORDS.get(text.lower(), text)
+    if len(found) != 1 or not found.isascii() or found in "\r\n":
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' is not one ASCII character",
+            hint="Write one character, SPACE or TAB.",
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, which only one base of a class may have
+class MessageFormat:
+    """The options of a format; a connector of messages has them beside its own."""
+
+    registry: str | None = option(
+        "schema.registry.url",
+        "avro-confluent.url",
+        "avro-confluent.schema-registry.url",
+        "value.avro-confluent.url",
+        default=None,
+    )
+    registry_user: str | None = option("schema.registry.username", default=None)
+    registry_password: SecretName | None = option("schema.registry.password", default=None)
+    registry_authority: str | None = option("schema.registry.ssl.ca.location", default=None)
+    avro_schema: str | None = option("avro.schema", default=None)
+    delimiter: str = option(
+        "value_delimiter",
+        "csv.field-delimiter",
+        "value.csv.field-delimiter",
+        default=",",
+        convert=_character,
+    )
+    quote: str = option(
+        "csv.quote-character", "value.csv.quote-character", default='"', convert=_character
+    )
+    null: str = option("csv.null-literal", "value.csv.null-literal", default="")
+
+    def decoder(self, name: str, schema: Schema, secret: Callable[[str], str]) -> MessageDecoder:
+        """Return the decoder of a format, for rows of a schema.
+
+        Raises:
+            HeadraceError: ``unsupported`` for a format that cannot be read; ``invalid`` if it
+                needs other options or columns.
+        """
+        if name.lower() in _AVRO:
+            return self._avro(name, schema, secret)
+        if name.lower() in _CSV:
+            return CsvMessages(schema, Dialect(self.delimiter, self.quote, self.null))
+        return decoder_of(name, schema)
+
+    def _avro(self, name: str, schema: Schema, secret: Callable[[str], str]) -> MessageDecoder:
+        if self.registry is not None:
+            return RegisteredMessages(
+                schema,
+                self.registry_client(secret),
+                "AVRO",
+                lambda found: AvroRecords(
+                    found.text, schema, [text for _, text in found.references]
+                ),
+            )
+        if self.avro_schema is None:
+            raise HeadraceError(
+                Code.INVALID,
+                f"messages of format '{name}' need the schema that they were written by",
+                hint="Give the registry, as 'schema.registry.url' = 'http://...', or the text of"
+                " the schema, as 'avro.schema' = '{...}'.",
+            )
+        try:
+            return AvroRecords(self.avro_schema, schema)
+        except Refused as refused:
+            raise HeadraceError(
+                Code.INVALID,
+                'option "avro.schema" does not describe these messages',
+                f"The reason: {refused}.",
+                "Write the schema of a record that has the columns as fields.",
+            ) from refused
+
+    def registry_client(self, secret: Callable[[str], str], form: str | None = None) -> Registry:
+        """Return the registry of the options."""
+        if self.registry is None:
+            raise HeadraceError(Code.INTERNAL, "no schema registry is configured")
+        user, password = self.registry_user, self.registry_password
+        login = None if user is None or password is None else lambda: f"{user}:{secret(password)}"
+        return Registry(self.registry, login, self.registry_authority, form)

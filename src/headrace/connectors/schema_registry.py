@@ -1,0 +1,120 @@
+"""A schema registry over HTTP, as Confluent, Karapace, Apicurio and Redpanda serve one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.formats.registered import RegisteredSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ANSWER_SECONDS: Final = 10
+_NOT_FOUND: Final = 404
+_DENIED: Final = frozenset({401, 403})
+
+
+@dataclass(slots=True)
+class Registry:
+    """The registry at a URL; ``form`` is the form in which schemas are asked for, if not as text.
+
+    ``login`` returns the user and password, with a colon between them; it is None without one.
+    """
+
+    url: str
+    login: Callable[[], str] | None = None
+    authority: str | None = None
+    form: str | None = None
+    _client: Any = field(default=None, repr=False)
+
+    def schema(self, id_: int) -> RegisteredSchema | None:
+        """Return the schema of an id; None if there is none.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the registry does not answer; ``invalid`` if it
+                refuses access.
+        """
+        return self._asked(lambda client: client.get_schema(id_, fmt=self.form))
+
+    def latest(self, subject: str) -> RegisteredSchema | None:
+        """Return the newest schema of a subject; None if it has none.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the registry does not answer; ``invalid`` if it
+                refuses access.
+        """
+        return self._asked(lambda client: client.get_latest_version(subject, fmt=self.form).schema)
+
+    def _asked(self, ask: Callable[[Any], Any]) -> RegisteredSchema | None:
+        library = _library()
+        if self._client is None:
+            self._client = self._made(library)
+        try:
+            found = ask(self._client)
+            if found is None:
+                return None
+            references: dict[str, str] = {}
+            self._collect(found, references)
+        except library.SchemaRegistryError as error:
+            if error.http_status_code == _NOT_FOUND:
+                return None
+            raise self._failed(str(error), denied=error.http_status_code in _DENIED) from error
+        except Exception as error:  # the errors of its HTTP client are not part of its interface
+            raise self._failed(f"{type(error).__name__}: {error}", denied=False) from error
+        return RegisteredSchema(
+            (found.schema_type or "AVRO").upper(), found.schema_str or "", tuple(references.items())
+        )
+
+    def _collect(self, found: Any, into: dict[str, str]) -> None:
+        """Collect the schemas that a schema imports, each after those that it needs."""
+        for each in found.references or ():
+            if each.name not in into:
+                inner = self._client.get_version(each.subject, each.version, fmt=self.form).schema
+                self._collect(inner, into)
+                into[each.name] = inner.schema_str
+
+    def _made(self, library: Any) -> Any:
+        settings: dict[str, Any] = {"url": self.url, "timeout": _ANSWER_SECONDS, "max.retries": 0}
+        if self.login is not None:
+            settings["basic.auth.user.info"] = self.login()
+        if self.authority is not None:
+            settings["ssl.ca.location"] = self.authority
+        try:
+            return library.SchemaRegistryClient(settings)
+        except (ValueError, TypeError, OSError) as error:
+            raise HeadraceError(
+                Code.INVALID,
+                f'the client for schema registry "{self.url}" cannot be made',
+                f"It says: {error}.",
+                'Correct option "schema.registry.url", and those of its access.',
+            ) from error
+
+    def _failed(self, said: str, *, denied: bool) -> HeadraceError:
+        return HeadraceError(
+            Code.INVALID if denied else Code.UNAVAILABLE,
+            f'schema registry "{self.url}" {"refuses access" if denied else "did not answer"}',
+            f"The client says: {said}.",
+            'Correct options "schema.registry.username" and "schema.registry.password".'
+            if denied
+            else "Start the registry, or correct its address.",
+        )
+
+
+def _library() -> Any:
+    """Return the client library.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is not installed.
+    """
+    try:
+        from confluent_kafka import schema_registry  # noqa: PLC0415
+    except ImportError as error:
+        raise HeadraceError(
+            Code.INVALID,
+            "the client for schema registries is not installed",
+            f"{error}.",
+            'Install it: pip install "headrace[kafka]".',
+        ) from error
+    return schema_registry
