@@ -70,6 +70,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgr
         pytest.skip(f"no PostgreSQL: {reason}")
 
 
+@pytest.fixture(scope="session")
 def registry() -> Iterator[str]:
     """The URL of a schema registry for all tests of a process, each with subjects of its own."""
     try:
