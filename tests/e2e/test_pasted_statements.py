@@ -288,5 +288,10 @@ def test_queries_of_snowflakes_quick_start(db):
     assert rows(db, "SHOW TABLES FROM gold LIKE 'x%'") == []
     assert refused(db, "SHOW TABLES IN god").hint == 'Did you mean "gold"?'
     assert db.sql("EXPLAIN OPTIMIZED PLAN FOR SELECT station FROM trips").fetchall()
-    error = refused(db, "CREATE TABLE made (a INT) WITH ('connector' = 'datagen')")
-    assert (error.code, error.span.source) == (Code.UNSUPPORTED, "'connector' = 'datagen'")
+    error = refused(db, "CREATE TABLE made (a INT) WITH ('connector' = 'faker')")
+    assert (error.code, error.span.source) == (Code.UNSUPPORTED, "'connector' = 'faker'")
+    error = refused(
+        db, "CREATE TABLE made (a INT) WITH ('connector' = 'postgres-cdc', 'hostname' = 'h')"
+    )
+    assert (error.code, error.span.source) == (Code.UNSUPPORTED, "'hostname' = 'h'")
+    assert "lives in the embedded log" in error.hint

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from types import NoneType, UnionType
@@ -30,6 +32,14 @@ SecretName = NewType("SecretName", str)
 Options = TypeVar("Options")
 
 _WORDS = {"true": True, "false": False}
+_UNITS = {
+    **dict.fromkeys(("ms", "millis", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+_DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +57,69 @@ class Given:
         return [cls(o.key, o.value, o.span, o.secret) for o in options]
 
 
-def option(*keys: str, default: Any = MISSING, convert: Callable[[str], Any] | None = None) -> Any:
+def option(
+    *keys: str,
+    default: Any = MISSING,
+    convert: Callable[[str], Any] | None = None,
+    prefix: str | None = None,
+) -> Any:
     """Return a field of a dataclass of options, which is given under any of these keys.
 
     Without keys, it is given under the field's name. ``convert`` turns the text into the value,
-    and refuses it by a HeadraceError without a place.
+    and refuses it by a HeadraceError without a place. With a ``prefix``, the field is a tuple of
+    all options whose key begins with it, as pairs of key and value.
     """
-    return field(default=default, metadata={"keys": keys, "convert": convert})
+    return field(default=default, metadata={"keys": keys, "convert": convert, "prefix": prefix})
 
 
-def option_keys(cls: type[Any]) -> frozenset[str]:
-    """Return all keys under which the options of a dataclass can be given."""
-    return frozenset(
-        key for each in fields(cls) for key in (each.metadata.get("keys") or (each.name,))
-    )
+def keys_of(cls: type[Any]) -> frozenset[str]:
+    """Return the keys under which the options of a dataclass are given, apart from prefixes."""
+    found = (each for each in fields(cls) if not each.metadata.get("prefix"))
+    return frozenset(key for each in found for key in each.metadata.get("keys") or (each.name,))
+
+
+def prefixes_of(cls: type[Any]) -> tuple[str, ...]:
+    """Return what the keys of open groups of options of a dataclass begin with."""
+    return tuple(p for each in fields(cls) if (p := each.metadata.get("prefix")))
+
+
+def share(text: str) -> float:
+    """Return a share of the whole, from 0 to 1."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= 1:
+        raise HeadraceError(
+            Code.INVALID, f"'{text}' is not a share", hint="Write a number from 0 to 1, as in 0.05."
+        )
+    return found
+
+
+def seconds(text: str) -> float:
+    """Return a duration in seconds: ``30 s``, ``500 ms``, ``2 min``, or a number of seconds."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise HeadraceError(
+            Code.INVALID, f"'{text}' is not a duration", hint="Write it as in: 500 ms, 30 s, 2 min."
+        )
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def moment(text: str) -> int:
+    """Return a moment in microseconds since 1970, of a timestamp in UTC or such a number."""
+    if text.isdigit():
+        return int(text)
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' is not a moment",
+            hint="Write it as in: 2026-01-31 10:15:00, in UTC.",
+        ) from None
+    at = found.replace(tzinfo=dt.UTC) if found.tzinfo is None else found
+    return (at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
 def read_options(cls: type[Options], given: Iterable[Given], what: str) -> Options:
@@ -74,11 +133,20 @@ def read_options(cls: type[Options], given: Iterable[Given], what: str) -> Optio
     by_key = {
         key: each
         for each in fields(cls)  # type: ignore[arg-type]
+        if not each.metadata.get("prefix")
         for key in (each.metadata.get("keys") or (each.name,))
     }
+    prefixes = prefixes_of(cls)
     values: dict[str, Any] = {}
+    groups: dict[str, dict[str, str]] = {}
     for one in given:
         known = by_key.get(one.key.lower())
+        group = next((p for p in prefixes if one.key.lower().startswith(p)), None)
+        if group is not None:
+            if one.key.lower() in groups.setdefault(group, {}):
+                raise _wrong(f'option "{one.key}" is given twice', "Give it once.", one)
+            groups[group][one.key.lower()] = one.value
+            continue
         if known is None:
             near = nearest(one.key.lower(), tuple(by_key))
             hint = f'Did you mean "{near}"?' if near else f"There are: {', '.join(by_key)}."
@@ -88,6 +156,9 @@ def read_options(cls: type[Options], given: Iterable[Given], what: str) -> Optio
         convert = known.metadata.get("convert")
         values[known.name] = _value(one, types[known.name], convert)
     for each in fields(cls):  # type: ignore[arg-type]
+        if group := each.metadata.get("prefix"):
+            values[each.name] = tuple(groups.get(group, {}).items())
+            continue
         if each.default is MISSING and each.default_factory is MISSING and each.name not in values:
             key = (each.metadata.get("keys") or (each.name,))[0]
             raise HeadraceError(
@@ -101,7 +172,9 @@ def stored_options(options: Any) -> tuple[tuple[str, str], ...]:
     found = []
     for each in fields(options):
         value = getattr(options, each.name)
-        if value is not None:
+        if each.metadata.get("prefix"):
+            found += value
+        elif value is not None:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             found.append(((each.metadata.get("keys") or (each.name,))[0], text))
     return tuple(found)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from headrace.connectors import file_sink, kafka, plain
+from headrace.connectors import datagen, file_sink, kafka, plain
 from headrace.connectors.options import (
     Given,
-    option_keys,
+    keys_of,
+    prefixes_of,
     read_options,
     restored_options,
     stored_options,
@@ -67,6 +68,11 @@ class Connector(Generic[Options]):
     cannot be read, when a relation is created. ``open_sink`` returns a writer, and ``check_sink``
     raises if rows cannot be written there, when a sink is created. ``place`` names where a sink
     writes: two sinks of one place are refused, and it is None if many may write there.
+
+    A relation is fed by the connector if its options have one of ``addresses``, or if there are
+    none to give; otherwise it lives in the embedded log. ``groups`` are what the keys of its
+    options begin with, besides those in ``options``. ``metadata`` are the keys of METADATA columns
+    that a source has values for; a key that ends in a dot stands for all that begin with it.
     """
 
     names: tuple[str, ...]
@@ -76,16 +82,26 @@ class Connector(Generic[Options]):
     open_sink: Callable[[Options, SinkContext], SinkWriter] | None = None
     check_sink: Callable[[Options, SinkContext], None] = lambda _options, _context: None
     place: Callable[[Options, SinkContext], Path | None] = lambda _options, _context: None
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """The keys of its options."""
-        return option_keys(self.options)
+    addresses: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The name by which it is stored."""
         return self.names[0]
+
+    def reads(self, key: str) -> bool:
+        """Whether an option of a relation is one of its own."""
+        folded = key.lower()
+        groups = (*self.groups, *prefixes_of(self.options))
+        return folded in keys_of(self.options) or folded.startswith(groups)
+
+    def has(self, key: str) -> bool:
+        """Whether a source has values for METADATA columns of a key."""
+        return any(
+            key.startswith(each) if each.endswith(".") else key == each for each in self.metadata
+        )
 
     def read(self, given: Iterable[Given], use: str) -> Options:
         """Return its options, of all that are given but the connector's name."""
@@ -111,6 +127,14 @@ def _kafka_source(options: kafka.Options, context: SourceContext) -> kafka.Kafka
     return kafka.KafkaSource(options, columns, decoder, context.secrets.value)
 
 
+def _datagen_source(options: datagen.Options, context: SourceContext) -> datagen.DatagenSource:
+    return datagen.DatagenSource(options, context.value)
+
+
+def _check_datagen(options: datagen.Options, context: SourceContext) -> None:
+    _datagen_source(options, context)
+
+
 _ALL: tuple[Connector[Any], ...] = (
     Connector(
         ("file", "filesystem"),
@@ -128,6 +152,15 @@ _ALL: tuple[Connector[Any], ...] = (
         kafka.Options,
         open_source=_kafka_source,
         check_source=lambda options, context: _kafka_source(options, context).check(),
+        addresses=("properties.bootstrap.servers", "bootstrap.servers", "brokers"),
+        groups=("properties.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
+        metadata=("topic", "partition", "offset", "timestamp", "headers"),
+    ),
+    Connector(
+        ("datagen",),
+        datagen.Options,
+        open_source=_datagen_source,
+        check_source=_check_datagen,
     ),
     Connector(
         ("print",), plain.Options, open_sink=lambda _options, context: plain.Printed(context.key)
@@ -156,12 +189,17 @@ def source_connector(name: str, span: Span | None = None) -> Connector[Any]:
     )
 
 
+def feeding_connector(name: str) -> Connector[Any] | None:
+    """Return the connector of a name that can be read from; None if there is none."""
+    return next((each for each in _ALL if name in each.names and each.open_source), None)
+
+
 def secrets_of(stored: tuple[tuple[str, str], ...]) -> frozenset[str]:
     """Return the names of the secrets that the stored options of a source or sink use."""
     if not stored:
         return frozenset()
     name = dict(stored)[CONNECTOR]
-    connector = next(each for each in _ALL if name in each.names)
+    connector = next(each for each in _ALL if name == each.name)
     return frozenset(used_secrets(connector.restored(stored)))
 
 

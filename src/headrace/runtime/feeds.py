@@ -33,6 +33,7 @@ class FeedState(StrEnum):
     RUNNING = "running"
     RETRYING = "retrying"
     STOPPED = "stopped"
+    FINISHED = "finished"
 
 
 @dataclass(slots=True)
@@ -79,6 +80,8 @@ class Feed:
                     Code.INTERNAL, "a source failed", detail=f"{type(error).__name__}: {error}."
                 )
             else:
+                if not self._closed.is_set():
+                    self.state, self.error = FeedState.FINISHED, None
                 return
             if self.state is FeedState.RUNNING:
                 wait = _RETRY_SECONDS

@@ -109,9 +109,10 @@ class StepRunner(Protocol):
 class Part:
     """A part of a source: rows, those that were refused, and where the source continues after it.
 
-    ``position`` is a JSON object that only the source understands. ``done`` of ``total`` units of
-    the source have been read, for progress; ``total`` is None where it is not known. ``origin``
-    returns the place of a row by its number, as rejects name it; None where it is not known.
+    ``position`` is a JSON object that only the source understands, without the keys ``rows`` and
+    ``parts``, which :class:`Ingest` adds. ``done`` of ``total`` units of the source have been read,
+    for progress; ``total`` is None where it is not known. ``origin`` returns the place of a row by
+    its number, as rejects name it; None where it is not known.
 
     Of a table, rows have weights: 1 replaces the row of the same key, -1 deletes it. ``unchanged``
     are the cells, by column, that have the value of the row before; ``emptied`` are the numbers of

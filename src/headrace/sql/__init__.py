@@ -5,6 +5,7 @@ text are exported too, for the shell.
 """
 
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
+from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.keywords import KEYWORDS, quote
 from headrace.sql.lexer import Source, split
@@ -63,6 +64,7 @@ from headrace.sql.statements import (
 
 __all__ = [
     "CONNECTION",
+    "EMBEDDED_METADATA",
     "KEYWORDS",
     "AsOf",
     "AsOfEpoch",

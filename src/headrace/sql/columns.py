@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.cursor import Cursor
 
-METADATA: tuple[str, ...] = ("topic", "partition", "offset", "timestamp", "headers")
-"""The keys of METADATA columns."""
+EMBEDDED_METADATA: tuple[str, ...] = ("topic", "partition", "offset", "timestamp", "headers")
+"""The keys of METADATA columns of relations in the embedded log."""
+_FILE_METADATA = ("file.path", "file.name", "file.size", "file.modification-time")
+_KINESIS_METADATA = ("shard-id", "sequence-number", "partition-key")
+METADATA: tuple[str, ...] = (*EMBEDDED_METADATA, *_FILE_METADATA, *_KINESIS_METADATA)
+"""The keys of METADATA columns of all connectors."""
+_PARTITION = "partition."
+"""With a name after it, the key of the value of a directory ``name=value`` in a file's path."""
 _UNSUPPORTED: dict[str, str] = {
     "CHECK": "Filter in a view; events that do not fit the columns' types are kept as rejects.",
     "REFERENCES": "Join the two relations in a view.",
@@ -247,7 +253,7 @@ class Columns:
         if cursor.accept("FROM"):
             place = cursor.token
             key = cursor.string("what to tell, between quotes").lower()
-        if key not in METADATA:
+        if key not in METADATA and not key.startswith(_PARTITION):
             near = nearest(key, METADATA)
             raise HeadraceError(
                 Code.INVALID,

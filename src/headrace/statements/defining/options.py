@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.connectors import Connection, Given, source_connector
+from headrace.connectors import (
+    CONNECTOR,
+    Connection,
+    Given,
+    feeding_connector,
+    source_connector,
+)
 from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.sql import EMBEDDED_METADATA
 from headrace.statements.defining.versioned import EFFECTIVE_FROM
 
 if TYPE_CHECKING:
-    from headrace.sql import Option
+    from collections.abc import Iterable
+
+    from headrace.sql import ColumnDefinition, Option
 
 REFRESH_MINUTES = "refresh_interval_minutes"
 
@@ -48,7 +57,6 @@ _EXTERNAL = (
 )
 """Options of external systems; without a configured broker they are stored without effect."""
 
-_MADE_UP = frozenset({"datagen", "faker"})
 _EXTERNAL_GROUPS = (
     "avro-confluent.",
     "avro.",
@@ -64,10 +72,23 @@ _EXTERNAL_GROUPS = (
     "sink.",
     "value.",
 )
-_BROKERED = frozenset({"kafka", "upsert-kafka"})
-_BROKERS = ("properties.bootstrap.servers", "bootstrap.servers", "brokers")
-_GROUPS_OF_BROKERED = ("properties.", "scan.", "schema.registry.", "avro.", "avro-confluent.")
-"""Options that only the connector has: one of these that it does not have is a mistake."""
+_ADDRESSES = (
+    "properties.bootstrap.servers",
+    "bootstrap.servers",
+    "brokers",
+    "hostname",
+    "hosts",
+    "url",
+    "uri",
+    "endpoint",
+    "aws.endpoint",
+    "aws.region",
+    "stream.arn",
+    "path",
+)
+"""Options that say where an external system is, whatever the connector."""
+_NEVER_EMBEDDED = frozenset({"faker"})
+"""Connectors that have no address, and whose rows nobody writes."""
 
 _OF_RELATIONS = (EFFECTIVE_FROM, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
@@ -96,17 +117,10 @@ def value_of(options: tuple[Option, ...], *keys: str) -> str | None:
 
 
 def check_relation_options(options: tuple[Option, ...]) -> None:
-    """Refuse unknown options of streams and tables, and connectors that generate rows."""
-    for option in options:
-        if option.key.lower() == "connector" and option.value.lower() in _MADE_UP:
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                f"connector '{option.value}' is not supported",
-                detail="It generates rows; Headrace stores rows that are written.",
-                hint="Leave it out, and INSERT rows, or COPY them from a file.",
-                span=option.span,
-            )
-    _check(options, _OF_RELATIONS)
+    """Refuse unknown options of streams and tables."""
+    connector = feeding_connector(_connector_name(options))
+    own = [] if connector is None else [o.key.lower() for o in options if connector.reads(o.key)]
+    _check(options, (*_OF_RELATIONS, *own))
 
 
 def check_view_options(options: tuple[Option, ...]) -> None:
@@ -127,26 +141,76 @@ def source_of(
 ) -> tuple[tuple[str, str], ...]:
     """Return the connector that rows come from, and its options, for the catalog; empty if none.
 
-    They are those of the connection and the relation's own. A topic needs a broker: without one,
-    the relation lives in the embedded log.
+    They are those of the connection and the relation's own. A topic needs a broker, and a directory
+    a path: without an address, the relation lives in the embedded log.
 
     Raises:
-        HeadraceError: ``invalid``, at its place, for an option that the connector does not have.
+        HeadraceError: ``invalid``, at its place, for an option that the connector does not have;
+            ``unsupported`` for an address of a connector that cannot be read from.
     """
-    named = value_of(options, "connector", "type")
-    topic = value_of(options, "topic", "kafka_topic")
-    name = (named or ("kafka" if topic is not None or connection else "")).lower()
-    if name not in _BROKERED or (connection is None and value_of(options, *_BROKERS) is None):
+    name = _connector_name(options) or ("kafka" if connection is not None else "")
+    connector = feeding_connector(name)
+    if connector is None:
+        _refuse_address(name, options)
         return ()
-    connector = source_connector(name)
-    of_connector = [
-        option
-        for option in options
-        if option.key.lower() in connector.keys
-        or option.key.lower().startswith(_GROUPS_OF_BROKERED)
-    ]
-    given = [*(connection.given if connection else ()), *Given.of(of_connector)]
-    return connector.stored(connector.read(given, "source"))
+    given = connection.given if connection is not None else []
+    if connector.addresses and not given and value_of(options, *connector.addresses) is None:
+        return ()
+    of_connector = [option for option in options if connector.reads(option.key)]
+    return connector.stored(connector.read([*given, *Given.of(of_connector)], "source"))
+
+
+def check_metadata(
+    columns: Iterable[ColumnDefinition], source: tuple[tuple[str, str], ...]
+) -> None:
+    """Refuse METADATA columns for which the connector of a relation has no values.
+
+    Raises:
+        HeadraceError: ``invalid``, at the column.
+    """
+    connector = source_connector(dict(source)[CONNECTOR]) if source else None
+    for column in columns:
+        key = column.metadata
+        if key is None or (key in EMBEDDED_METADATA if connector is None else connector.has(key)):
+            continue
+        keys = EMBEDDED_METADATA if connector is None else connector.metadata
+        of = "the embedded log has" if connector is None else f"{connector.name} has"
+        known = ", ".join(f"{each}<name>" if each.endswith(".") else each for each in keys)
+        raise HeadraceError(
+            Code.INVALID,
+            f'{of} no metadata "{key}"',
+            hint=f"There are: {known}." if known else "Leave the column out.",
+            span=column.span,
+        )
+
+
+def _connector_name(options: tuple[Option, ...]) -> str:
+    topic = value_of(options, "topic", "kafka_topic")
+    named = value_of(options, "connector", "type")
+    return (named or ("kafka" if topic is not None else "")).lower()
+
+
+def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
+    """Refuse a connector that is not there, if its options say where its rows are.
+
+    Raises:
+        HeadraceError: ``unsupported``, at the address.
+    """
+    address = next((option for option in options if option.key.lower() in _ADDRESSES), None)
+    if name in _NEVER_EMBEDDED:
+        address = next(o for o in options if o.value.lower() == name)
+    if not name or address is None:
+        return
+    try:
+        source_connector(name, address.span)
+    except HeadraceError as error:
+        raise HeadraceError(
+            error.code,
+            error.primary,
+            "Its rows would not be read from there.",
+            f"{error.hint} Without an address, the relation lives in the embedded log.",
+            error.span,
+        ) from error
 
 
 def broker_note(options: tuple[Option, ...]) -> str:

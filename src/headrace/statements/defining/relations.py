@@ -18,6 +18,7 @@ from headrace.statements.defining.columns import (
 )
 from headrace.statements.defining.options import (
     broker_note,
+    check_metadata,
     check_relation_options,
     source_of,
     stored_options,
@@ -53,6 +54,7 @@ class Relations:
             return f'"{statement.name}" exists already'
         check_relation_options(statement.options)
         source = source_of(statement.options, self._connection(statement))
+        check_metadata(statement.columns, source)
         schema = self._schema(statement.columns, statement.primary_key)
         effective = effective_column(statement, schema)
         if effective is not None:

@@ -1,0 +1,88 @@
+"""Streams whose rows come from a generator, a directory or Kinesis: SQL from end to end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture
+def opened(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[[], headrace.Database]]:
+    made: list[headrace.Database] = []
+
+    def connect() -> headrace.Database:
+        made.append(headrace.connect(tmp_path / "d", spark=spark, partitions=2))
+        return made[-1]
+
+    yield connect
+    for db in made:
+        db.close()
+
+
+def until(met: Callable[[], bool]) -> None:
+    """Wait until a condition is met."""
+    ends = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def landed(db: headrace.Database, name: str, count: int) -> None:
+    """Wait until a relation's log has as many changes, and they are readable."""
+    relation = db.parts.reader.catalog.resolve(name)
+    until(lambda: db.parts.ledger.log_end(relation.id) >= count)
+    db.flush()
+
+
+def source(db: headrace.Database, name: str) -> tuple[object, ...]:
+    """A row of SHOW SOURCES: its state, connector, rejects and error."""
+    (found,) = [row for row in db.sql("SHOW SOURCES").fetchall() if row[0] == name]
+    return found[3], found[4], found[6], found[7]
+
+
+CLICKS = """
+CREATE STREAM clicks (id BIGINT, user INT, page STRING, at TIMESTAMP, name AS concat('u-', user),
+  WATERMARK FOR at AS at - INTERVAL '30' SECOND)
+WITH ('connector' = 'datagen', 'rows-per-second' = '20000', 'number-of-rows' = '30000',
+  'fields.id.kind' = 'sequence', 'fields.user.min' = '1', 'fields.user.max' = '5',
+  'fields.page.values' = 'home,cart,pay', 'fields.page.weights' = '70,20,10',
+  'lateness.share' = '0.02', 'lateness.max' = '20 s', 'seed' = '1')
+"""
+
+
+def test_made_up_rows_keep_a_view_and_continue_after_a_restart(opened) -> None:
+    db = opened()
+    message = db.sql(CLICKS)
+    assert str(message).endswith("whose rows come from datagen")
+    db.sql("CREATE MATERIALIZED VIEW pages AS SELECT page, count(*) AS n FROM clicks GROUP BY page")
+    landed(db, "clicks", 1)
+    db.close()
+    again = opened()
+    landed(again, "clicks", 30_000)
+    until(lambda: source(again, "clicks")[0] == "finished")
+    counts = dict(again.sql("SELECT * FROM pages").fetchall())
+    assert counts.keys() == {"home", "cart", "pay"}
+    assert counts["home"] == pytest.approx(21_000, rel=0.03)
+    ids = "SELECT count(*), count(DISTINCT id), min(id), max(id), max(name) FROM clicks"
+    assert again.sql(ids).fetchall() == [(30_000, 30_000, 0, 29_999, "u-5")]
+    assert {verdict for *_, verdict in again.verify()} == {"equal to batch"}
+    with pytest.raises(HeadraceError, match="of no column") as caught:
+        again.sql(
+            "CREATE STREAM s (v INT) WITH (connector = 'datagen', 'fields.w.kind' = 'random')"
+        )
+    assert caught.value.code is Code.INVALID
+    with pytest.raises(HeadraceError, match='datagen has no metadata "offset"'):
+        again.sql("CREATE STREAM s (o BIGINT METADATA FROM 'offset') WITH (connector = 'datagen')")
