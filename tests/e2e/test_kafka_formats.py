@@ -36,11 +36,11 @@ def schema(fields: list[tuple[str, Any]]) -> str:
     return json.dumps({"type": "record", "name": "order", "fields": named})
 
 
-def registered(url: str, subject: str, text: str) -> int:
+def registered(url: str, subject: str, text: str, kind: str = "AVRO") -> int:
     library = pytest.importorskip("confluent_kafka.schema_registry")
     client = library.SchemaRegistryClient({"url": url})
     client.set_compatibility(subject, "NONE")
-    return int(client.register_schema(subject, library.Schema(text, "AVRO")))
+    return int(client.register_schema(subject, library.Schema(text, kind)))
 
 
 def avro(id_: int, text: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -118,6 +118,23 @@ def test_csv_and_plain_avro_need_no_registry(db, broker, topic) -> None:
     assert db.sql("SELECT * FROM c").fetchall() == [(8, "y,o")]
 
 
+def test_protobuf_messages_are_read_by_the_schema_of_their_registry(
+    db, broker, registry, topic
+) -> None:
+    pytest.importorskip("grpc_tools")
+    text = 'syntax = "proto3"; message M { int64 id = 1; repeated string tags = 2; }'
+    id_ = registered(registry, f"{topic}-value", text, "PROTOBUF")
+    db.sql(
+        "CREATE STREAM p (id BIGINT, tags ARRAY<STRING>) WITH (value_format = 'protobuf',"
+        f" kafka_topic = '{topic}', brokers = '{broker.address}',"
+        f" 'schema.registry.url' = '{registry}')"
+    )
+    header = b"\0" + id_.to_bytes(4, "big") + b"\0"
+    broker.produce(topic, [{"value": header + b"\x08\x07" + b"\x12\x01a" + b"\x12\x01b"}])
+    landed(db, "p", 1)
+    assert db.sql("SELECT * FROM p").fetchall() == [(7, ["a", "b"])]
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -126,6 +143,7 @@ def test_csv_and_plain_avro_need_no_registry(db, broker, topic) -> None:
             "format = 'avro', 'avro.schema' = '{\"type\": \"int\"}'",
             "does not describe these messages",
         ),
+        ("format = 'protobuf'", "need a schema registry"),
         ("format = 'csv', value_delimiter = 'no'", "is not one ASCII character"),
         ("format = 'avro', 'schema.registry.uri' = 'http://x'", "does not exist"),
     ],

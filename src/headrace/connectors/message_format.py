@@ -12,6 +12,7 @@ from headrace.formats.avro import AvroRecords
 from headrace.formats.csv_text import Dialect
 from headrace.formats.delimited import CsvMessages
 from headrace.formats.messages import decoder_of
+from headrace.formats.protobuf import ProtobufMessages
 from headrace.formats.registered import RegisteredMessages
 from headrace.formats.values import Refused
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 _AVRO: Final = frozenset({"avro", "avro-confluent"})
+_PROTOBUF: Final = frozenset({"protobuf", "protobuf-confluent"})
 _CSV: Final = frozenset({"csv", "delimited"})
 _WORDS: Final = {"space": " ", "tab": "\t", r"\t": "\t"}
 
@@ -47,6 +49,7 @@ class MessageFormat:
         "avro-confluent.url",
         "avro-confluent.schema-registry.url",
         "value.avro-confluent.url",
+        "protobuf-confluent.url",
         default=None,
     )
     registry_user: str | None = option("schema.registry.username", default=None)
@@ -74,6 +77,8 @@ class MessageFormat:
         """
         if name.lower() in _AVRO:
             return self._avro(name, schema, secret)
+        if name.lower() in _PROTOBUF:
+            return self._protobuf(name, schema, secret)
         if name.lower() in _CSV:
             return CsvMessages(schema, Dialect(self.delimiter, self.quote, self.null))
         return decoder_of(name, schema)
@@ -104,6 +109,20 @@ class MessageFormat:
                 f"The reason: {refused}.",
                 "Write the schema of a record that has the columns as fields.",
             ) from refused
+
+    def _protobuf(self, name: str, schema: Schema, secret: Callable[[str], str]) -> MessageDecoder:
+        if self.registry is None:
+            raise HeadraceError(
+                Code.INVALID,
+                f"messages of format '{name}' need a schema registry",
+                hint="Give it, as 'schema.registry.url' = 'http://...'.",
+            )
+        return RegisteredMessages(
+            schema,
+            self.registry_client(secret, "serialized"),
+            "PROTOBUF",
+            lambda found: ProtobufMessages(found, schema),
+        )
 
     def registry_client(self, secret: Callable[[str], str], form: str | None = None) -> Registry:
         """Return the registry of the options."""

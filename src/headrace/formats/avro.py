@@ -25,7 +25,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.formats.cursors import Cursors
 from headrace.formats.fitting import fitted, list_array, offsets_of
 from headrace.formats.messages import messages_of
-from headrace.formats.values import Refused, type_name
+from headrace.formats.values import Refused, place_of, type_name
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
@@ -98,21 +98,6 @@ class AvroRecords:
                 found[column] = of_column
         cursors.end()
         return messages_of(values, found, cursors.problems, self._schema)
-
-
-def place_of(name: str, given: Sequence[str]) -> int | None:
-    """Return the place of a name among those given, which may be in other case; None if absent.
-
-    Raises:
-        Refused: if several differ from it only in case.
-    """
-    if name in given:
-        return given.index(name)
-    folded = name.casefold()
-    places = [place for place, each in enumerate(given) if each.casefold() == folded]
-    if len(places) > 1:
-        raise Refused(f'"{name}" is in its schema twice')
-    return places[0] if places else None
 
 
 class _Types:
@@ -507,6 +492,6 @@ def _library() -> Any:
             Code.INVALID,
             "the library for Avro is not installed",
             f"{error}.",
-            'Install it: pip install "headrace[avro]".',
+            'Install it: pip install "headrace[kafka]".',
         ) from error
     return schema

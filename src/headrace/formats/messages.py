@@ -163,5 +163,5 @@ def decoder_of(name: str, schema: Schema) -> MessageDecoder:
     raise HeadraceError(
         Code.UNSUPPORTED,
         f"messages of format '{name}' cannot be read",
-        hint="There are: json, avro, csv, raw, string.",
+        hint="There are: json, avro, protobuf, csv, raw, string.",
     )

@@ -25,6 +25,8 @@ from pyspark.sql import types as t
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.types import Column
 
 Converter = Callable[[Any], Any]
@@ -66,6 +68,21 @@ def field_of(found: dict[str, Any], name: str) -> Any:
     if isinstance(found, Twice) and spelled in found.twice:
         raise Refused("it is given twice")
     return found[spelled]
+
+
+def place_of(name: str, given: Sequence[str]) -> int | None:
+    """Return the place of a name among those given, which may be in other case; None if absent.
+
+    Raises:
+        Refused: if several differ from it only in case.
+    """
+    if name in given:
+        return given.index(name)
+    folded = name.casefold()
+    places = [place for place, each in enumerate(given) if each.casefold() == folded]
+    if len(places) > 1:
+        raise Refused(f'"{name}" is in its schema twice')
+    return places[0] if places else None
 
 
 class Twice(dict[str, Any]):

@@ -67,6 +67,7 @@ _EXTERNAL_GROUPS = (
     "key.",
     "lookup.",
     "properties.",
+    "protobuf-confluent.",
     "scan.",
     "schema.registry.",
     "sink.",
