@@ -2,6 +2,7 @@
 
 from headrace.catalog.catalog import Catalog
 from headrace.catalog.objects import (
+    ROWTIME,
     Declaration,
     Defined,
     PlainView,
@@ -11,10 +12,12 @@ from headrace.catalog.objects import (
     Table,
     View,
     key_of,
+    logged,
     relation_of_json,
 )
 
 __all__ = [
+    "ROWTIME",
     "Catalog",
     "Declaration",
     "Defined",
@@ -25,5 +28,6 @@ __all__ = [
     "Table",
     "View",
     "key_of",
+    "logged",
     "relation_of_json",
 ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from headrace.errors import Code, HeadraceError
-from headrace.types import BuildId, RelationId, Schema
+from headrace.types import BuildId, Column, RelationId, Schema, TimestampType
+
+ROWTIME: Final = "__rowtime"
+"""The column of a stream's log with the time of each row: of its record, or of appending it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Declaration:
     """Columns with the expression of their DEFAULT."""
     source: tuple[tuple[str, str], ...] = ()
     """The connector that rows come from and its options, of secrets the names; empty if none."""
+    rowtime: bool = False
+    """Whether the log of a stream has the column :data:`ROWTIME`."""
 
     @property
     def generated(self) -> frozenset[str]:
@@ -57,6 +62,7 @@ class Declaration:
             "message_key": list(self.message_key),
             "defaults": [list(pair) for pair in self.defaults],
             "source": [list(pair) for pair in self.source],
+            "rowtime": self.rowtime,
         }
 
     @classmethod
@@ -72,6 +78,7 @@ class Declaration:
             tuple(value.get("message_key", ())),
             tuple((name, text) for name, text in value.get("defaults", ())),
             tuple((key, given) for key, given in value.get("source", ())),
+            value.get("rowtime", False),
         )
 
 
@@ -94,6 +101,13 @@ class Stream:
         named = mark[0] if mark is not None else self.declaration.option("timestamp")
         folded = (named or "").lower()
         return next((name for name in self.schema.names if name.lower() == folded), None)
+
+    @property
+    def logged(self) -> Schema:
+        """The columns of its log: those of the stream, and the time of each row if it is kept."""
+        if not self.declaration.rowtime:
+            return self.schema
+        return Schema((*self.schema.columns, Column(ROWTIME, TimestampType(), nullable=False)))
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
@@ -296,6 +310,11 @@ def key_of(relation: Relation) -> tuple[str, ...]:
             return relation.primary_key
         case View():
             return relation.key
+
+
+def logged(relation: Relation) -> Schema:
+    """Return the columns that can be read of a relation; of a stream, those of its log."""
+    return relation.logged if isinstance(relation, Stream) else relation.schema
 
 
 def relation_of_json(value: dict[str, Any]) -> Relation:

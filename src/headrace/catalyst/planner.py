@@ -181,7 +181,7 @@ class Planner:
         self._reads.pop(name, None)
 
     def declare_log(self, relation: RelationId, schema: Schema) -> None:
-        """Declare a stream's log: the stream's columns, followed by the position of each row."""
+        """Declare a stream's log: its columns, followed by the position of each row."""
         place = Column(OFFSET, LongType(), nullable=False)
         self._stand_in(relation, log_of(relation), Schema((*schema.columns, place)))
         self._logs.add(log_of(relation))

@@ -254,8 +254,6 @@ class KafkaSource:
         finally:
             consumer.close()
 
-    # -- the consumer ----------------------------------------------------------------------
-
     def _consumer(self, kafka: Any) -> Any:
         """Return a client with the settings of the options."""
         try:
@@ -459,7 +457,9 @@ class KafkaSource:
         def origin(row: int) -> tuple[str, int]:
             return batch.place(kept[row]), batch.offsets[kept[row]]
 
-        return Part(rows, tuple(rejects), dict(at), origin=origin)
+        instant = pa.timestamp("us", "UTC")
+        times = pa.array(_metadata(batch, "timestamp", instant), instant).take(pa.array(kept))
+        return Part(rows, tuple(rejects), dict(at), origin=origin, times=times)
 
     def _with_metadata(self, rows: pa.Table, batch: _Batch, kept: Any) -> pa.Table:
         """Return rows with all columns, in the order of the relation."""

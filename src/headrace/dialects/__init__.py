@@ -2,6 +2,7 @@
 
 from headrace.dialects.calls import CALLS, Call
 from headrace.dialects.differences import DIFFERENCES, Difference
+from headrace.dialects.event_time import EVENT_TIMES
 from headrace.dialects.ksqldb import MEANINGS, MEANT
 from headrace.dialects.refused import REFUSED_CALLS, RefusedCall
 from headrace.dialects.spark_text import spark_text
@@ -11,6 +12,7 @@ from headrace.dialects.translate import TRANSLATED, translated
 __all__ = [
     "CALLS",
     "DIFFERENCES",
+    "EVENT_TIMES",
     "MEANINGS",
     "MEANT",
     "OFFSET",

@@ -75,7 +75,8 @@ def final_windows(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     grace = _grace(writer, block, ending)
     held = f" + INTERVAL {spelled(grace)}" if grace else ""
     ended = f"IF(count(*) > 0, {ending.end}, NULL)"
-    template = f"{ended}{held} <= (SELECT max({time}) FROM {{{len(filled)}}})"
+    source = f"{{{len(filled)}}}" if ending.source or scope.source is None else scope.source
+    template = f"{ended}{held} <= (SELECT max({time}) FROM {source})"
     condition = writer.filled(template, [*filled, ending.source or from_], place, scope)
     nothing = Found(end, [writer.put(" ", *place)])
     if "HAVING" not in block.clauses:

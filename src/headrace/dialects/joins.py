@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
 from headrace.dialects.blocks import Named, condition_end, opens_within, relations_of
+from headrace.dialects.event_time import event_time
 from headrace.dialects.intervals import microseconds, spelled
-from headrace.dialects.streams import event_time
 from headrace.dialects.tree import Found, Group, Part, split_at
 from headrace.dialects.writer import Edits, Scope, Writer
 
@@ -105,7 +105,7 @@ def _time(writer: Writer, block: Block, named: Named, at: int) -> str:
     if times is None:
         raise writer.refused(
             f"WITHIN over stream {named.name}, which has no event time, is not supported",
-            f"Declare WATERMARK FOR column on it. {_PLAIN}",
+            f"CREATE OR REPLACE it, so that it has one. {_PLAIN}",
             block.nodes[at],
         )
     return times[0]

@@ -16,12 +16,12 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Stream
+from headrace.catalog import ROWTIME, Stream
 from headrace.dialects.blocks import relations_of
+from headrace.dialects.event_time import BY_TIME, of_log, with_times
 from headrace.dialects.tree import Found, Group, Node, bare_name, is_group, is_query
 from headrace.dialects.writer import Edits
 from headrace.sql.cursor import RESERVED_PREFIX
-from headrace.sql.keywords import quote
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -45,7 +45,6 @@ _ORDER_FORGOTTEN = frozenset(
 )
 """The functions whose result does not depend on the order of a list."""
 
-_BY_TIME = frozenset({"LATEST_BY_EVENT_TIME", "EARLIEST_BY_EVENT_TIME"})
 _BEFORE_STAR = frozenset({"SELECT", "DISTINCT", "ALL"})
 _ARRIVAL = "Use LATEST_BY_EVENT_TIME(x, time), by a time in the data."
 
@@ -56,66 +55,62 @@ def log_of(relation: RelationId) -> str:
 
 
 def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
-    """Read the position of each row from the stream's log, if a SELECT uses it."""
+    """Read the position and time of each row from the log of a stream, where a SELECT uses them."""
     named = list(relations_of(block))
     streams = [n for n in named if n.shown and isinstance(writer.relation(n.name), Stream)]
     columns = {c.lower() for n in streams for c in writer.relations[n.name].schema.names}
-    if len(streams) == 1:
-        scope = _with_time(writer, streams[0], scope, columns)
+    if _pivots(block):
+        streams = []  # PIVOT groups by all other columns, also by a hidden one
+    logs = of_log(writer, streams, block)
+    ordered = _ordered(writer, block, streams, columns)
+    if ordered is not None:
+        logs = [*(each for each in logs if each != ordered), ordered]
+        place = f"{ordered.qualifier}.{OFFSET}"
+        scope = replace(scope, offset=place, names={**scope.names, "ROWOFFSET": place})
+    timed = [n for n in streams if n in logs or _event_column(writer, n)]
+    if len(streams) == len(timed):
+        scope = with_times(writer, timed, scope, columns)
+    replaced = {}
+    for found in logs:
+        stream = writer.relations[found.name]
+        alias = "" if found.alias else f" AS {found.qualifier}"
+        first, last = block.nodes[found.start], block.nodes[found.end - 1]
+        text = writer.put(f"{log_of(stream.id)}{alias}", first, last)
+        replaced[found.start] = Found(found.end, [text])
+        scope = scope.hiding(found.qualifier, OFFSET)
+        if isinstance(stream, Stream) and stream.declaration.rowtime:
+            scope = scope.hiding(found.qualifier, ROWTIME)
+    if len(logs) == 1:
+        log = log_of(writer.relations[logs[0].name].id)
+        scope = replace(scope, source=f"{log} AS {logs[0].qualifier}")
+    return Edits(scope, replaced)
+
+
+def _event_column(writer: Writer, named: Named) -> bool:
+    stream = writer.relation(named.name)
+    return isinstance(stream, Stream) and stream.event_time is not None
+
+
+def _ordered(
+    writer: Writer, block: Block, streams: Sequence[Named], columns: Container[str]
+) -> Named | None:
+    """Return the stream whose order of arrival a SELECT uses; None if it uses none."""
     uses = _uses(block.nodes[block.start : block.end])
     used = sorted(
         (u for u in uses if u.word.lower() not in columns), key=lambda u: u.word in _LISTS
     )
-    if _pivots(block):
-        streams = []  # PIVOT groups by all other columns, also by a hidden one
     if not used or (used[0].word == "ROWOFFSET" and not streams):
-        return Edits(scope)
-    if len(streams) != 1:
-        if used[0].word in _LISTS:
-            return Edits(scope)
-        raise _no_stream(writer, used[0], len(streams))
-    (found,) = streams
-    relation = writer.relations[found.name]
-    first, last = block.nodes[found.start], block.nodes[found.end - 1]
-    alias = "" if found.alias else f" AS {found.qualifier}"
-    text = writer.put(f"{log_of(relation.id)}{alias}", first, last)
-    replaced = {found.start: Found(found.end, [text])}
-    place = f"{found.qualifier}.{OFFSET}"
-    names = {**scope.names, "ROWOFFSET": place}
-    own = replace(scope, offset=place, names=names)
-    return Edits(own.hiding(found.qualifier, OFFSET), replaced)
+        return None
+    if len(streams) == 1:
+        return streams[0]
+    if used[0].word in _LISTS:
+        return None
+    raise _no_stream(writer, used[0], len(streams))
 
 
 def _pivots(block: Block) -> bool:
     nodes = pairwise(block.clause("FROM"))
     return any(node.word == "PIVOT" and is_group(after) for node, after in nodes)
-
-
-def _with_time(writer: Writer, found: Named, scope: Scope, columns: Container[str]) -> Scope:
-    """Return the scope with the event time that a stream declares, if it declares one."""
-    times = event_time(writer, found)
-    if times is None:
-        return scope
-    time, millis = times
-    names = scope.names if "rowtime" in columns else {**scope.names, "ROWTIME": millis}
-    return replace(scope, time=time, names=names)
-
-
-def event_time(writer: Writer, found: Named) -> tuple[str, str] | None:
-    """Return a stream's event time, and the same in milliseconds; None if it declares none."""
-    stream = writer.relation(found.name)
-    declared = stream.event_time if isinstance(stream, Stream) else None
-    if stream is None or declared is None:
-        return None
-    type_ = next(column.sql for column in stream.schema.columns if column.name == declared)
-    time = f"{found.qualifier}.{quote(declared)}"
-    match type_:
-        case "timestamp" | "timestamp_ntz" | "date":
-            return time, f"unix_millis({time})"
-        case "bigint":
-            return f"timestamp_millis({time})", time
-        case _:
-            return None
 
 
 def _uses(nodes: Sequence[Node], function: str = "") -> Iterator[Node]:
@@ -187,6 +182,8 @@ def star(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found 
     if scope.function == "COUNT" and nodes[0].word != "DISTINCT":
         return None  # hidden columns are never NULL, so that the count is the same
     hidden = [column for _, column in scope.hidden]
+    if len(set(hidden)) < len(hidden):
+        hidden = [f"{qualifier}.{column}" for qualifier, column in scope.hidden]
     if before is not None and before.text == ".":
         own = bare_name(nodes[at - 2].text)
         hidden = [column for qualifier, column in scope.hidden if bare_name(qualifier) == own]
@@ -219,7 +216,7 @@ def _by_order(site: Site) -> Found | None:
         nulls = site.bare(len(arguments) - 1)
         arguments.pop()
     order = site.scope.offset if site.name in BY_OFFSET else site.scope.time
-    given = "{1}" if site.name in _BY_TIME and len(arguments) == 2 else order  # noqa: PLR2004
+    given = "{1}" if site.name in BY_TIME and len(arguments) == 2 else order  # noqa: PLR2004
     count = arguments[1] if site.name in BY_OFFSET and len(arguments) == 2 else None  # noqa: PLR2004
     if not arguments or len(arguments) > 2 or not all(arguments):  # noqa: PLR2004
         raise site.refused(f"{site.name} takes one or two arguments", f"Write {site.name}(x).")
@@ -247,7 +244,7 @@ def _by_order(site: Site) -> Found | None:
 
 _TRUTH = frozenset({"TRUE", "FALSE"})
 BY_ORDER: dict[str, Form] = {
-    **dict.fromkeys([*BY_OFFSET, *_BY_TIME], _by_order),
+    **dict.fromkeys([*BY_OFFSET, *BY_TIME], _by_order),
     **dict.fromkeys(["COLLECT_LIST", "COLLECT_SET"], in_order_of_arrival),
 }
 """The functions of this module, by name."""

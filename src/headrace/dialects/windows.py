@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from headrace.dialects.blocks import KSQL_WINDOWS, Block
 from headrace.dialects.intervals import microseconds, spelled
-from headrace.dialects.tree import Found, Group, Node, Part, folded, is_group, split_at
+from headrace.dialects.tree import Found, Group, Node, Part, bare_name, folded, is_group, split_at
 from headrace.dialects.writer import Edits, Ending, Scope, WindowColumn, Writer
 from headrace.sql.cursor import RESERVED_PREFIX
+from headrace.sql.lexer import Kind, Token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ WINDOW = f"{RESERVED_PREFIX}window"
 
 _LENGTH_HINT = "Write it as INTERVAL '5' MINUTE: a constant of weeks to microseconds."
 _ENDS = {"START": "{0}.start", "END": "{0}.end", "ROWTIME": "({0}.end - INTERVAL '0.001' SECOND)"}
+_SPARKS = ("WINDOW", "SESSION_WINDOW")
 _MAX_STEPS = 10_000
 
 
@@ -242,10 +244,10 @@ def ksql_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     if scope.time is None:
         raise writer.refused(
             f"WINDOW {kind.word} over rows without an event time is not supported",
-            "Declare WATERMARK FOR column on the stream, or GROUP BY TUMBLE(column, INTERVAL ...).",
+            "Read one stream, or GROUP BY TUMBLE(column, INTERVAL ...).",
             keyword,
             group,
-            "ksqlDB's windows are by ROWTIME, the time that the one stream of FROM declares.",
+            "ksqlDB's windows are by ROWTIME, the event time of the one stream of FROM.",
         )
     window, gap, grace = _described(writer, kind, group)
     millis = f" - {gap // 1000}L" if gap else ""
@@ -259,6 +261,11 @@ def ksql_window(writer: Writer, block: Block, scope: Scope) -> Edits | None:
             "WINDOWEND": f"(unix_millis({column}.end){millis})"
             if gap
             else f"unix_millis({column}.end)",
+        },
+        instants={
+            **scope.instants,
+            "WINDOWSTART": f"{column}.start",
+            "WINDOWEND": f"({column}.end - INTERVAL {spelled(gap)})" if gap else f"{column}.end",
         },
     )
     text = f"{window.template.replace('{0}', scope.time)}, "
@@ -328,22 +335,54 @@ def _grace(writer: Writer, pieces: Sequence[Sequence[Node]]) -> int | None:
 
 
 def window_name(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Translate ``WINDOWSTART``, ``WINDOWEND``, ``ROWTIME`` and similar names."""
+    """Translate ``WINDOWSTART``, ``WINDOWEND``, ``ROWTIME``, ``s.ROWTIME`` and similar names."""
     del writer
-    name = nodes[at]
-    text = scope.names.get(name.word) if name.word else None
+    end, name = at + 1, nodes[at].word or bare_name(nodes[at].text).upper()
+    if end + 1 < len(nodes) and nodes[end].text == ".":
+        name, end = f"{name}.{nodes[end + 1].word}", end + 2
+    text = scope.names.get(name) if name else None
     if text is None:
         return None
     before = nodes[at - 1] if at else None
-    following = nodes[at + 1] if at + 1 < len(nodes) else None
+    following = nodes[end] if end < len(nodes) else None
     if before is not None and (before.text == "." or before.word == "AS"):
         return None
     if following is not None and (following.text == "." or is_group(following)):
         return None
+    place = nodes[at].start, nodes[end - 1].end
+    is_time = scope.function in {*KINDS, *_SPARKS} or _compares_text(nodes, at, end)
+    if name in scope.instants and is_time:
+        return Found(end, [Part(scope.instants[name], *place)])
     item = before is not None and (before.word in {"SELECT", "DISTINCT"} or before.text == ",")
     last = following is None or following.text == "," or following.word == "FROM"
-    shown = f"{text} AS {name.word}" if item and last and _in_select(nodes, at) else text
-    return Found(at + 1, [Part(shown, name.start, name.end)])
+    named = item and last and _in_select(nodes, at)
+    shown = f"{text} AS {name.rpartition('.')[2]}" if named else text
+    return Found(end, [Part(shown, *place)])
+
+
+_COMPARISONS = frozenset({"=", "<>", "!=", "<", ">", "<=", ">="})
+
+
+def _compares_text(nodes: Sequence[Node], at: int, end: int) -> bool:
+    """Return whether the nodes ``[at, end)`` are compared with a string, as in ``> '2024-01-31'``.
+
+    The lexer gives ``<=`` as one symbol or as two.
+    """
+    after = [n for n in nodes[end : end + 3] if n.word != "NOT"]
+    if after and after[0].word == "BETWEEN":
+        return len(after) > 1 and _is_string(after[1])
+    while after and after[0].text in _COMPARISONS:
+        after.pop(0)
+        if after and _is_string(after[0]):
+            return True
+    back = at - 1
+    while back > 0 and nodes[back].text in _COMPARISONS:
+        back -= 1
+    return back < at - 1 and back >= 0 and _is_string(nodes[back])
+
+
+def _is_string(node: Node) -> bool:
+    return isinstance(node, Token) and node.kind is Kind.STRING
 
 
 def _in_select(nodes: Sequence[Node], at: int) -> bool:

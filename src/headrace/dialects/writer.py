@@ -42,16 +42,20 @@ class Scope:
     ``ending``: when the windows end by which its rows are grouped. ``time`` is the event time of
     its stream, ``offset`` the position of a row in its log, if they are known. ``times`` has the
     types of its time columns, by name in lower case, alone and qualified. ``hidden`` are the
-    columns that ``*`` does not show, with the name of their relation.
+    columns that ``*`` does not show, with the name of their relation. ``names`` are expressions by
+    name, such as ROWTIME in milliseconds; ``instants`` has the same as timestamps. ``source`` is
+    what its FROM reads, where that differs from what it names.
     """
 
     calls: Mapping[str, WindowColumn] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    instants: Mapping[str, str] = field(default_factory=dict)
     time: str | None = None
     offset: str | None = None
     ending: Ending | None = None
     times: Mapping[str, str] = field(default_factory=dict)
     hidden: tuple[tuple[str, str], ...] = ()
+    source: str | None = None
     function: str = ""
     """The function whose parentheses enclose the expression, in upper case."""
 

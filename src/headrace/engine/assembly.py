@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
+from headrace.catalog import logged
 from headrace.engine.worker import (
     SIDE,
     Chain,
@@ -165,7 +166,7 @@ class Assembly:
     def leaf(self, relation: Relation, columns: tuple[str, ...], *, offsets: bool) -> Any:
         """Read columns of a relation's share, as ``c0``, ``c1``, ... with its weight."""
         task = LeafTask(relation.id, columns, offsets, self.partitions, self.log)
-        types = {c.name: c.type for c in relation.schema.columns}
+        types = {c.name: c.type for c in logged(relation).columns}
         fields = [(f"c{i}", types[name]) for i, name in enumerate(columns)]
         fields.append((WEIGHT, LongType()))
         if offsets:

@@ -79,7 +79,7 @@ class Engine:
             else:
                 self.planner.declare(relation.id, relation.name, relation.schema)
             if isinstance(relation, Stream):
-                self.planner.declare_log(relation.id, relation.schema)
+                self.planner.declare_log(relation.id, relation.logged)
             self._relations[relation.id] = relation
             self._by_name[relation.name] = relation
             if isinstance(relation, View) and planned:

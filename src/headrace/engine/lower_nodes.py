@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType
 
+from headrace.catalog import logged
 from headrace.catalyst import plan
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.halves import halves
@@ -258,14 +259,14 @@ class Nodes:
         """Give a relation's delta the ids that the view's expressions refer to."""
         scan = node.plan
         relation = self.assembly.relations[scan.relation]
-        known = relation.schema.names
+        known = logged(relation).names
         names = tuple(known[i] for i in scan.columns if i < len(known))
         if scan.relation in self.assembly.frames:
             below = self.assembly.delta(scan.relation)
             columns = self.transplant.output(below)
             values = [columns[name] for name in names]
         else:
-            placed = len(known) in scan.columns  # after a stream's columns, the place of a row
+            placed = len(known) in scan.columns  # after the columns of a log, the place of a row
             below = self.assembly.leaf(relation, names, offsets=placed)
             columns = self.transplant.output(below)
             read = iter(range(len(names)))

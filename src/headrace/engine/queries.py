@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
+from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, logged
 from headrace.catalyst.asof import has_asof, without_ties
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.collect import collect_arrow
@@ -296,11 +296,12 @@ class Queries:
 
     def _raw_frame(self, session: SparkSession, relation: Stream | Table) -> DataFrame:
         """Return the changes of a relation's log, as ``c0``, ..., with weights and places."""
-        names = relation.schema.names
+        schema = logged(relation)
+        names = schema.names
         leaf = LeafTask(relation.id, names, True, self.partitions, self.log)  # noqa: FBT003
         renamed = StructType(
             [
-                *(StructField(f"c{i}", c.type) for i, c in enumerate(relation.schema.columns)),
+                *(StructField(f"c{i}", c.type) for i, c in enumerate(schema.columns)),
                 StructField(WEIGHT, LongType()),
                 StructField(OFFSET, LongType()),
             ]
@@ -308,8 +309,8 @@ class Queries:
         return self._frame(session, leaf, renamed)
 
     def _declare_log(self, session: SparkSession, stream: Stream) -> None:
-        """Declare a stream with the offset of each row, which only its log has."""
-        names = stream.schema.names
+        """Declare a stream with the offset and time of each row, which only its log has."""
+        names = stream.logged.names
         renamed = [f"c{i} AS {quote(name)}" for i, name in enumerate(names)]
         raw = self._raw_frame(session, stream)
         raw.selectExpr(*renamed, OFFSET).createOrReplaceTempView(log_of(stream.id))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.catalog import Stream, Table
+from headrace.catalog import ROWTIME, Stream, Table
 from headrace.connectors import CONNECTOR, Connector, SourceContext, source_connector
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
@@ -112,7 +114,7 @@ class _Completed:
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
         for given in self.source.parts(position):
             part = self._whole(given)
-            rows = completed(self.queries, self.relation, part.rows)
+            rows = completed(self.queries, self.relation, self._timed(part))
             if isinstance(self.relation, Table):
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
             rows, refused = self._computed(rows, part, 0)
@@ -128,6 +130,13 @@ class _Completed:
         if not isinstance(table, Table) or not depends_on_rows(part, table.primary_key):
             return part
         return with_rows_before(part, table.primary_key, rows_of(self.reader, table))
+
+    def _timed(self, part: Part) -> pa.Table:
+        """Return the rows with the time that the source has of each, if the log keeps that."""
+        if part.times is None or not self.relation.declaration.rowtime:
+            return part.rows
+        now = pa.scalar(int(time.time() * 1_000_000), part.times.type)
+        return part.rows.append_column(ROWTIME, pc.fill_null(part.times, now))
 
     def _computed(self, rows: pa.Table, part: Part, first: int) -> tuple[pa.Table, list[Reject]]:
         """Return rows with computed columns, and those for which these fail as rejects.

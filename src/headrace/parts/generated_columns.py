@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.catalog import ROWTIME
 from headrace.errors import Code, HeadraceError
 from headrace.formats.fitted import require_fitting
 from headrace.formats.fitting import fitted
@@ -40,6 +41,14 @@ def with_offsets(relation: Stream | Table, rows: pa.Table, first: Offset) -> pa.
     offsets = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
     names = [name for name, key in relation.declaration.metadata if key == _OFFSET]
     return _with_values(relation, rows, dict.fromkeys(names, offsets))
+
+
+def with_rowtime(relation: Stream | Table, rows: pa.Table) -> pa.Table:
+    """Return rows of a stream with their time, if its log keeps that: now, if they bring none."""
+    if not relation.declaration.rowtime or ROWTIME in rows.schema.names:
+        return rows
+    now = pa.scalar(int(time.time() * 1_000_000), pa.timestamp("us", "UTC"))
+    return rows.append_column(ROWTIME, pa.repeat(now, rows.num_rows))
 
 
 def with_generated_columns(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:

@@ -16,6 +16,7 @@ from headrace.parts.generated_columns import (
     has_offsets,
     with_generated_columns,
     with_offsets,
+    with_rowtime,
 )
 from headrace.runtime.shares import log_share
 from headrace.serving import key_values
@@ -74,6 +75,7 @@ class Log:
         For ``guard`` see :class:`Append`.
         """
         placed = None
+        rows = with_rowtime(relation, rows)
         if relation.declaration.generated and rows.num_rows:
             rows = with_generated_columns(self.queries, relation, rows)
             if has_offsets(relation):
@@ -95,7 +97,8 @@ class Log:
 
         They bring the values of generated columns.
         """
-        end = self.appender.append(Append(relation.id, rows, load, None, rejects)).end
+        timed = with_rowtime(relation, rows)
+        end = self.appender.append(Append(relation.id, timed, load, None, rejects)).end
         self.pump.wake()
         return end
 

@@ -6,23 +6,29 @@ is stored as text, and evaluated for each row when the row is written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headrace.catalog import ROWTIME
 from headrace.errors import Code, HeadraceError
 from headrace.formats.fitted import not_fitting
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, constant
 from headrace.sql.keywords import quote
+from headrace.types import Column, LongType
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from headrace.catalog import Stream, Table
     from headrace.engine.queries import Queries
     from headrace.errors import Span
-    from headrace.types import Column
+
+_GIVEN: Final = "ROWTIME"
+"""The column of an INSERT by which a row brings its time."""
 
 
 def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
@@ -56,7 +62,36 @@ def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.
             for reason in made.refused.values():
                 raise not_fitting(f'the default of column "{column.name}"', reason, None)
             arrays[column.name] = made.values
-    return pa.Table.from_arrays(list(arrays.values()), schema=relation.schema.arrow)
+    whole = pa.Table.from_arrays(list(arrays.values()), schema=relation.schema.arrow)
+    return _with_time(relation, whole, rows)
+
+
+def given_time(relation: Stream | Table) -> Column | None:
+    """Return the column by which rows bring their own time, in milliseconds; None if none does."""
+    hidden = _GIVEN.lower() in {name.lower() for name in relation.schema.names}
+    if hidden or not relation.declaration.rowtime:
+        return None
+    return Column(_GIVEN, LongType())
+
+
+def _with_time(relation: Stream | Table, whole: pa.Table, rows: pa.Table) -> pa.Table:
+    """Return rows with the time that they were given, if they were given any."""
+    if not relation.declaration.rowtime:
+        return whole
+    if ROWTIME in rows.schema.names:
+        return whole.append_column(ROWTIME, rows[ROWTIME])
+    if given_time(relation) is None or _GIVEN not in rows.schema.names:
+        return whole
+    millis = pc.fill_null(rows[_GIVEN], int(time.time() * 1000))
+    try:
+        micros = pc.multiply_checked(millis, 1000)
+    except pa.ArrowInvalid as error:
+        raise HeadraceError(
+            Code.INVALID,
+            f"{_GIVEN} is out of range in some row",
+            hint="Give it in milliseconds since 1970.",
+        ) from error
+    return whole.append_column(ROWTIME, micros.cast(pa.timestamp("us", "UTC")))
 
 
 def require_present(relation: Stream | Table, rows: pa.Table, span: Span | None) -> None:

@@ -114,6 +114,9 @@ class Part:
     for progress; ``total`` is None where it is not known. ``origin`` returns the place of a row by
     its number, as rejects name it; None where it is not known.
 
+    ``times`` are those of the rows, as the source has them; where it is None or NULL, a row has
+    the time at which it is landed.
+
     Of a table, rows have weights: 1 replaces the row of the same key, -1 deletes it. ``unchanged``
     are the cells, by column, that have the value of the row before; ``emptied`` are the numbers of
     the rows before which all rows of the table are deleted, in order. Without a key, -1 deletes a
@@ -128,6 +131,7 @@ class Part:
     done: int = 0
     total: int | None = None
     origin: Callable[[int], tuple[str, int]] | None = None
+    times: pa.Array | None = None
     unchanged: Mapping[str, pa.BooleanArray] = field(default_factory=dict)
     emptied: tuple[int, ...] = ()
     payload: Callable[[int], str] | None = None

@@ -1,6 +1,6 @@
 """Small shared value types: identifiers, row schemas, and Spark's names for types."""
 
-from pyspark.sql.types import DataType, DecimalType, LongType
+from pyspark.sql.types import DataType, DecimalType, LongType, TimestampType
 
 from headrace.types.identifiers import (
     ArrangementId,
@@ -32,6 +32,7 @@ __all__ = [
     "Offset",
     "RelationId",
     "Schema",
+    "TimestampType",
     "holds",
     "is_collated",
     "require_kept",

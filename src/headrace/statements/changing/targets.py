@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.catalog import Catalog, Relation, Sink, Stream, Table
 from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.parts.written_rows import given_time
 from headrace.statements.changing.places import place_of_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.sql import Name
     from headrace.types import Column, Offset, RelationId
 
@@ -66,8 +69,11 @@ def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tupl
     if not names:
         return tuple(c for c in relation.schema.columns if c.name not in generated)
     by_name = {column.name.lower(): column for column in relation.schema.columns}
+    time = given_time(relation)
+    if time is not None:
+        by_name[time.name.lower()] = time
     for name in names:
-        _require_column(relation, name, span)
+        _require_column(relation, name, by_name, span)
         if by_name[name.lower()].name in generated:
             raise HeadraceError(
                 Code.INVALID,
@@ -78,9 +84,11 @@ def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tupl
     return tuple(by_name[name.lower()] for name in names)
 
 
-def _require_column(relation: Stream | Table, name: str, span: Span) -> None:
+def _require_column(
+    relation: Stream | Table, name: str, by_name: Mapping[str, Column], span: Span
+) -> None:
     known = relation.schema.names
-    if name.lower() in {column.lower() for column in known}:
+    if name.lower() in by_name:
         return
     close = nearest(name, known)
     raise HeadraceError(

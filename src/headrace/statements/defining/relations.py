@@ -16,6 +16,7 @@ from headrace.statements.defining.columns import (
     require_default,
     require_known_rows,
 )
+from headrace.statements.defining.event_time import require_event_time
 from headrace.statements.defining.options import (
     broker_note,
     check_metadata,
@@ -68,7 +69,8 @@ class Relations:
                 key = (*key, effective)
             relation = Table(id_, name, schema, key, effective, _declaration(statement, source))
         else:
-            relation = Stream(id_, name, schema, _declaration(statement, source))
+            relation = _with_time(Stream(id_, name, schema, _declaration(statement, source)))
+            require_event_time(relation, statement.options)
         if isinstance(relation, Table) and is_debezium(relation):
             require_known_rows(relation, statement.name.span)
         try:
@@ -117,6 +119,13 @@ class Relations:
         if definition.default is not None:
             require_default(engine, column, definition.default.span)
         return column
+
+
+def _with_time(stream: Stream) -> Stream:
+    """Return the stream with the time of each row in its log, if no column has its event time."""
+    if stream.event_time is not None:
+        return stream
+    return replace(stream, declaration=replace(stream.declaration, rowtime=True))
 
 
 def _present(schema: Schema, name: str) -> Schema:
