@@ -17,6 +17,7 @@ from headrace.connectors import Given
 from headrace.connectors.kafka import Columns, KafkaSource, Options, Startup
 from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
+from headrace.formats.changes import Appended
 from headrace.formats.messages import JsonMessages
 from headrace.runtime.feeds import Feed, FeedState
 from headrace.runtime.ingest import Ingest
@@ -57,7 +58,9 @@ def topic(broker: Kafka) -> str:
 def source(broker: Kafka, topic: str) -> Callable[..., KafkaSource]:
     def make(**options: Any) -> KafkaSource:
         given = Options(**{"brokers": broker.address, "topic": topic, **options})
-        return KafkaSource(given, Columns(ALL, VALUE, META), JsonMessages(VALUE), lambda name: name)
+        return KafkaSource(
+            given, Columns(ALL, VALUE, META), Appended(JsonMessages(VALUE)), lambda name: name
+        )
 
     return make
 
@@ -233,7 +236,7 @@ def test_a_feed_goes_on_when_the_broker_is_back(tmp_path, monkeypatch) -> None:
         given = Options(brokers=own.address, topic=topic)
 
         def opened() -> KafkaSource:
-            return KafkaSource(given, Columns(VALUE, VALUE), JsonMessages(VALUE), str)
+            return KafkaSource(given, Columns(VALUE, VALUE), Appended(JsonMessages(VALUE)), str)
 
         feed = Feed(Ingest(append, "kafka"), opened)
         feed.start("test")

@@ -26,7 +26,8 @@ LANDING = """
     import pyarrow as pa
     from pyspark.sql.types import LongType
     from headrace.connectors import kafka
-    from headrace.formats.messages import JsonMessages
+    from headrace.formats.changes import Appended
+from headrace.formats.messages import JsonMessages
     from headrace.ledger import EpochCommit, Ledger, NewObject, prepare_directory
     from headrace.log import Append, Appender, SegmentWriter
     from headrace.runtime.feeds import Feed
@@ -61,7 +62,9 @@ LANDING = """
     schema = Schema((Column("n", LongType()),))
     options = kafka.Options(brokers=brokers, topic=topic)
     def opened():
-        return kafka.KafkaSource(options, kafka.Columns(schema, schema), JsonMessages(schema), str)
+        return kafka.KafkaSource(
+            options, kafka.Columns(schema, schema), Appended(JsonMessages(schema)), str
+        )
 
     feed = Feed(Ingest.of(ledger, 1, opened().identity, append), opened)
     feed.start("feed")

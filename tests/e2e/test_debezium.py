@@ -65,7 +65,7 @@ def test_without_a_key_equal_rows_are_counted_and_one_is_taken_back(db, capture)
         {"op": "d", "before": {"v": None}},
         {"op": "d", "before": {"v": None}},
         {"op": "c", "after": {"v": "no number"}},
-        {"op": "t"},
+        {"op": "x"},
     )
     assert message == "4 rows copied, 3 rejected: see SHOW REJECTS"
     assert rows(db, "SELECT * FROM n") == [(1, 1), (3, 1)]

@@ -34,6 +34,8 @@ class Declaration:
     """The connector that rows come from and its options, of secrets the names; empty if none."""
     rowtime: bool = False
     """Whether the log of a stream has the column :data:`ROWTIME`."""
+    precisions: tuple[tuple[str, int], ...] = ()
+    """The columns declared as ``TIMESTAMP(n)``, each with its n: the digits of its seconds."""
 
     @property
     def generated(self) -> frozenset[str]:
@@ -63,6 +65,7 @@ class Declaration:
             "defaults": [list(pair) for pair in self.defaults],
             "source": [list(pair) for pair in self.source],
             "rowtime": self.rowtime,
+            "precisions": [list(pair) for pair in self.precisions],
         }
 
     @classmethod
@@ -79,6 +82,7 @@ class Declaration:
             tuple((name, text) for name, text in value.get("defaults", ())),
             tuple((key, given) for key, given in value.get("source", ())),
             value.get("rowtime", False),
+            precisions=tuple((name, digits) for name, digits in value.get("precisions", ())),
         )
 
 

@@ -1,5 +1,6 @@
 """External systems: one module each, with typed options and what it opens; and secrets."""
 
+from headrace.connectors.change_format import ChangeFormat, format_of, is_captured
 from headrace.connectors.connections import Connection, Connections
 from headrace.connectors.options import Given
 from headrace.connectors.registry import (
@@ -16,6 +17,7 @@ from headrace.connectors.secrets import Secret, Secrets
 
 __all__ = [
     "CONNECTOR",
+    "ChangeFormat",
     "Connection",
     "Connections",
     "Connector",
@@ -25,6 +27,8 @@ __all__ = [
     "SinkContext",
     "SourceContext",
     "feeding_connector",
+    "format_of",
+    "is_captured",
     "secrets_of",
     "sink_connector",
     "source_connector",

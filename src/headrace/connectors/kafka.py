@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
@@ -21,14 +20,15 @@ from headrace.connectors.kafka_access import Access
 from headrace.connectors.message_format import MessageFormat
 from headrace.connectors.options import option
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Reject
+from headrace.formats.changes import payload
 from headrace.runtime.ports import Part
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from headrace.formats.messages import MessageDecoder
+    from headrace.formats.changes import ChangeDecoder
+    from headrace.ledger import Reject
     from headrace.types import Schema
 
 _MOST_MESSAGES: Final = 50_000
@@ -162,12 +162,12 @@ class _Batch:
 class KafkaSource:
     """The topics of one relation, read until it is closed.
 
-    ``secret`` returns the value of a secret. A message without a value is a reject.
+    ``secret`` returns the value of a secret.
     """
 
     options: Options
     columns: Columns
-    decoder: MessageDecoder
+    decoder: ChangeDecoder
     secret: Callable[[str], str]
     _closed: threading.Event = field(default_factory=threading.Event)
     _trouble: Any = None
@@ -440,26 +440,27 @@ class KafkaSource:
     # -- rows ------------------------------------------------------------------------------
 
     def _part(self, batch: _Batch, at: Mapping[str, Any]) -> Part:
-        """Return the rows of messages, with their weights, and the position after them."""
-        present = [i for i, value in enumerate(batch.values) if value is not None]
-        decoded = self.decoder.decode([batch.values[i] or b"" for i in present])
-        places = np.array(present, np.int64)
-        rejects = [_placed(reject, batch, present[reject.line]) for reject in decoded.rejects]
-        kept = places[decoded.kept]
-        rows = self._with_metadata(decoded.rows, batch, kept)
-        rows = rows.append_column(WEIGHT, pa.array(np.ones(len(kept), np.int64)))
-        rejects += [
-            Reject(batch.place(i), batch.offsets[i], None, "a message without a value", "")
-            for i, value in enumerate(batch.values)
-            if value is None
-        ]
+        """Return the changes that messages make, and the position after them."""
+        found = self.decoder.changes(batch.keys, batch.values)
+        messages = found.messages
+        rows = self._with_metadata(found.rows, batch, messages)
+        rows = rows.append_column(WEIGHT, pa.array(found.weights))
 
         def origin(row: int) -> tuple[str, int]:
-            return batch.place(kept[row]), batch.offsets[kept[row]]
+            return batch.place(messages[row]), batch.offsets[messages[row]]
 
         instant = pa.timestamp("us", "UTC")
-        times = pa.array(_metadata(batch, "timestamp", instant), instant).take(pa.array(kept))
-        return Part(rows, tuple(rejects), dict(at), origin=origin, times=times)
+        times = pa.array(_metadata(batch, "timestamp", instant), instant)
+        return Part(
+            rows,
+            tuple(_placed(reject, batch) for reject in found.rejects),
+            dict(at),
+            origin=origin,
+            times=times.take(pa.array(messages)),
+            unchanged=found.unchanged,
+            emptied=found.emptied,
+            payload=lambda row: payload(batch.values[messages[row]]),
+        )
 
     def _with_metadata(self, rows: pa.Table, batch: _Batch, kept: Any) -> pa.Table:
         """Return rows with all columns, in the order of the relation."""
@@ -526,9 +527,9 @@ def _headers(headers: Sequence[tuple[str, bytes | None]], *, text: bool) -> list
     ]
 
 
-def _placed(reject: Reject, batch: _Batch, at: int) -> Reject:
-    """Return a reject with the partition and offset of its message."""
-    return replace(reject, file=batch.place(at), line=batch.offsets[at])
+def _placed(reject: Reject, batch: _Batch) -> Reject:
+    """Return the reject of a message with its partition and offset."""
+    return replace(reject, file=batch.place(reject.line), line=batch.offsets[reject.line])
 
 
 def _specific(text: str) -> dict[int, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.connectors import datagen, file_sink, kafka, plain
+from headrace.connectors.change_format import change_decoder
 from headrace.connectors.options import (
     Given,
     keys_of,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.catalog import Stream, Table
     from headrace.connectors.secrets import Secrets
     from headrace.errors import Span
     from headrace.runtime.ports import LiveSource, SinkWriter
@@ -51,6 +53,7 @@ class SourceContext:
 
     Its rows have ``schema``. Of these, the columns ``value`` come from what the source has, in a
     ``format``; ``metadata`` are pairs of another column and what it has of where a row is from.
+    ``relation`` is the one whose rows they become.
     """
 
     schema: Schema
@@ -58,6 +61,7 @@ class SourceContext:
     metadata: tuple[tuple[str, str], ...]
     format: str
     secrets: Secrets
+    relation: Stream | Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,11 @@ CONNECTOR = "connector"
 
 def _kafka_source(options: kafka.Options, context: SourceContext) -> kafka.KafkaSource:
     columns = kafka.Columns(context.schema, context.value, context.metadata)
-    decoder = options.decoder(context.format, context.value, context.secrets.value)
+    decoder = change_decoder(
+        context.relation,
+        context.value,
+        lambda schema: options.decoder(context.format, schema, context.secrets.value),
+    )
     return kafka.KafkaSource(options, columns, decoder, context.secrets.value)
 
 

@@ -1,161 +1,181 @@
-"""Tables of ``format = 'debezium-json'``: how change envelopes become changes of rows.
+"""Debezium's envelopes in JSON: ``{"op": "u", "before": {...}, "after": {...}, "source": {...}}``.
 
-With a primary key, the last change of a key wins, whatever the row was before. Without one, an
-envelope deletes the row that equals its ``before``; if there is none, the envelope is a reject. A
-column ``op`` has the operation that last wrote the row, and is ignored when rows are compared.
+They come with or without the schemas that Kafka Connect's converter writes, as ``{"schema": ...,
+"payload": {...}}``. Messages about something else (heartbeats, the bounds of transactions, logical
+decoding messages) make no change. A message without a value follows a deletion, so that the topic
+can be compacted: it deletes the row of its key once more, for those who missed the deletion.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from headrace.errors import Code, HeadraceError
-from headrace.types import Schema
-from headrace.zset import WEIGHT
+from headrace.formats.captured import BadMessage, Change
+from headrace.formats.debezium_values import Semantic, converters_of
+from headrace.formats.json_lines import object_of
+from headrace.formats.values import Refused, field_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.catalog import Table
-    from headrace.formats.envelopes import Envelope
-    from headrace.ledger import Reject
-    from headrace.sql import Copy
+    from headrace.formats.debezium_values import Encoding
+    from headrace.formats.values import Converter
+    from headrace.types import Column
 
-FORMAT = "debezium-json"
-_OP = "op"
-
-
-def is_debezium(table: Table) -> bool:
-    """Return whether the rows of a table arrive as envelopes."""
-    form = table.declaration.option("format", "value_format", "value.format")
-    return form is not None and form.lower() == FORMAT
+_NEEDED: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
+"""The image that each operation requires; a deletion may have it in the key of its message."""
+_TIMES: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
+_SCHEMAS_KEPT: Final = 64
+_PAYLOAD: Final = b'"payload":'
 
 
-def image_schema(table: Table) -> Schema:
-    """Return the columns of the images of an envelope."""
-    generated = table.declaration.generated
-    return Schema(
-        tuple(c for c in table.schema.columns if c.name.lower() != _OP and c.name not in generated)
-    )
+class Debezium:
+    """Reads envelopes into changes; a :class:`headrace.formats.captured.Capture`.
 
-
-def refuse_choices(statement: Copy) -> bool:
-    """Refuse options of a COPY of envelopes that choose a format: there is only one.
-
-    Returns whether to read the file from the beginning even if an earlier COPY stopped in it.
-    """
-    restart = False
-    for option in statement.options:
-        if option.key.lower() == "restart" and option.value.lower() in {"true", "false"}:
-            restart = option.value.lower() == "true"
-            continue
-        if (option.key.lower(), option.value.lower()) in {("format", "json"), ("format", FORMAT)}:
-            continue
-        raise HeadraceError(
-            Code.INVALID,
-            f'option "{option.key}" is not for a table of format {FORMAT}',
-            hint="Its files are envelopes, one JSON object per line.",
-            span=option.span,
-        )
-    if statement.columns:
-        raise HeadraceError(
-            Code.UNSUPPORTED,
-            f"columns of a table of format {FORMAT} cannot be chosen",
-            hint="Leave the list out: envelopes have the table's columns.",
-            span=statement.span,
-        )
-    return restart
-
-
-@dataclass(slots=True)
-class DebeziumChanges:
-    """Turns envelopes into changes of one table; ``path`` is their file, for messages.
-
-    ``rows`` are those of a table without a primary key; ``before`` is looked up in them.
+    ``columns`` are those of the images, and ``key`` the names of those in the primary key.
     """
 
-    table: Table
-    path: str
-    rows: pa.Table | None = None
-    _ops: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list), init=False)
+    def __init__(self, columns: Sequence[Column], key: tuple[str, ...], encoding: Encoding) -> None:
+        self._columns = columns
+        self._key = key
+        self._encoding = encoding
+        self._plain = _Typed(None, columns, encoding)
+        self._typed: dict[bytes, _Typed | None] = {}
+        """By the bytes before a payload, which messages of one schema share; see `_message`."""
 
-    def __post_init__(self) -> None:
-        """Count the copies of each row, by the operation that wrote it."""
-        if self.table.primary_key or self.rows is None:
-            return
-        for row in self.rows.to_pylist():
-            self._ops[self._identity(row)].append(row.get(self._op) if self._op else None)
+    def changes(self, key: bytes | None, value: bytes | None) -> Iterable[Change]:
+        """Return the change of an envelope; none for a message that is about something else."""
+        if value is None or value.strip() == b"null":
+            return self._tombstone(key)
+        envelope, typed = self._message(value)
+        if envelope is None:
+            return self._tombstone(key)
+        op = envelope.get("op")
+        if op is None and _is_no_change(envelope):
+            return ()
+        match op:
+            case "m":
+                return ()
+            case "t":
+                return (Change("t", None, None, {}),)
+            case "c" | "r" | "u" | "d":
+                return (self._change(op, envelope, typed, key),)
+        found = "no op" if op is None else f"op {op!r}"
+        raise BadMessage(f"{found}: an envelope has op c, r, u, d, t or m", "op")
 
-    @property
-    def _op(self) -> str | None:
-        return next((n for n in self.table.schema.names if n.lower() == _OP), None)
+    def _change(
+        self, op: str, envelope: dict[str, Any], typed: _Typed, key: bytes | None
+    ) -> Change:
+        images = {}
+        for name in ("before", "after"):
+            image = envelope.get(name)
+            if image is not None and not isinstance(image, dict):
+                raise BadMessage(f"{name} is not an object", name)
+            images[name] = image
+        if op == "d" and key is not None and self._lacks_key(images["before"]):
+            image, of_key = self._message(key)
+            if not self._lacks_key(image):
+                return Change("d", image, None, of_key.row)
+        if images[_NEEDED[op]] is None:
+            raise BadMessage(f"no {_NEEDED[op]} in an envelope with op {op}", _NEEDED[op])
+        return Change(op, images["before"], images["after"], typed.images)
 
-    def changes(self, envelopes: Iterable[Envelope]) -> tuple[pa.Table, list[Reject]]:
-        """Return the changes, rows with weights in order, and the refused envelopes."""
-        rows: list[dict[str, Any]] = []
-        rejects: list[Reject] = []
-        for envelope in envelopes:
-            column = self._missing(envelope)
-            if column is not None:
-                rejects.append(envelope.rejected(self.path, "NULL in a NOT NULL column", column))
-                continue
-            found = self._keyed(envelope) if self.table.primary_key else self._equal(envelope)
-            if found is None:
-                reason = "no row equals the one before the change"
-                rejects.append(envelope.rejected(self.path, reason, "before"))
-                continue
-            rows += found
-        arrow = self.table.schema.arrow
-        columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in arrow]
-        nullable = pa.schema([pa.field(f.name, f.type) for f in arrow])
-        table = pa.Table.from_arrays(columns, schema=nullable)
-        weights = pa.array([row[WEIGHT] for row in rows], pa.int64())
-        return table.append_column(WEIGHT, weights), rejects
+    def _tombstone(self, key: bytes | None) -> Iterable[Change]:
+        """Return the deletion of a message without a value, if its key is the primary key."""
+        if key is None or not self._key:
+            return ()
+        try:
+            image, typed = self._message(key)
+        except Refused:
+            return ()
+        names = {name.casefold() for name in image or ()}
+        if image is None or names != {name.casefold() for name in self._key}:
+            return ()
+        return (Change("d", image, None, typed.row),)
 
-    def _missing(self, envelope: Envelope) -> str | None:
-        """Return a NOT NULL column without a value, or None."""
-        key = set(self.table.primary_key)
-        for column in image_schema(self.table).columns:
-            if column.nullable:
-                continue
-            row = envelope.after if envelope.op != "d" else envelope.before
-            if (envelope.op != "d" or column.name in key) and (row or {}).get(column.name) is None:
-                return column.name
-        return None
+    def _lacks_key(self, image: dict[str, Any] | None) -> bool:
+        """Return whether a part of the primary key is not in an image."""
+        missing = (field_of(image or {}, name) is None for name in self._key)
+        return any(missing)
 
-    def _keyed(self, envelope: Envelope) -> list[dict[str, Any]]:
-        before, after = envelope.before, envelope.after
-        if envelope.op == "d":
-            return [self._row(before, envelope.op, -1)]
-        moved = before is not None and any(
-            before[name] is not None and after is not None and before[name] != after[name]
-            for name in self.table.primary_key
+    def _message(self, text: bytes) -> tuple[dict[str, Any] | None, _Typed]:
+        """Return the payload of a message, None if it has none, and its types.
+
+        Most of a message with a schema is the schema, the same in all: it is parsed once.
+
+        Raises:
+            Refused: if it is not a JSON object.
+        """
+        at = text.find(_PAYLOAD) if text.startswith(b'{"schema":') else -1
+        if at >= 0:
+            before, rest = text[: at + len(_PAYLOAD)], text[at + len(_PAYLOAD) :].rstrip()
+            if before not in self._typed:
+                self._remember(before)
+            typed = self._typed[before]
+            if typed is not None and rest.endswith(b"}"):
+                try:
+                    return _object_or_none(rest[:-1]), typed
+                except Refused:
+                    pass  # which the whole message explains
+        found = object_of(text)
+        if "payload" not in found or not found.keys() <= {"schema", "payload"}:
+            return found, self._plain
+        payload = found["payload"]
+        if payload is not None and not isinstance(payload, dict):
+            raise Refused("its payload is not a JSON object")
+        return payload, _Typed(found.get("schema"), self._columns, self._encoding)
+
+    def _remember(self, before: bytes) -> None:
+        """Parse what precedes a payload, if it is just a schema."""
+        try:
+            found = json.loads(before + b"null}")
+        except ValueError:
+            found = None
+        if len(self._typed) >= _SCHEMAS_KEPT:
+            self._typed.clear()
+        whole = isinstance(found, dict) and found.keys() == {"schema", "payload"}
+        self._typed[before] = (
+            _Typed(found["schema"], self._columns, self._encoding) if whole else None
         )
-        gone = [self._row(before, envelope.op, -1)] if moved else []
-        return [*gone, self._row(after, envelope.op, 1)]
 
-    def _equal(self, envelope: Envelope) -> list[dict[str, Any]] | None:
-        changes = []
-        if envelope.op in ("u", "d"):
-            known = self._ops.get(self._identity(envelope.before or {}))
-            if envelope.before is None or not known:
-                return None
-            changes.append(self._row(envelope.before, known.pop(), -1))
-        if envelope.op != "d":
-            row = self._row(envelope.after, envelope.op, 1)
-            self._ops[self._identity(envelope.after or {})].append(
-                envelope.op if self._op else None
-            )
-            changes.append(row)
-        return changes
 
-    def _row(self, image: dict[str, Any] | None, op: str | None, weight: int) -> dict[str, Any]:
-        named = {self._op: op} if self._op else {}
-        return {**(image or {}), **named, WEIGHT: weight}
+class _Typed:
+    """The converters of messages of one schema; of those that came without, if it is None."""
 
-    def _identity(self, row: dict[str, Any]) -> str:
-        return repr([row.get(column.name) for column in image_schema(self.table).columns])
+    def __init__(self, schema: Any, columns: Sequence[Column], encoding: Encoding) -> None:
+        self._schema = schema
+        self._columns = columns
+        self._encoding = encoding
+
+    @cached_property
+    def images(self) -> Mapping[str, Converter]:
+        """The converters of the rows before and after a change."""
+        return self._of(_field(self._schema, "after") or _field(self._schema, "before"))
+
+    @cached_property
+    def row(self) -> Mapping[str, Converter]:
+        """The converters of a message that is itself a row, such as a key."""
+        return self._of(self._schema)
+
+    def _of(self, schema: Any) -> Mapping[str, Converter]:
+        return converters_of(self._columns, Semantic.of(schema), self._encoding)
+
+
+def _field(schema: Any, name: str) -> Any:
+    """Return the schema of a field of a struct; None if it is not known."""
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    found = (each for each in fields or () if isinstance(each, dict))
+    return next((each for each in found if each.get("field") == name), None)
+
+
+def _object_or_none(text: bytes) -> dict[str, Any] | None:
+    return None if text.strip() == b"null" else object_of(text)
+
+
+def _is_no_change(message: Mapping[str, Any]) -> bool:
+    """Return whether a message is a heartbeat, or a bound of a transaction."""
+    if "status" in message and "id" in message:
+        return message["status"] in ("BEGIN", "END")
+    return bool(message) and message.keys() <= _TIMES

@@ -96,6 +96,11 @@ def type_name(data_type: t.DataType) -> str:
     return str(data_type.simpleString()).upper()
 
 
+def is_number_text(text: str) -> bool:
+    """Return whether a text is a decimal number."""
+    return _NUMBER.fullmatch(text) is not None
+
+
 def parse_json(text: str) -> Any:
     """Parse one JSON value; numbers with a fraction stay exact."""
     return _DECODER.decode(text)

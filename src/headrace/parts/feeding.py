@@ -89,7 +89,7 @@ class Feeding:
         value = Schema(tuple(c for c in relation.schema.columns if c.name not in apart))
         computed = {name for name, _ in declaration.computed}
         arriving = Schema(tuple(c for c in relation.schema.columns if c.name not in computed))
-        return SourceContext(arriving, value, metadata, given, self.secrets)
+        return SourceContext(arriving, value, metadata, given, self.secrets, relation)
 
 
 def _restored(relation: Stream | Table) -> tuple[Connector[Any], Any]:

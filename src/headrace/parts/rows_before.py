@@ -90,6 +90,7 @@ def with_rows_before(part: Part, key: tuple[str, ...], present: Present) -> Part
         rejects=(*part.rejects, *rejects),
         unchanged={},
         emptied=(),
+        times=None,
         origin=_shifted(part, first, gone.num_rows, kept.places),
     )
 

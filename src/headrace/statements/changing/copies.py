@@ -8,27 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.catalog import Stream, Table
-from headrace.connectors import Given
+from headrace.connectors import ChangeFormat, Given, format_of, is_captured
 from headrace.connectors.file_source import FileOptions, FileSource
-from headrace.errors import HeadraceError
-from headrace.formats.debezium import DebeziumChanges, image_schema, is_debezium, refuse_choices
-from headrace.formats.envelopes import read_envelopes
+from headrace.errors import Code, HeadraceError
+from headrace.formats.envelopes import read_changes
+from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
 from headrace.parts.written_rows import completed, weighted
-from headrace.runtime.ports import Part
 from headrace.statements.changing.loading import Load
 from headrace.statements.changing.targets import chosen, target_named
 from headrace.statements.results import Progress
 from headrace.types import Schema
+from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pyarrow as pa
 
     from headrace.engine.queries import Queries
     from headrace.ledger import Ledger
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
+    from headrace.runtime.ports import Part
     from headrace.sql import Copy
 
 
@@ -57,10 +56,8 @@ class Copies:
         """
         relation = target_named(self.reader.catalog, statement.target)
         path = Path(statement.path)
-        if isinstance(relation, Table) and is_debezium(relation):
-            # Without a key, deletions name rows that have to be there: nobody else may write them.
-            with nullcontext() if relation.primary_key else self.log.alone(relation):
-                return self._copy_envelopes(statement, relation, path)
+        if isinstance(relation, Table) and is_captured(relation):
+            return self._copy_changes(statement, relation, path)
         return self._copy_rows(statement, relation, path)
 
     def _copy_rows(self, statement: Copy, relation: Stream | Table, path: Path) -> Copied:
@@ -83,19 +80,17 @@ class Copies:
             raise failure.at(statement.path_span) from error
         return Copied(load.ingest.landed, load.ingest.rejected, load.note)
 
-    def _copy_envelopes(self, statement: Copy, table: Table, path: Path) -> Copied:
-        """Append the changes in the envelopes of a file."""
-        restart = refuse_choices(statement)
+    def _copy_changes(self, statement: Copy, table: Table, path: Path) -> Copied:
+        """Append the changes that the messages in a file make."""
+        restart = _restarts(statement, format_of(table))
+        generated = table.declaration.generated
+        value = Schema(tuple(c for c in table.schema.columns if c.name not in generated))
+        decoder = ChangeFormat.of(table).captured(table, value)
         done, load = 0, None
         try:
             load = Load.begin(self.ledger, self.log, table, path, restart=restart)
-            envelopes = DebeziumChanges(table, str(path), self._rows_to_take_back(table))
-            for found in read_envelopes(path, image_schema(table), load.resumed):
-                rows, refused = envelopes.changes(found.found)
-                rejects, at = (*found.rejects, *refused), found.progress.to_json()
-                part = Part(rows, rejects, at, found.bytes_done, found.bytes_total)
-                load.land(part, rows)
-                done += len(found.found) - len(refused)
+            for part, taken in read_changes(path, decoder, load.resumed):
+                done += taken - self._land_changes(load, table, part)
                 self._report(load, part)
             load.finish()
         except HeadraceError as error:
@@ -103,12 +98,49 @@ class Copies:
             raise failure.at(statement.path_span) from error
         return Copied(done, load.ingest.rejected, load.note)
 
+    def _land_changes(self, load: Load, table: Table, part: Part) -> int:
+        """Append changes; while those depend on the rows of the table, nobody else writes any.
+
+        Returns how many of them do not fit these rows.
+        """
+        given = len(part.rejects)
+        depends = depends_on_rows(part, table.primary_key)
+        with self.log.alone(table) if depends else nullcontext():
+            if depends:
+                rows = rows_of(self.reader, table)
+                part = with_rows_before(part, table.primary_key, rows)
+            changes = completed(self.queries, table, part.rows)
+            load.land(part, changes.append_column(WEIGHT, part.rows[WEIGHT]))
+        return len(part.rejects) - given
+
     def _report(self, load: Load, part: Part) -> None:
         what, rejected = f"copying {load.path.name}", load.ingest.rejected
         self.report(Progress(what, part.done, part.total, "bytes", rejected))
 
-    def _rows_to_take_back(self, table: Table) -> pa.Table | None:
-        """Return the rows of a table without a key, in which the deleted rows are looked up."""
-        if table.primary_key:
-            return None
-        return self.reader.contents(self.reader.settled([table.id]), table).whole()
+
+def _restarts(statement: Copy, form: str) -> bool:
+    """Return whether to read a file from its beginning even if an earlier COPY stopped in it.
+
+    The other options of a COPY choose a format, and a table of captured changes has one.
+    """
+    restart = False
+    for option in statement.options:
+        if option.key.lower() == "restart" and option.value.lower() in {"true", "false"}:
+            restart = option.value.lower() == "true"
+            continue
+        if (option.key.lower(), option.value.lower()) in {("format", "json"), ("format", form)}:
+            continue
+        raise HeadraceError(
+            Code.INVALID,
+            f'option "{option.key}" is not for a table of format {form}',
+            hint="Its files are captured changes, one JSON object per line.",
+            span=option.span,
+        )
+    if statement.columns:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"columns of a table of format {form} cannot be chosen",
+            hint="Leave the list out: captured changes have the table's columns.",
+            span=statement.span,
+        )
+    return restart

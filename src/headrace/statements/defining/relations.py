@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Declaration, Stream, Table
-from headrace.connectors import CONNECTOR
+from headrace.connectors import CONNECTOR, ChangeFormat, is_captured
 from headrace.errors import HeadraceError, masked
-from headrace.formats.debezium import is_debezium
 from headrace.sql import CONNECTION, ColumnDefinition, CreateStream, CreateTable
 from headrace.statements.defining.columns import (
     computed_column,
@@ -31,10 +31,13 @@ from headrace.types import Column, Schema, require_kept, require_key
 if TYPE_CHECKING:
     from headrace.connectors import Connection, Connections
     from headrace.engine.engine import Engine
+    from headrace.errors import Span
     from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.feeding import Feeding
     from headrace.parts.reader import Reader
+
+_PRECISION: Final = re.compile(r"(?i)\s*(?:timestamp|datetime)\w*\s*\(\s*(\d)\s*\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,9 @@ class Relations:
         else:
             relation = _with_time(Stream(id_, name, schema, _declaration(statement, source)))
             require_event_time(relation, statement.options)
-        if isinstance(relation, Table) and is_debezium(relation):
+        if isinstance(relation, Table) and is_captured(relation):
             require_known_rows(relation, statement.name.span)
+            _require_decoder(relation, statement.span)
         try:
             self.feeding.check(relation)
         except HeadraceError as error:
@@ -135,6 +139,22 @@ def _present(schema: Schema, name: str) -> Schema:
     )
 
 
+def _require_decoder(table: Table, span: Span) -> None:
+    """Refuse a table of captured changes whose options or columns its format does not have."""
+    generated = table.declaration.generated
+    value = Schema(tuple(c for c in table.schema.columns if c.name not in generated))
+    try:
+        ChangeFormat.of(table).captured(table, value)
+    except HeadraceError as error:
+        raise error.at(span) from error
+
+
+def _precision(text: str) -> int | None:
+    """Return n of ``TIMESTAMP(n)``, or None."""
+    found = _PRECISION.match(text)
+    return None if found is None else int(found[1])
+
+
 def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:
     spelled = {name.lower(): name for name in schema.names}
     return tuple(spelled[name.lower()] for name in names)
@@ -153,4 +173,9 @@ def _declaration(
         statement.message_key if isinstance(statement, CreateStream) else (),
         tuple((c.name, c.default.text) for c in statement.columns if c.default is not None),
         source,
+        precisions=tuple(
+            (c.name, digits)
+            for c in statement.columns
+            if (digits := _precision(c.type.text)) is not None
+        ),
     )

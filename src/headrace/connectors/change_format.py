@@ -1,0 +1,215 @@
+"""The options that say how messages change a table, whatever brings the messages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from headrace.catalog import Table
+from headrace.connectors.options import Given, keys_of, option, read_options
+from headrace.errors import Code, HeadraceError
+from headrace.formats.binlogs import Canal, Maxwell
+from headrace.formats.captured import CapturedMessages, image_schema
+from headrace.formats.changes import Appended
+from headrace.formats.debezium import Debezium
+from headrace.formats.debezium_values import PLACEHOLDER, Binaries, Decimals, Encoding, Times
+from headrace.formats.upserts import KeyFormat, Keys, Upserts
+from headrace.types import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.catalog import Stream
+    from headrace.formats.captured import Capture
+    from headrace.formats.changes import ChangeDecoder
+    from headrace.formats.messages import MessageDecoder
+    from headrace.types import Column
+
+DEBEZIUM: Final = "debezium-json"
+MAXWELL: Final = "maxwell-json"
+CANAL: Final = "canal-json"
+CAPTURED: Final = (DEBEZIUM, MAXWELL, CANAL)
+"""The formats of captured changes."""
+
+_GROUPS: Final = ("debezium.", *(f"{name}." for name in CAPTURED))
+"""Options that are only of these formats: one that none of them has is a mistake."""
+_ALL, _EXCEPT_KEY = "all", "except_key"
+
+
+def _pattern(text: str) -> str:
+    """Check a regular expression, and return it."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise HeadraceError(
+            Code.INVALID, f"'{text}' is not a regular expression", f"{error}."
+        ) from error
+    return text
+
+
+def _compiled(pattern: str | None) -> re.Pattern[str] | None:
+    return None if pattern is None else re.compile(pattern)
+
+
+def _value_fields(text: str) -> str:
+    if text.lower() not in (_ALL, _EXCEPT_KEY):
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' is not a value of option \"value.fields-include\"",
+            hint="Use ALL or EXCEPT_KEY.",
+        )
+    return text.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeFormat:
+    """The options of formats of changes, and of the keys of messages."""
+
+    decimals: Decimals | None = option("debezium.decimal-handling-mode", default=None)
+    times: Times | None = option("debezium.time-precision-mode", default=None)
+    binaries: Binaries = option("debezium.binary-handling-mode", default=Binaries.BYTES)
+    placeholder: str = option("debezium.unavailable-value-placeholder", default=PLACEHOLDER)
+    database: str | None = option("canal-json.database.include", default=None, convert=_pattern)
+    table: str | None = option("canal-json.table.include", default=None, convert=_pattern)
+    key_format: KeyFormat | None = option("key.format", "key_format", default=None)
+    key_fields: str | None = option("key.fields", default=None)
+    value_fields: str | None = option("value.fields-include", default=None, convert=_value_fields)
+    key_prefix: str = option("key.fields-prefix", default="")
+    schemas: bool | None = option("debezium-json.schema-include", default=None)
+    ignored: bool | None = option(
+        "debezium-json.ignore-parse-errors",
+        "maxwell-json.ignore-parse-errors",
+        "canal-json.ignore-parse-errors",
+        default=None,
+    )
+
+    @classmethod
+    def of(cls, relation: Stream | Table) -> ChangeFormat:
+        """Return the options of a relation.
+
+        Raises:
+            HeadraceError: ``invalid`` for an option that no format has, or its value.
+        """
+        known = keys_of(cls)
+        options = relation.declaration.options
+        given = [
+            Given(key, value) for key, value in options if key in known or key.startswith(_GROUPS)
+        ]
+        return read_options(cls, given, f'{relation.kind} "{relation.name}"')
+
+    def decoder(
+        self, table: Table, value: Schema, decoder_of: Callable[[Schema], MessageDecoder]
+    ) -> ChangeDecoder:
+        """Return the decoder of a table's messages, whose values have the columns ``value``.
+
+        ``decoder_of`` returns the decoder of values, where their format is a plain one.
+
+        Raises:
+            HeadraceError: ``invalid`` if the format needs other options or columns.
+        """
+        name = format_of(table)
+        if name in CAPTURED:
+            return self.captured(table, value)
+        if not table.primary_key:
+            return Appended(decoder_of(value))
+        keys = self._key_format(table)
+        if keys is None:
+            return Upserts(value, table.primary_key, decoder_of(value), None)
+        decoded = Keys(self._key_columns(table), keys)
+        return Upserts(
+            value, table.primary_key, decoder_of(self._without_key(table, value)), decoded
+        )
+
+    def captured(self, table: Table, value: Schema) -> CapturedMessages:
+        """Return the decoder of a table's captured changes."""
+        columns = image_schema(value).columns
+        captures: Mapping[str, Callable[[], Capture]] = {
+            DEBEZIUM: lambda: Debezium(columns, table.primary_key, self._encoding(table)),
+            MAXWELL: lambda: Maxwell(columns),
+            CANAL: lambda: Canal(columns, _compiled(self.database), _compiled(self.table)),
+        }
+        return CapturedMessages(value, table.primary_key, captures[format_of(table)]())
+
+    def _encoding(self, table: Table) -> Encoding:
+        precisions = dict(table.declaration.precisions)
+        return Encoding(self.decimals, self.times, self.binaries, self.placeholder, precisions)
+
+    def _key_format(self, table: Table) -> KeyFormat | None:
+        """Return the format of keys that identify rows; None if the values do."""
+        if table.effective_from is not None:
+            return None
+        if self.key_format is not None:
+            return self.key_format
+        if table.declaration.option("kafka_topic") is not None:  # as ksqlDB has it
+            return KeyFormat.KAFKA
+        if table.declaration.connector == "upsert-kafka":
+            raise HeadraceError(
+                Code.INVALID,
+                f'table "{table.name}" has no key.format',
+                "The last message of each key counts, and one without a value deletes its row.",
+                "Add 'key.format' = 'json', 'string', 'raw' or 'kafka' to its options.",
+            )
+        return None
+
+    def _key_columns(self, table: Table) -> list[Column]:
+        """Return the columns in the key of a message, in their order: those of the primary key."""
+        if self.key_prefix:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                'option "key.fields-prefix" is not supported',
+                hint="Name the columns of the primary key as the fields of the key.",
+            )
+        named = table.primary_key
+        if self.key_fields is not None:
+            named = tuple(each.strip() for each in self.key_fields.split(";"))
+        by_name = {column.name.lower(): column for column in table.schema.columns}
+        if {name.lower() for name in named} != {name.lower() for name in table.primary_key}:
+            raise HeadraceError(
+                Code.INVALID,
+                f'key.fields of table "{table.name}" are not its primary key',
+                "A message without a value deletes the row that its key names.",
+                f"Use key.fields = '{';'.join(table.primary_key)}', or leave it out.",
+            )
+        return [by_name[name.lower()] for name in named]
+
+    def _without_key(self, table: Table, value: Schema) -> Schema:
+        """Return the columns in values: without the key's, or these as columns that may be NULL."""
+        default = _EXCEPT_KEY if table.declaration.option("kafka_topic") is not None else _ALL
+        key = set(table.primary_key)
+        if (self.value_fields or default) == _EXCEPT_KEY:
+            return Schema(tuple(c for c in value.columns if c.name not in key))
+        return Schema(
+            tuple(replace(c, nullable=True) if c.name in key else c for c in value.columns)
+        )
+
+
+def format_of(relation: Stream | Table) -> str:
+    """Return the format of a relation's messages, in lower case."""
+    given = relation.declaration.option("format", "value.format", "value_format")
+    return (given or "json").lower()
+
+
+def is_captured(relation: Stream | Table) -> bool:
+    """Return whether the rows of a relation arrive as captured changes."""
+    return format_of(relation) in CAPTURED
+
+
+def change_decoder(
+    relation: Stream | Table, value: Schema, decoder_of: Callable[[Schema], MessageDecoder]
+) -> ChangeDecoder:
+    """Return the decoder of the messages of a stream or table; see :meth:`ChangeFormat.decoder`.
+
+    Raises:
+        HeadraceError: ``unsupported`` for a stream of captured changes.
+    """
+    if isinstance(relation, Table):
+        return ChangeFormat.of(relation).decoder(relation, value, decoder_of)
+    if is_captured(relation):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"stream \"{relation.name}\" cannot be of format '{format_of(relation)}'",
+            "The rows of a stream are never changed or deleted.",
+            "CREATE TABLE instead.",
+        )
+    return Appended(decoder_of(value))

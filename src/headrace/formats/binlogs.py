@@ -1,0 +1,177 @@
+"""Changes of MySQL as Maxwell and Canal write them, in JSON; the meaning is Flink's.
+
+Maxwell has one row per message, ``{"type": "update", "data": {...}, "old": {...}}``. Canal has
+several, ``{"type": "UPDATE", "data": [{...}], "old": [{...}]}``, and all its values are text.
+``old`` has the former values of those columns that have changed. Other messages, about tables and
+the bounds of bootstraps, make no change, except for Canal's TRUNCATE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import types as t
+
+from headrace.formats.captured import BadMessage, Change
+from headrace.formats.json_lines import object_of
+from headrace.formats.values import from_json, refuse
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.formats.values import Converter
+    from headrace.types import Column
+
+_MAXWELL: Final = {"insert": "c", "bootstrap-insert": "r", "update": "u", "delete": "d"}
+_CANAL: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
+_OTHER_MAXWELL: Final = frozenset(
+    {
+        "bootstrap-start",
+        "bootstrap-complete",
+        "database-alter",
+        "database-create",
+        "database-drop",
+        "table-alter",
+        "table-create",
+        "table-drop",
+    }
+)
+_OTHER_CANAL: Final = frozenset({"ALTER", "CINDEX", "CREATE", "DINDEX", "ERASE", "QUERY", "RENAME"})
+"""The types of messages about something else than rows; ERASE is DROP TABLE."""
+_TRUTH: Final = {"0": False, "1": True, "false": False, "true": True}
+
+
+class Maxwell:
+    """Reads Maxwell's messages; a :class:`headrace.formats.captured.Capture`."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._converters = {column.name: _of_maxwell(column) for column in columns}
+
+    def changes(
+        self,
+        key: bytes | None,  # noqa: ARG002 - the row is in the value
+        value: bytes | None,
+    ) -> Iterable[Change]:
+        """Return the change of a message; none for one that is about something else."""
+        if value is None:
+            return ()
+        message = object_of(value)
+        type_ = _type_of(message)
+        if type_ in _OTHER_MAXWELL:
+            return ()
+        op = _op(_MAXWELL, type_)
+        data = _row(message.get("data"), "data")
+        old = {} if message.get("old") is None else _row(message["old"], "old")
+        return (_change(op, data, old, self._converters),)
+
+
+class Canal:
+    """Reads Canal's messages; a :class:`headrace.formats.captured.Capture`.
+
+    Only those of databases and tables whose names the patterns match as a whole are read.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        database: re.Pattern[str] | None = None,
+        table: re.Pattern[str] | None = None,
+    ) -> None:
+        self._converters = {column.name: _of_canal(column) for column in columns}
+        self._included = [
+            (name, pattern)
+            for name, pattern in (("database", database), ("table", table))
+            if pattern is not None
+        ]
+
+    def changes(
+        self,
+        key: bytes | None,  # noqa: ARG002 - the rows are in the value
+        value: bytes | None,
+    ) -> Iterable[Change]:
+        """Return the changes of a message; none for one that is about something else."""
+        if value is None:
+            return ()
+        message = object_of(value)
+        for name, pattern in self._included:
+            if not pattern.fullmatch(str(message.get(name, ""))):
+                return ()
+        type_ = _type_of(message)
+        if type_ == "TRUNCATE":
+            return (Change("t", None, None, {}),)
+        if type_ in _OTHER_CANAL:
+            return ()
+        op = _op(_CANAL, type_)
+        rows, olds = _rows(message.get("data"), "data"), message.get("old")
+        befores = [{} for _ in rows] if olds is None else _rows(olds, "old")
+        if len(befores) != len(rows):
+            raise BadMessage(f"{len(befores)} rows in old, {len(rows)} in data", "old")
+        pairs = zip(rows, befores, strict=True)
+        return [_change(op, row, before, self._converters) for row, before in pairs]
+
+
+def _change(
+    op: str, data: dict[str, Any], old: dict[str, Any], converters: Mapping[str, Converter]
+) -> Change:
+    if op == "d":
+        return Change(op, data, None, converters)
+    return Change(op, {**data, **old} if op == "u" else None, data, converters)
+
+
+def _type_of(message: Mapping[str, Any]) -> str:
+    type_ = message.get("type")
+    if not isinstance(type_, str):
+        raise BadMessage("no type of change is in it", "type")
+    return type_
+
+
+def _op(ops: Mapping[str, str], type_: str) -> str:
+    if type_ not in ops:
+        raise BadMessage(f"type {type_!r}: a change has one of {', '.join(ops)}", "type")
+    return ops[type_]
+
+
+def _row(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadMessage(f"{name} is not an object", name)
+    return value
+
+
+def _rows(value: Any, name: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise BadMessage(f"{name} is not a list", name)
+    return [{} if each is None else _row(each, name) for each in value]
+
+
+def _of_maxwell(column: Column) -> Converter:
+    """Return the converter of a value as Maxwell writes it; TINYINT(1) is a number."""
+    plain = from_json(column)
+    if isinstance(column.type, t.BooleanType):
+        return lambda value: bool(value) if value in (0, 1) else plain(value)
+    return plain
+
+
+def _of_canal(column: Column) -> Converter:
+    """Return the converter of a value as Canal writes it: text, whose letters are bytes."""
+    plain = from_json(column)
+    match column.type:
+        case t.BooleanType():
+
+            def truth(value: Any) -> bool:
+                found = _TRUTH.get(value) if isinstance(value, str) else None
+                return plain(value) if found is None else found
+
+            return truth
+        case t.BinaryType():
+
+            def raw(value: Any) -> bytes:
+                if not isinstance(value, str):
+                    raise refuse(value, column.type)
+                try:
+                    return value.encode("latin-1")
+                except UnicodeEncodeError as error:
+                    raise refuse(value, column.type) from error
+
+            return raw
+    return plain

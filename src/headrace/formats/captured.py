@@ -1,0 +1,292 @@
+"""Captured changes: what inserts, updates, deletes and truncates of a source do to its copy here.
+
+With a primary key, the last change of a key wins, whatever the row was before, so a change that is
+delivered again does no harm; an update that moves a row deletes its former key. Without one, an
+update or deletion takes back a row that equals its image before, and is a reject if there is none.
+A column ``op`` has the operation that last wrote the row, and is ignored when rows are compared.
+This is the one meaning of all formats, which differ only in how they write a :class:`Change`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.formats.changes import Changes, payload
+from headrace.formats.rows import together
+from headrace.formats.values import Refused, field_of
+from headrace.ledger import Reject
+from headrace.types import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.formats.values import Converter
+
+OP: Final = "op"
+"""The column that has the operation, in any case."""
+
+
+class _Kept:
+    """The value of a cell that the source did not send, since it has not changed."""
+
+    def __repr__(self) -> str:
+        return "KEPT"
+
+
+KEPT: Final = _Kept()
+"""What a converter returns for a cell that keeps its value."""
+
+
+class BadMessage(Exception):  # noqa: N818 - a verdict on a message
+    """A message that is no change, with the reason and the column that it is about."""
+
+    def __init__(self, reason: str, column: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: ``op`` is c (created), r (read), u (updated), d (deleted) or t (truncated).
+
+    ``before`` and ``after`` are rows by field, None where the source sent none; their values are
+    turned into those of columns by ``converters``. A deletion may lack all but the key.
+    """
+
+    op: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    converters: Mapping[str, Converter]
+
+
+class Capture(Protocol):
+    """A format of captured changes."""
+
+    def changes(self, key: bytes | None, value: bytes | None) -> Iterable[Change]:
+        """Return the changes of a message; none if it is about something else.
+
+        Raises:
+            BadMessage, Refused: if it is not of the format.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedMessages:
+    """Decodes messages of captured changes; a :class:`headrace.formats.changes.ChangeDecoder`.
+
+    The rows have the columns ``schema``, of which ``key`` is the primary key, empty if there is
+    none.
+    """
+
+    schema: Schema
+    key: tuple[str, ...]
+    capture: Capture
+
+    def changes(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Changes:
+        """Return the changes of messages; each message is taken whole, or is a reject."""
+        images = _Images(self.schema, self.key)
+        made = _Made(len(self.schema.columns))
+        rejects: list[Reject] = []
+        for at, (key, value) in enumerate(zip(keys, values, strict=True)):
+            try:
+                steps = [
+                    step
+                    for change in self.capture.changes(key, value)
+                    for step in images.steps(change)
+                ]
+            except BadMessage as bad:
+                rejects.append(Reject("", at, bad.column, bad.reason, payload(value)))
+            except Refused as refused:
+                rejects.append(Reject("", at, None, str(refused), payload(value)))
+            else:
+                for step in steps:
+                    made.add(at, step)
+        return made.changes(self.schema, tuple(rejects))
+
+
+def image_schema(schema: Schema) -> Schema:
+    """Return the columns that the images of a change have."""
+    return Schema(tuple(c for c in schema.columns if c.name.lower() != OP))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A row to insert or delete; None instead of its values empties the table."""
+
+    weight: int
+    values: Sequence[Any] | None
+
+
+_EMPTIED: Final = _Step(0, None)
+
+
+class _Images:
+    """Turns the images of changes into rows."""
+
+    def __init__(self, schema: Schema, key: tuple[str, ...]) -> None:
+        self._columns = image_schema(schema).columns
+        self._key = [at for at, column in enumerate(self._columns) if column.name in key]
+        self._op = next((i for i, n in enumerate(schema.names) if n.lower() == OP), None)
+
+    def steps(self, change: Change) -> list[_Step]:
+        """Return the steps of a change.
+
+        Raises:
+            BadMessage: if it lacks what it needs, or a value does not fit its column.
+        """
+        if change.op == "t":
+            return [_EMPTIED]
+        return self._by_key(change) if self._key else self._by_value(change)
+
+    def _by_key(self, change: Change) -> list[_Step]:
+        if change.op == "d":
+            former = self._key_of(change, strict=True)
+            return [self._step(change.op, -1, former)]
+        after = self._values(change, change.after, "after")
+        for at in self._key:
+            if after[at] is KEPT:
+                raise BadMessage("the value of a key column is not in it", self._columns[at].name)
+        self._require_present(after)
+        self._fill(change, after)
+        former = self._key_of(change, strict=False)
+        moved = former is not None and any(former[at] != after[at] for at in self._key)
+        gone = [self._step(change.op, -1, former)] if moved else []
+        return [*gone, self._step(change.op, 1, after)]
+
+    def _by_value(self, change: Change) -> list[_Step]:
+        steps = []
+        if change.op in ("u", "d"):
+            before = self._whole(change, change.before, "before")
+            steps.append(self._step(KEPT, -1, before))
+        if change.op != "d":
+            after = self._values(change, change.after, "after")
+            self._fill(change, after)
+            self._require_whole(after)
+            self._require_present(after)
+            steps.append(self._step(change.op, 1, after))
+        return steps
+
+    def _step(self, op: object, weight: int, values: Sequence[Any] | None) -> _Step:
+        if self._op is None or values is None:
+            return _Step(weight, values)
+        return _Step(weight, [*values[: self._op], op, *values[self._op :]])
+
+    def _key_of(self, change: Change, *, strict: bool) -> list[Any] | None:
+        """Return a row of the key before a change, with NULL in all other columns.
+
+        None if it is not known; ``strict`` refuses that.
+        """
+        before = change.before
+        found: list[Any] = [None] * len(self._columns)
+        for at in self._key:
+            column = self._columns[at]
+            value = None if before is None else self._value(change, before, at)
+            if value is None or value is KEPT:
+                if strict:
+                    what = "before" if before is None else column.name
+                    raise BadMessage("the key of the deleted row is not in it", what)
+                return None
+            found[at] = value
+        return found
+
+    def _fill(self, change: Change, after: list[Any]) -> None:
+        """Take cells that are kept from the image before, where it has them."""
+        if change.before is None:
+            return
+        for at, value in enumerate(after):
+            column = self._columns[at].name
+            if value is KEPT and field_of(change.before, column) is not None:
+                after[at] = self._value(change, change.before, at)
+
+    def _whole(self, change: Change, image: dict[str, Any] | None, name: str) -> list[Any]:
+        found = self._values(change, image, name)
+        self._require_whole(found)
+        return found
+
+    def _require_whole(self, values: list[Any]) -> None:
+        for column, value in zip(self._columns, values, strict=True):
+            if value is KEPT:
+                raise BadMessage(
+                    "its value is not in it, and the row has no key to find it by", column.name
+                )
+
+    def _require_present(self, values: list[Any]) -> None:
+        wrong = [
+            (column.name, "NULL in a NOT NULL column")
+            for column, value in zip(self._columns, values, strict=True)
+            if value is None and not column.nullable
+        ]
+        if wrong:
+            columns, reason = together(wrong)
+            raise BadMessage(reason, columns)
+
+    def _values(self, change: Change, image: dict[str, Any] | None, name: str) -> list[Any]:
+        if image is None:
+            raise BadMessage(f"no {name} in a change with op {change.op}", name)
+        values: list[Any] = []
+        wrong: list[tuple[str, str]] = []
+        for at, column in enumerate(self._columns):
+            try:
+                values.append(self._value(change, image, at))
+            except BadMessage as bad:
+                wrong.append((column.name, bad.reason))
+        if wrong:
+            columns, reason = together(wrong)
+            raise BadMessage(reason, columns)
+        if all(value is None for value in values):
+            names = {found.casefold() for found in image}
+            if names.isdisjoint(column.name.casefold() for column in self._columns):
+                raise BadMessage("none of the columns is in it", name)
+        return values
+
+    def _value(self, change: Change, image: dict[str, Any], at: int) -> Any:
+        name = self._columns[at].name
+        try:
+            value = field_of(image, name)
+            return None if value is None else change.converters[name](value)
+        except Refused as refused:
+            raise BadMessage(str(refused), name) from refused
+
+
+class _Made:
+    """Collects the steps of messages as columns."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns: list[list[Any]] = [[] for _ in range(columns)]
+        self._weights: list[int] = []
+        self._messages: list[int] = []
+        self._emptied: list[int] = []
+
+    def add(self, message: int, step: _Step) -> None:
+        if step.values is None:
+            self._emptied.append(len(self._weights))
+            return
+        for column, value in zip(self._columns, step.values, strict=True):
+            column.append(value)
+        self._weights.append(step.weight)
+        self._messages.append(message)
+
+    def changes(self, schema: Schema, rejects: tuple[Reject, ...]) -> Changes:
+        arrays = []
+        unchanged = {}
+        for field, values in zip(schema.arrow, self._columns, strict=True):
+            mask = np.fromiter((value is KEPT for value in values), bool, len(values))
+            if mask.any():
+                unchanged[field.name] = pa.array(mask)
+                arrays.append(pa.array([None if v is KEPT else v for v in values], field.type))
+            else:
+                arrays.append(pa.array(values, field.type))
+        return Changes(
+            pa.table(arrays, schema=schema.arrow),
+            np.array(self._weights, np.int64),
+            np.array(self._messages, np.int64),
+            rejects,
+            unchanged,
+            tuple(self._emptied),
+        )

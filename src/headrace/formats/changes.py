@@ -1,0 +1,84 @@
+"""Messages as changes of rows: the seam between what brings messages and what they mean.
+
+A plain format has a row per message. In an upsert format, a message replaces the row of its key,
+and one without a value deletes it. Formats of captured changes have the rows before and after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from headrace.ledger import Reject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from headrace.formats.messages import MessageDecoder
+
+_SHOWN = 4096
+"""How many bytes of a refused message are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes that some messages make, in their order, and the messages that are refused.
+
+    ``rows`` have ``weights``, and ``unchanged`` cells; before the rows ``emptied``, all rows are
+    deleted: all as in a :class:`headrace.runtime.ports.Part`. ``messages`` are the positions of
+    the messages that the rows are of. Of a reject, ``line`` is the position of the message.
+    """
+
+    rows: pa.Table
+    weights: NDArray[np.int64]
+    messages: NDArray[np.int64]
+    rejects: tuple[Reject, ...] = ()
+    unchanged: Mapping[str, pa.BooleanArray] = field(default_factory=dict)
+    emptied: tuple[int, ...] = ()
+
+
+class ChangeDecoder(Protocol):
+    """Decodes the keys and values of messages into changes of rows."""
+
+    def changes(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Changes:
+        """Return the changes of messages, each with its key and value, which may be absent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Takes each message for a row that is inserted; one without a value is a reject."""
+
+    decoder: MessageDecoder
+
+    def changes(
+        self,
+        keys: Sequence[bytes | None],  # noqa: ARG002 - the rows are in the values
+        values: Sequence[bytes | None],
+    ) -> Changes:
+        """Return a row for each value that fits."""
+        return appended(self.decoder, values, "a message without a value")
+
+
+def appended(
+    decoder: MessageDecoder, values: Sequence[bytes | None], without: str | None
+) -> Changes:
+    """Return a row for each value; messages without one are rejects for a reason, or left out."""
+    present = [at for at, value in enumerate(values) if value is not None]
+    decoded = decoder.decode([values[at] or b"" for at in present])
+    rejects = [Reject(r.file, present[r.line], r.column, r.reason, r.raw) for r in decoded.rejects]
+    if without is not None and len(present) < len(values):
+        absent = (at for at, value in enumerate(values) if value is None)
+        rejects += [Reject("", at, None, without, "") for at in absent]
+    messages = np.array(present, np.int64)[decoded.kept]
+    return Changes(decoded.rows, np.ones(len(messages), np.int64), messages, tuple(rejects))
+
+
+def payload(message: bytes | None) -> str:
+    """Return a refused message as it is kept."""
+    return (message or b"")[:_SHOWN].decode("utf-8", "replace")

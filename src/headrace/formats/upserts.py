@@ -1,0 +1,227 @@
+"""Topics of which the last message of each key counts, as Kafka keeps them when it compacts them.
+
+A message with a value inserts or replaces the row of its key; one without a value deletes it. The
+primary key is in the key of the message, and its columns may be in the value as well, where they
+have to be the same. Order is that of a partition, so all messages of a key are in one.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from headrace.errors import Code, HeadraceError
+from headrace.formats.changes import Changes, appended, payload
+from headrace.formats.rows import together
+from headrace.formats.values import Refused, field_of, from_json, from_text, parse_json, type_name
+from headrace.ledger import Reject
+from headrace.types import Schema
+from headrace.zset import row_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.formats.messages import MessageDecoder
+    from headrace.types import Column
+
+
+class KeyFormat(StrEnum):
+    """The formats of keys: JSON, text, or the bytes of Kafka's own serializers."""
+
+    JSON = "json"
+    STRING = "string"
+    RAW = "raw"
+    KAFKA = "kafka"
+
+
+_BYTES: Final[dict[type[t.DataType], str]] = {
+    t.ByteType: ">b",
+    t.ShortType: ">h",
+    t.IntegerType: ">i",
+    t.LongType: ">q",
+    t.FloatType: ">f",
+    t.DoubleType: ">d",
+    t.BooleanType: ">?",
+}
+"""The forms of Kafka's serializers, and of Flink's ``raw``: the first byte first."""
+
+
+class Keys:
+    """Decodes keys of messages into the columns of a primary key.
+
+    Raises:
+        HeadraceError: ``invalid`` if the format has no form for these columns.
+    """
+
+    def __init__(self, columns: Sequence[Column], form: KeyFormat) -> None:
+        self._columns = columns
+        if form is KeyFormat.JSON:
+            self._read = _json_keys(columns)
+        else:
+            if len(columns) != 1:
+                names = ", ".join(column.name for column in columns)
+                raise HeadraceError(
+                    Code.INVALID,
+                    f"a key of format '{form}' is one column, not {names}",
+                    hint="Use key.format = 'json' for several.",
+                )
+            self._read = _single_keys(columns[0], form)
+
+    def decode(self, keys: Sequence[bytes | None]) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
+        """Return the columns of keys, NULL where one is refused; these with columns and reasons."""
+        found: list[list[Any]] = []
+        refused: dict[int, tuple[str, str]] = {}
+        names = ", ".join(column.name for column in self._columns)
+        for at, key in enumerate(keys):
+            try:
+                found.append(self._values(key))
+            except Refused as reason:
+                refused[at] = (names, str(reason))
+                found.append([None] * len(self._columns))
+        schema = Schema(tuple(self._columns)).arrow
+        columns = [
+            pa.array([values[i] for values in found], field.type) for i, field in enumerate(schema)
+        ]
+        return pa.table(columns, schema=schema), refused
+
+    def _values(self, key: bytes | None) -> list[Any]:
+        if key is None:
+            raise Refused("the message has no key")
+        values = self._read(key)
+        if None in values:
+            raise Refused("NULL in the primary key")
+        return values
+
+
+def _json_keys(columns: Sequence[Column]) -> Callable[[bytes], list[Any]]:
+    converters = [(column.name, from_json(column)) for column in columns]
+
+    def read(key: bytes) -> list[Any]:
+        try:
+            found = parse_json(key.decode())
+        except (ValueError, RecursionError) as error:
+            raise Refused(f"the key of the message is not JSON: {error}") from error
+        if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
+            found = found["payload"]
+        if not isinstance(found, dict):
+            if len(converters) > 1:
+                raise Refused("the key of the message is not a JSON object")
+            found = {converters[0][0]: found}
+        values = [(field_of(found, name), convert) for name, convert in converters]
+        return [None if value is None else convert(value) for value, convert in values]
+
+    return read
+
+
+def _single_keys(column: Column, form: KeyFormat) -> Callable[[bytes], list[Any]]:
+    if isinstance(column.type, t.StringType) or form is KeyFormat.STRING:
+        convert = from_text(column)
+
+        def read_text(key: bytes) -> list[Any]:
+            try:
+                return [convert(key.decode())]
+            except UnicodeDecodeError as error:
+                raise Refused("the key of the message is not UTF-8") from error
+
+        return read_text
+    if isinstance(column.type, t.BinaryType):
+        return lambda key: [key]
+    layout = _BYTES.get(type(column.type))
+    if layout is None:
+        raise HeadraceError(
+            Code.INVALID,
+            f"a key of format '{form}' cannot be of type {type_name(column.type)}",
+            hint="Use key.format = 'json' or 'string'.",
+        )
+
+    def read(key: bytes) -> list[Any]:
+        if len(key) != struct.calcsize(layout):
+            raise Refused(f"{len(key)} bytes are not a {type_name(column.type)}")
+        return list(struct.unpack(layout, key))
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class Upserts:
+    """Decodes messages of keys; a :class:`headrace.formats.changes.ChangeDecoder`.
+
+    ``value`` decodes values into rows of ``schema``, where the columns of the key may be NULL, or
+    are missing if they are in the keys alone. Without ``keys``, the columns of the key are in the
+    values, and a message without a value is a reject.
+    """
+
+    schema: Schema
+    key: tuple[str, ...]
+    value: MessageDecoder
+    keys: Keys | None
+
+    def changes(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Changes:
+        """Return an insertion or deletion by key for each message."""
+        if self.keys is None:
+            return appended(
+                self.value, values, "a message without a value, whose key has no key.format"
+            )
+        found = appended(self.value, values, None)
+        decoded, refused = self.keys.decode(keys)
+        of_rows = decoded.take(pa.array(found.messages))
+        rows, differing = self._keyed(found.rows, of_rows)
+        places = found.messages
+        rejects = {r.line: r for r in found.rejects}
+        for at, (columns, reason) in refused.items():
+            rejects.setdefault(at, Reject("", at, columns, reason, payload(values[at])))
+        for row, columns in differing.items():
+            at = int(places[row])
+            reason = "the key of the message and its value have different ones"
+            rejects.setdefault(at, Reject("", at, columns, reason, payload(values[at])))
+        gone = np.array([i for i, v in enumerate(values) if v is None], np.int64)
+        deletions = _with_nulls(decoded.take(pa.array(gone, pa.int64())), self.schema)
+        messages = np.concatenate([places, gone])
+        weights = np.concatenate([np.ones(len(places)), -np.ones(len(gone))]).astype(np.int64)
+        good = ~np.isin(messages, np.fromiter(rejects, np.int64, len(rejects)))
+        order = np.argsort(messages, kind="stable")
+        order = order[good[order]]
+        return Changes(
+            pa.concat_tables([rows, deletions]).take(pa.array(order)),
+            weights[order],
+            messages[order],
+            tuple(rejects[at] for at in sorted(rejects)),
+        )
+
+    def _keyed(self, rows: pa.Table, keys: pa.Table) -> tuple[pa.Table, dict[int, str]]:
+        """Return rows with the columns of their keys, and the columns that differ, by row."""
+        wrong: dict[int, list[tuple[str, str]]] = {}
+        columns = []
+        for field in self.schema.arrow:
+            if field.name not in self.key:
+                columns.append(rows[field.name])
+                continue
+            columns.append(keys[field.name])
+            if field.name in rows.column_names:
+                given, of_key = _array(rows[field.name]), _array(keys[field.name])
+                codes = row_codes([pa.concat_arrays([given, of_key])], 2 * len(given))
+                other = codes[: len(given)] != codes[len(given) :]
+                other &= given.is_valid().to_numpy(zero_copy_only=False)
+                for row in np.flatnonzero(other).tolist():
+                    wrong.setdefault(row, []).append((field.name, ""))
+        table = pa.table(columns, schema=self.schema.arrow)
+        return table, {row: together(each)[0] for row, each in wrong.items()}
+
+
+def _with_nulls(keys: pa.Table, schema: Schema) -> pa.Table:
+    columns = [
+        keys[field.name] if field.name in keys.column_names else pa.nulls(keys.num_rows, field.type)
+        for field in schema.arrow
+    ]
+    return pa.table(columns, schema=schema.arrow)
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
