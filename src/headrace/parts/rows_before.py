@@ -74,12 +74,12 @@ def with_rows_before(part: Part, key: tuple[str, ...], present: Present) -> Part
         name: np.asarray(mask.to_numpy(zero_copy_only=False))[first:]
         for name, mask in part.unchanged.items()
     }
-    changes = _Changes(part, first, rows, cells)
+    changes = _Changes(part, np.arange(first, part.rows.num_rows), rows, cells)
     there = _Nothing(rows.schema) if part.emptied else present
     kept, rejects = (
         _by_key(changes, key, there)
         if key and cells
-        else (_Kept(rows, np.arange(rows.num_rows)), [])
+        else (_Kept(rows, changes.places), [])
         if key
         else _by_value(changes, there)
     )
@@ -91,7 +91,7 @@ def with_rows_before(part: Part, key: tuple[str, ...], present: Present) -> Part
         unchanged={},
         emptied=(),
         times=None,
-        origin=_shifted(part, first, gone.num_rows, kept.places),
+        origin=_shifted(part, gone.num_rows, kept.places),
     )
 
 
@@ -102,10 +102,10 @@ def rows_of(reader: Reader, table: Table) -> Present:
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """The changes of a part from its row ``first`` on; ``cells`` are the unchanged ones."""
+    """Changes of a part, which are its rows ``places``; ``cells`` are the unchanged ones."""
 
     part: Part
-    first: int
+    places: Ints
     rows: pa.Table
     cells: Mapping[str, Bools]
 
@@ -114,7 +114,7 @@ class _Changes:
         return np.asarray(self.rows[WEIGHT].to_numpy())
 
     def origin(self, at: int) -> tuple[str, int]:
-        return ("", 0) if self.part.origin is None else self.part.origin(self.first + at)
+        return ("", 0) if self.part.origin is None else self.part.origin(int(self.places[at]))
 
     def moved(self, at: Ints) -> Ints:
         """Return those of some rows that are the second half of an update; see the module."""
@@ -129,14 +129,13 @@ class _Changes:
     def rejected(self, at: int, column: str | None, reason: str) -> Reject:
         file, line = self.origin(at)
         payload = self.part.payload
-        return Reject(
-            file, line, column, reason, "" if payload is None else payload(self.first + at)
-        )
+        raw = "" if payload is None else payload(int(self.places[at]))
+        return Reject(file, line, column, reason, raw)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The whole rows, and which of the changes each of them is."""
+    """Whole rows, and which row of the part each of them is."""
 
     rows: pa.Table
     places: Ints
@@ -161,7 +160,7 @@ def _by_key(
     changes: _Changes, key: tuple[str, ...], present: Present
 ) -> tuple[_Kept, list[Reject]]:
     """Return the changes with the cells that they keep, and those without a row before."""
-    rows, count = changes.rows, changes.rows.num_rows
+    rows = changes.rows
     keeps = np.logical_or.reduce(list(changes.cells.values())) & (changes.weights > 0)
     keeping = np.flatnonzero(keeps)
     moved = changes.moved(keeping)
@@ -180,18 +179,22 @@ def _by_key(
     gone = np.concatenate([np.zeros(there, bool), changes.weights < 0])
     former[(former >= 0) & gone[former]] = -1
 
-    lost = np.zeros(count, bool)
-    rejects: list[Reject] = []
+    # A row is there if it is whole, or if the row before it is there: else nothing completes it.
+    every = np.arange(both.num_rows)
+    keeps_any = np.concatenate([np.zeros(there, bool), keeps])
+    lost = _followed(np.where(keeps_any, former, every))[there:] < 0
     for name, mask in changes.cells.items():
-        open_ = np.concatenate([np.zeros(there, bool), mask & keeps])
-        source = _followed(np.where(open_, former, np.arange(both.num_rows)))[there:]
-        missing = (source < 0) & ~lost
-        rejects += [changes.rejected(at, name, _ABSENT) for at in np.flatnonzero(missing).tolist()]
-        lost |= missing
+        keeps_this = np.concatenate([np.zeros(there, bool), mask & keeps])
+        source = _followed(np.where(keeps_this, former, every))[there:]
         values = both[name].take(pa.array(source.clip(0)))
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
-    places = np.flatnonzero(~lost)
-    return _Kept(rows.take(pa.array(places)) if lost.any() else rows, places), rejects
+    if not lost.any():
+        return _Kept(rows, changes.places), []
+    rejects = []
+    for at in np.flatnonzero(lost).tolist():
+        names = [name for name, mask in changes.cells.items() if mask[at]]
+        rejects.append(changes.rejected(at, ", ".join(names), _ABSENT))
+    return _Kept(rows.filter(pa.array(~lost)), changes.places[~lost]), rejects
 
 
 def _followed(source: Ints) -> Ints:
@@ -240,7 +243,7 @@ def _by_value(changes: _Changes, present: Present) -> tuple[_Kept, list[Reject]]
     for name in changes.cells:
         values = both[name].take(pa.array(source, pa.int64()))
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
-    return _Kept(rows, places), rejects
+    return _Kept(rows, changes.places[places]), rejects
 
 
 def _deleted(schema: pa.Schema, key: tuple[str, ...], present: Present) -> pa.Table:
@@ -274,15 +277,13 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
-def _shifted(
-    part: Part, first: int, gone: int, places: Ints
-) -> Callable[[int], tuple[str, int]] | None:
+def _shifted(part: Part, gone: int, places: Ints) -> Callable[[int], tuple[str, int]] | None:
     """Return the origins of the rows that follow ``gone`` deletions of rows without an origin."""
     origin = part.origin
     if origin is None:
         return None
 
     def found(row: int) -> tuple[str, int]:
-        return ("", 0) if row < gone else origin(first + int(places[row - gone]))
+        return ("", 0) if row < gone else origin(int(places[row - gone]))
 
     return found
