@@ -16,6 +16,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
+from headrace.parts.admission import Admission
 from headrace.parts.declarations import Declarations
 from headrace.parts.definer import Definer
 from headrace.parts.destinations import Destinations
@@ -142,7 +143,8 @@ class Database:
         secrets, schemas = Secrets(ledger, variable), Schemas(ledger)
         reader = Reader(directory, ledger, publisher, pump, deliveries)
         information = InformationSchema(ledger, schemas, deliveries)
-        log = Log(directory / "log", ledger, Appender(self._segments, ledger), queries, pump)
+        appender, admission = Appender(self._segments, ledger), Admission(directory / "log", ledger)
+        log = Log(directory / "log", ledger, appender, queries, pump, admission)
         declarations = Declarations(engine, queries, ledger)
         filling = Filling(reader, engine, loop, pump)
         functions = Functions(ledger, engine, queries)

@@ -19,7 +19,7 @@ from headrace.ledger import (
     ProducerPosition,
     prepare_directory,
 )
-from headrace.log import Append, Appender, SegmentWriter, read_range
+from headrace.log import Admitted, Append, Appender, SegmentWriter, read_range
 from headrace.types import Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -186,7 +186,9 @@ def test_a_guard_sees_the_end_and_refuses_its_append_alone(log: Log) -> None:
 
     with pytest.raises(HeadraceError, match="overtaken"):
         log.append(A, [3], guard=guard)
-    assert log.append(A, [4], placed=lambda first: pa.table({"x": [first * 10]})).first == 2
+    assert (
+        log.append(A, [4], placed=lambda first: Admitted(pa.table({"x": [first * 10]}))).first == 2
+    )
     assert (ends, log.rows(A)) == ([2], [1, 2, 20])
 
 

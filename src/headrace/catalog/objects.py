@@ -36,6 +36,16 @@ class Declaration:
     """Whether the log of a stream has the column :data:`ROWTIME`."""
     precisions: tuple[tuple[str, int], ...] = ()
     """The columns declared as ``TIMESTAMP(n)``, each with its n: the digits of its seconds."""
+    delay: int = 0
+    """That of the watermark behind the newest event time, in microseconds."""
+    lateness: int | None = None
+    """By how much rows of a stream may be late, in microseconds; None if that is not declared."""
+    rejects_late: bool = False
+    """Whether later ones are rejected; else they are taken, and counted."""
+    unique: tuple[str, ...] = ()
+    """The columns with the id of an event, of which a stream takes the first row."""
+    within: int | None = None
+    """How long ids are remembered, in microseconds; None is for ever."""
 
     @property
     def generated(self) -> frozenset[str]:
@@ -66,6 +76,11 @@ class Declaration:
             "source": [list(pair) for pair in self.source],
             "rowtime": self.rowtime,
             "precisions": [list(pair) for pair in self.precisions],
+            "delay": self.delay,
+            "lateness": self.lateness,
+            "rejects_late": self.rejects_late,
+            "unique": list(self.unique),
+            "within": self.within,
         }
 
     @classmethod
@@ -83,6 +98,11 @@ class Declaration:
             tuple((key, given) for key, given in value.get("source", ())),
             value.get("rowtime", False),
             precisions=tuple((name, digits) for name, digits in value.get("precisions", ())),
+            delay=value.get("delay", 0),
+            lateness=value.get("lateness"),
+            rejects_late=value.get("rejects_late", False),
+            unique=tuple(value.get("unique", ())),
+            within=value.get("within"),
         )
 
 

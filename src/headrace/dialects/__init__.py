@@ -3,6 +3,7 @@
 from headrace.dialects.calls import CALLS, Call
 from headrace.dialects.differences import DIFFERENCES, Difference
 from headrace.dialects.event_time import EVENT_TIMES
+from headrace.dialects.intervals import delay_of, duration_of
 from headrace.dialects.ksqldb import MEANINGS, MEANT
 from headrace.dialects.refused import REFUSED_CALLS, RefusedCall
 from headrace.dialects.spark_text import spark_text
@@ -21,6 +22,8 @@ __all__ = [
     "Call",
     "Difference",
     "RefusedCall",
+    "delay_of",
+    "duration_of",
     "log_of",
     "spark_text",
     "translated",

@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream, Table
 from headrace.dialects.blocks import in_set, relations_of
-from headrace.dialects.intervals import microseconds, spelled
-from headrace.dialects.tree import Found, Group, Node, bare_name, is_group, split_at, tree_of
+from headrace.dialects.intervals import delay_of, spelled
+from headrace.dialects.tree import Found, Group, Node, bare_name, is_group, split_at
 from headrace.dialects.writer import Edits, Ending, Scope, Writer
-from headrace.errors import Span
-from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Source
 
 if TYPE_CHECKING:
     from headrace.dialects.blocks import Block
@@ -118,19 +115,10 @@ def _grace(writer: Writer, block: Block, ending: Ending) -> int:
     times = _named_last(ending.time)
     if column.lower() != times:
         return 0
-    return _delay(text)
+    return delay_of(text)
 
 
 def _named_last(time: tuple[Node, ...] | str) -> str:
     """Return the last part of a column's name."""
     text = time if isinstance(time, str) else time[-1].text if time else ""
     return bare_name(text.rpartition(".")[2])
-
-
-def _delay(text: str) -> int:
-    """Return the delay of a watermark behind the time; 0 if it is not a constant."""
-    nodes = tree_of(Cursor(Source(text, 0, len(text))).tokens[:-1], Span(text, 0, len(text)))
-    signs = [i for i, node in enumerate(nodes or ()) if node.text == "-"]
-    if nodes is None or len(signs) != 1:
-        return 0
-    return microseconds(nodes[signs[0] + 1 :]) or 0

@@ -311,11 +311,6 @@ class Ledger:
         with self._store.reading() as connection:
             return log.load_of(connection, relation, source)
 
-    def notes_of(self, relation: RelationId, source: str) -> dict[str, Any]:
-        """Return the notes of the load of a source, by name; see :class:`LoadProgress`."""
-        with self._store.reading() as connection:
-            return log.notes_of(connection, relation, source)
-
     def unfinished_loads(self, relation: RelationId) -> tuple[LoadProgress, ...]:
         """Return the loads into a relation that have begun and not ended, by source."""
         with self._store.reading() as connection:
@@ -342,6 +337,16 @@ class Ledger:
         """Return how many rows of a relation were rejected."""
         with self._store.reading() as connection:
             return log.reject_count(connection, relation)
+
+    def left_out(self, relation: RelationId) -> Mapping[str, int]:
+        """Return how many rows a relation's log has not taken, by reason, besides rejects."""
+        with self._store.reading() as connection:
+            return log.left_out(connection, relation)
+
+    def newest_times(self, relation: RelationId) -> dict[str, int]:
+        """Return the newest event time of each partition of a relation, in microseconds."""
+        with self._store.reading() as connection:
+            return log.newest_times(connection, relation)
 
     # Spines
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -39,13 +39,6 @@ _UPDATE_LOG = (
     .where(schema.logs.c.relation == sa.bindparam("its_relation"))
     .values(log_end=sa.bindparam("log_end"), rejected=sa.bindparam("rejected"))
 )
-_DELETE_NOTE = schema.loads.delete().where(
-    schema.loads.c.relation == sa.bindparam("its_relation"),
-    schema.loads.c.source == sa.bindparam("its_source"),
-)
-_NOTE = "\n"
-"""Between the source of a load and the name of a note of it."""
-_VALUE = "value"
 
 
 def append(connection: sa.Connection, append: AppendRecord, now: float) -> OffsetRange:
@@ -78,10 +71,58 @@ def append(connection: sa.Connection, append: AppendRecord, now: float) -> Offse
         connection.execute(_INSERT_SEGMENT, row)
     if rejects:
         connection.execute(schema.rejects.insert(), [_reject(relation, r, now) for r in rejects])
+    _count(connection, relation, append.left_out)
+    _advance_times(connection, relation, append.newest)
     if rows or rejects:
         ends = {"log_end": end + rows, "rejected": rejected + len(rejects)}
         connection.execute(_UPDATE_LOG, {"its_relation": relation, **ends})
     return OffsetRange(Offset(end), Offset(end + rows))
+
+
+def _count(connection: sa.Connection, relation: RelationId, rows: Mapping[str, int]) -> None:
+    for reason, count in rows.items():
+        before = left_out(connection, relation).get(reason)
+        if before is None:
+            row = {"relation": relation, "reason": reason, "rows": count}
+            connection.execute(schema.left_out.insert(), row)
+            continue
+        its = schema.left_out.c
+        connection.execute(
+            schema.left_out.update()
+            .where(its.relation == relation, its.reason == reason)
+            .values(rows=before + count)
+        )
+
+
+def _advance_times(
+    connection: sa.Connection, relation: RelationId, newest: Mapping[str, int]
+) -> None:
+    known = newest_times(connection, relation) if newest else {}
+    for partition, time in newest.items():
+        if partition not in known:
+            row = {"relation": relation, "partition": partition, "time": time}
+            connection.execute(schema.newest_times.insert(), row)
+        elif time > known[partition]:
+            its = schema.newest_times.c
+            connection.execute(
+                schema.newest_times.update()
+                .where(its.relation == relation, its.partition == partition)
+                .values(time=time)
+            )
+
+
+def left_out(connection: sa.Connection, relation: RelationId) -> dict[str, int]:
+    """Return how many rows a relation's log has not taken, by reason, besides rejects."""
+    its = schema.left_out.c
+    query = sa.select(its.reason, its.rows).where(its.relation == relation)
+    return {row.reason: row.rows for row in connection.execute(query)}
+
+
+def newest_times(connection: sa.Connection, relation: RelationId) -> dict[str, int]:
+    """Return the newest event time of each partition of a relation, in microseconds."""
+    its = schema.newest_times.c
+    query = sa.select(its.partition, its.time).where(its.relation == relation)
+    return {row.partition: row.time for row in connection.execute(query)}
 
 
 def log_ends(connection: sa.Connection) -> dict[RelationId, Offset]:
@@ -153,19 +194,6 @@ def unfinished_loads(connection: sa.Connection, relation: RelationId) -> tuple[L
         .order_by(loads.source)
     )
     return tuple(LoadProgress(row.source, row.progress) for row in connection.execute(query))
-
-
-def notes_of(connection: sa.Connection, relation: RelationId, source: str) -> dict[str, Any]:
-    """Return the notes of the load of a source, by name."""
-    loads, prefix = schema.loads.c, source + _NOTE
-    query = sa.select(loads.source, loads.progress).where(
-        loads.relation == relation, loads.source.startswith(prefix, autoescape=True)
-    )
-    return {
-        row.source.removeprefix(prefix): row.progress[_VALUE]
-        for row in connection.execute(query)
-        if row.source.startswith(prefix)  # LIKE may not tell cases apart
-    }
 
 
 def rejects(
@@ -248,31 +276,12 @@ def _require_unfinished(
 
 def _advance_load(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
     table = schema.loads.c
-    if load.notes:
-        _write_notes(connection, relation, load)
     mine = (table.relation == relation) & (table.source == load.source)
     values = {"progress": dict(load.progress), "finished": load.finished}
     if connection.execute(schema.loads.update().where(mine).values(values)).rowcount:
         return
     row = {"relation": relation, "source": load.source, **values}
     connection.execute(schema.loads.insert(), row)
-
-
-def _write_notes(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
-    """Write the notes of a load, each as a finished load of its own."""
-    rows = [
-        {
-            "relation": relation,
-            "source": f"{load.source}{_NOTE}{name}",
-            "progress": {_VALUE: value},
-            "finished": True,
-        }
-        for name, value in load.notes.items()
-    ]
-    connection.execute(
-        _DELETE_NOTE, [{"its_relation": relation, "its_source": row["source"]} for row in rows]
-    )
-    connection.execute(schema.loads.insert(), rows)
 
 
 def _reject(relation: RelationId, reject: Reject, now: float) -> dict[str, object]:

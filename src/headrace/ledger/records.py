@@ -73,14 +73,12 @@ class LoadProgress:
     """The progress of a bulk load of ``source``; only the source's reader interprets it.
 
     ``source`` identifies one version of the source, for example by path, size and modification
-    time. ``notes`` are JSON values by name that are kept besides, each until one of its name comes:
-    for what grows with the source, and must not be written whole each time.
+    time.
     """
 
     source: str
     progress: Mapping[str, Any]
     finished: bool = False
-    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,8 @@ class AppendRecord:
     """A segment to append to a relation's log; None if every row was rejected.
 
     ``producers`` are the new positions of those that wrote its rows. If there is just one and its
-    number is not above its last, nothing is appended.
+    number is not above its last, nothing is appended. ``left_out`` counts rows that are not in the
+    segment, by reason. ``newest`` has the newest event time of partitions, in microseconds.
     """
 
     relation: RelationId
@@ -123,6 +122,8 @@ class AppendRecord:
     load: LoadProgress | None = None
     producers: tuple[ProducerPosition, ...] = ()
     rejects: Sequence[Reject] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    newest: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The format that this version reads and writes; a ledger of another format is refused."""
 
 NEVER: Final = 2**63 - 1
@@ -70,6 +70,24 @@ logs = sa.Table(
     sa.Column("rejected", sa.BigInteger, nullable=False),
 )
 """Per relation: the oldest offset of its log that can be read, its end, the number of rejects."""
+
+left_out = sa.Table(
+    "left_out",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("reason", sa.Text, primary_key=True),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+)
+"""Per relation: how many rows its log has not taken, by reason, besides rejects."""
+
+newest_times = sa.Table(
+    "newest_times",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("partition", sa.Text, primary_key=True),
+    sa.Column("time", sa.BigInteger, nullable=False),
+)
+"""Per partition of a source: the newest event time that was appended, in microseconds."""
 
 frontiers = sa.Table(
     "frontiers",

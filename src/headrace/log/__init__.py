@@ -1,18 +1,25 @@
 """The embedded log: the only offset space, one log per stream and table."""
 
-from headrace.log.appender import Append, Appender
+from headrace.log.appender import Admitted, Append, Appender
 from headrace.log.reader import EmbeddedLog
-from headrace.log.segments import WEIGHT, read_range
+from headrace.log.seen import Seen, ids_of
+from headrace.log.segments import WEIGHT, open_segment, read_range
 from headrace.log.share import LogShare
+from headrace.log.watermark import Watermark
 from headrace.log.writer import SegmentWriter, write_segment
 
 __all__ = [
     "WEIGHT",
+    "Admitted",
     "Append",
     "Appender",
     "EmbeddedLog",
     "LogShare",
+    "Seen",
     "SegmentWriter",
+    "Watermark",
+    "ids_of",
+    "open_segment",
     "read_range",
     "write_segment",
 ]

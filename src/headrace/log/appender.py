@@ -19,7 +19,7 @@ from headrace.ledger import AppendRecord, OffsetRange
 from headrace.types import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.ledger import Ledger, LoadProgress, ProducerPosition, Reject, SegmentFile
     from headrace.log.writer import SegmentWriter
@@ -30,11 +30,25 @@ _GATHERED_ROWS = 4096
 """Appends with at most this many rows are gathered with others to the same relation."""
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Rows that a log takes, and what becomes of others that were to be appended with them.
+
+    ``left_out`` counts those by reason; ``newest`` has the newest event time of each partition of
+    their source, in microseconds, where it has moved.
+    """
+
+    rows: pa.Table
+    rejects: Sequence[Reject] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    newest: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass(slots=True, eq=False)
 class Append:
     """Changes to append to one relation's log, and the outcome.
 
-    ``placed`` returns the rows to write, where they depend on the offset of the first. ``guard`` is
+    ``placed`` returns what to write, where it depends on the offset of the first row. ``guard`` is
     called with the log's end before they are appended, and refuses by raising.
     """
 
@@ -43,15 +57,22 @@ class Append:
     load: LoadProgress | None = None
     producer: ProducerPosition | None = None
     rejects: Sequence[Reject] = ()
-    placed: Callable[[Offset], pa.Table] | None = None
+    placed: Callable[[Offset], Admitted] | None = None
     guard: Callable[[Offset], None] | None = None
     outcome: OffsetRange | HeadraceError | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    newest: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
         """Whether it can share a segment with others."""
         alone = self.load or self.rejects or self.placed or self.guard
         return not alone and self.rows.num_rows <= _GATHERED_ROWS
+
+    def take(self, admitted: Admitted) -> None:
+        """Append what was admitted."""
+        self.rows, self.rejects = admitted.rows, (*self.rejects, *admitted.rejects)
+        self.left_out, self.newest = admitted.left_out, admitted.newest
 
 
 @dataclass(slots=True)
@@ -144,7 +165,7 @@ class Appender:
                 if each.guard is not None:
                     each.guard(end)
                 if each.placed is not None:
-                    each.rows = each.placed(end)
+                    each.take(each.placed(end))
             except HeadraceError as error:
                 each.outcome = error
             else:
@@ -198,7 +219,15 @@ class Appender:
 def _record(appends: list[Append], file: SegmentFile | None) -> AppendRecord:
     first = appends[0]
     newest = {each.producer.producer: each.producer for each in appends if each.producer}
-    return AppendRecord(first.relation, file, first.load, tuple(newest.values()), first.rejects)
+    return AppendRecord(
+        first.relation,
+        file,
+        first.load,
+        tuple(newest.values()),
+        first.rejects,
+        first.left_out,
+        first.newest,
+    )
 
 
 def _settle(appends: list[Append], outcome: OffsetRange | HeadraceError) -> None:

@@ -14,6 +14,7 @@ from headrace.catalog import ROWTIME, Stream, Table
 from headrace.connectors import CONNECTOR, Connector, SourceContext, source_connector
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
+from headrace.parts.admission import LINE, PLACE
 from headrace.parts.generated_columns import with_computed_columns
 from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
 from headrace.parts.written_rows import completed
@@ -89,8 +90,7 @@ class Feeding:
         value = Schema(tuple(c for c in relation.schema.columns if c.name not in apart))
         computed = {name for name, _ in declaration.computed}
         arriving = Schema(tuple(c for c in relation.schema.columns if c.name not in computed))
-        notes = partial(self.ledger.notes_of, relation.id)
-        return SourceContext(arriving, value, metadata, given, self.secrets, relation, notes)
+        return SourceContext(arriving, value, metadata, given, self.secrets, relation)
 
 
 def _restored(relation: Stream | Table) -> tuple[Connector[Any], Any]:
@@ -118,10 +118,9 @@ class _Completed:
             rows = completed(self.queries, self.relation, self._timed(part))
             if isinstance(self.relation, Table):
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
-            rows, refused = self._computed(rows, part, 0)
+            rows, refused = self._computed(self._placed(rows, part), part, 0)
             rejects = (*part.rejects, *refused)
-            done, total, notes = part.done, part.total, part.notes
-            yield Part(rows, rejects, part.position, done, total, notes=notes)
+            yield Part(rows, rejects, part.position, part.done, part.total)
 
     def _whole(self, part: Part) -> Part:
         """Return a part with whole rows; what precedes it has been landed.
@@ -139,6 +138,16 @@ class _Completed:
             return part.rows
         now = pa.scalar(int(time.time() * 1_000_000), part.times.type)
         return part.rows.append_column(ROWTIME, pc.fill_null(part.times, now))
+
+    def _placed(self, rows: pa.Table, part: Part) -> pa.Table:
+        """Return rows with their places in the source, if the stream has a watermark."""
+        declaration = self.relation.declaration
+        if part.origin is None or (declaration.watermark, declaration.lateness) == (None, None):
+            return rows
+        origins = [part.origin(row) for row in range(rows.num_rows)]
+        places = pa.array([place for place, _ in origins], pa.string())
+        lines = pa.array([line for _, line in origins], pa.int64())
+        return rows.append_column(PLACE, places).append_column(LINE, lines)
 
     def _computed(self, rows: pa.Table, part: Part, first: int) -> tuple[pa.Table, list[Reject]]:
         """Return rows with computed columns, and those for which these fail as rejects.

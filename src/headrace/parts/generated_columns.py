@@ -38,8 +38,10 @@ def has_offsets(relation: Stream | Table) -> bool:
 
 def with_offsets(relation: Stream | Table, rows: pa.Table, first: Offset) -> pa.Table:
     """Return changes with their offsets, the first of which is given; see :func:`has_offsets`."""
-    offsets = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
     names = [name for name, key in relation.declaration.metadata if key == _OFFSET]
+    if not names:
+        return rows
+    offsets = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
     return _with_values(relation, rows, dict.fromkeys(names, offsets))
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
-from headrace.log import Append, LogShare, read_range
+from headrace.log import Admitted, Append, LogShare, read_range
 from headrace.parts.generated_columns import (
     has_offsets,
     with_generated_columns,
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Stream, Table
     from headrace.engine.queries import Queries
-    from headrace.ledger import Ledger, LoadProgress, ProducerPosition, Reject
+    from headrace.ledger import Ledger, LoadProgress, OffsetRange, ProducerPosition, Reject
     from headrace.log import Appender
+    from headrace.parts.admission import Admission
     from headrace.runtime.published import Published
     from headrace.runtime.pump import Pump
 
@@ -57,6 +59,7 @@ class Log:
     appender: Appender
     queries: Queries
     pump: Pump
+    admission: Admission
     _changing: dict[RelationId, threading.RLock] = field(default_factory=dict)
     """By table: the lock of the statements that read it and change the rows they read."""
 
@@ -74,16 +77,42 @@ class Log:
 
         For ``guard`` see :class:`Append`.
         """
-        placed = None
+        return self.appended(
+            relation, rows, load=load, producer=producer, rejects=rejects, guard=guard
+        ).end
+
+    def appended(
+        self,
+        relation: Stream | Table,
+        rows: pa.Table,
+        *,
+        load: LoadProgress | None = None,
+        producer: ProducerPosition | None = None,
+        rejects: Sequence[Reject] = (),
+        guard: Callable[[Offset], None] | None = None,
+    ) -> OffsetRange:
+        """Append changes as :meth:`append`; return their offsets.
+
+        They are fewer than the changes if the relation has not taken all; see
+        :class:`headrace.parts.admission.Admission`.
+        """
         rows = with_rowtime(relation, rows)
         if relation.declaration.generated and rows.num_rows:
             rows = with_generated_columns(self.queries, relation, rows)
-            if has_offsets(relation):
-                without, placed = rows, lambda first: with_offsets(relation, without, first)
-        asked = Append(relation.id, rows, load, producer, rejects, placed, guard)
-        end = self.appender.append(asked).end
+        gate = self.admission.gate(relation)
+        placed = None
+
+        def admitted(first: Offset) -> Admitted:
+            taken = Admitted(rows) if gate is None else gate.admit(rows, first)
+            return replace(taken, rows=with_offsets(relation, taken.rows, first))
+
+        if gate is not None or (has_offsets(relation) and rows.num_rows):
+            placed = admitted
+        appended = self.appender.append(
+            Append(relation.id, rows, load, producer, rejects, placed, guard)
+        )
         self.pump.wake()
-        return end
+        return appended
 
     def land(
         self,
@@ -98,7 +127,10 @@ class Log:
         They bring the values of generated columns.
         """
         timed = with_rowtime(relation, rows)
-        end = self.appender.append(Append(relation.id, timed, load, None, rejects)).end
+        gate = self.admission.gate(relation)
+        placed = None if gate is None else partial(gate.admit, timed)
+        asked = Append(relation.id, timed, load, None, rejects, placed)
+        end = self.appender.append(asked).end
         self.pump.wake()
         return end
 

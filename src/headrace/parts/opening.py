@@ -46,6 +46,7 @@ def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:
         if isinstance(catalog.by_id[record.relation], Sink):
             at = position(ledger, record.relation)
             parts.loop.held[record.relation] = record.created_epoch if at is None else at
+    parts.log.admission.sweep(r for r in catalog if isinstance(r, Stream))
     waiting.wait(lacking)
     fed = {relation.source for relation in catalog if isinstance(relation, Sink)}
     hidden = [

@@ -140,6 +140,7 @@ class Statements:
             parts.functions,
             parts.deliveries,
             parts.feeds,
+            parts.log.admission,
         )
         self._descriptions = Descriptions(parts.reader, parts.ledger, parts.declarations)
         self._explanations = Explanations(parts.reader, parts.ledger, parts.engine)
@@ -274,7 +275,7 @@ class Statements:
                 written, verb = self._updates.delete(statement), "deleted"
             case Truncate():
                 written, verb = self._updates.truncate(statement), "deleted"
-        return self._done(f"{_rows(self._wrote(written))} {verb}")
+        return self._done(f"{_rows(self._wrote(written))} {verb}{_not_taken(written.left_out)}")
 
     def _wrote(self, written: Written) -> int:
         """Have later reads of this session see what it wrote; return the number of rows."""
@@ -289,7 +290,9 @@ class Statements:
             if isinstance(relation, Stream | Table):
                 self._client.wrote(relation.id, self._ledger.log_end(relation.id))
         rejects = f", {copied.rejected:,} rejected: see SHOW REJECTS" if copied.rejected else ""
-        return self._done(f"{_rows(copied.rows)} copied{rejects}{copied.note}")
+        return self._done(
+            f"{_rows(copied.rows)} copied{rejects}{_not_taken(copied.left_out)}{copied.note}"
+        )
 
     def _refresh(self, statement: Refresh) -> Result:
         if statement.name is not None:
@@ -318,6 +321,10 @@ class Statements:
 
     def _table(self, names: tuple[str, ...], rows: list[Any]) -> Result:
         return Result.of(names, rows, self._ledger.last_epoch())
+
+
+def _not_taken(count: int) -> str:
+    return f", {count:,} not taken: duplicate or late" if count else ""
 
 
 def _rows(count: int) -> str:

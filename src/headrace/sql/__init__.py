@@ -61,6 +61,7 @@ from headrace.sql.statements import (
     Update,
     Verify,
 )
+from headrace.sql.taken import Taken
 
 __all__ = [
     "CONNECTION",
@@ -113,6 +114,7 @@ __all__ = [
     "Source",
     "Statement",
     "Subscribe",
+    "Taken",
     "Truncate",
     "Update",
     "Verify",

@@ -22,6 +22,7 @@ from headrace.sql.statements import (
     CreateView,
     SecretSource,
 )
+from headrace.sql.taken import EVERY_ROW, take_taken
 
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
@@ -197,7 +198,17 @@ def _relation(
                 span=cursor.span(at_append, cursor.previous),
             )
     _storage(cursor)
+    taken = take_taken(cursor)
     options = (*take_from_connection(cursor), *take_options(cursor))
+    if taken is EVERY_ROW:
+        taken = take_taken(cursor)
+    if taken.span is not None and (kind is ObjectKind.TABLE or columns.primary_key):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a table takes every row",
+            hint="Create a STREAM without a PRIMARY KEY; a table keeps the last row of a key.",
+            span=taken.span,
+        )
     if cursor.at("AS"):
         raise HeadraceError(
             Code.INVALID,
@@ -231,6 +242,7 @@ def _relation(
         options,
         or_replace,
         if_not_exists,
+        taken,
     )
 
 

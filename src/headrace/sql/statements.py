@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.sql.parts import Name, Query
+from headrace.sql.taken import EVERY_ROW, Taken
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -32,6 +33,7 @@ class CreateStream:
     options: tuple[Option, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
+    taken: Taken = EVERY_ROW
 
 
 @dataclass(frozen=True, slots=True)

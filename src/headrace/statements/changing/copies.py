@@ -12,6 +12,7 @@ from headrace.connectors import ChangeFormat, Given, format_of, is_captured
 from headrace.connectors.file_source import FileOptions, FileSource
 from headrace.errors import Code, HeadraceError
 from headrace.formats.envelopes import read_changes
+from headrace.parts.admission import takes_some
 from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
 from headrace.parts.written_rows import completed, weighted
 from headrace.statements.changing.loading import Load
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
 
 class Copied(NamedTuple):
-    """How many rows a COPY appended and rejected, and a note about it."""
+    """How many rows a COPY appended and rejected, a note about it, and how many were not taken."""
 
     rows: int
     rejected: int
     note: str
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Copies:
         return self._copy_rows(statement, relation, path)
 
     def _copy_rows(self, statement: Copy, relation: Stream | Table, path: Path) -> Copied:
-        given = Given.of(statement.options)
+        given, before = Given.of(statement.options), self._left_out(relation)
         load = None
         try:
             options = FileOptions.of(path, given)
@@ -78,7 +80,12 @@ class Copies:
         except HeadraceError as error:
             failure = error if load is None else load.stopped(error)
             raise failure.at(statement.path_span) from error
-        return Copied(load.ingest.landed, load.ingest.rejected, load.note)
+        left_out = self._left_out(relation) - before
+        landed = load.ingest.landed - left_out
+        return Copied(landed, load.ingest.rejected, load.note, left_out)
+
+    def _left_out(self, relation: Stream | Table) -> int:
+        return sum(self.ledger.left_out(relation.id).values()) if takes_some(relation) else 0
 
     def _copy_changes(self, statement: Copy, table: Table, path: Path) -> Copied:
         """Append the changes that the messages in a file make."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.catalog import Stream, Table
 from headrace.errors import Span
+from headrace.parts.admission import takes_some
 from headrace.parts.log import Changed
 from headrace.parts.written_rows import completed, require_present, weighted
 from headrace.statements.changing.conflicts import Conflicts, require_key
@@ -86,8 +87,9 @@ class Inserts:
         self, relation: Stream | Table, rows: pa.Table, producer: ProducerPosition | None = None
     ) -> Written:
         changes = weighted(rows, 1) if isinstance(relation, Table) else rows
-        end = self.log.append(relation, changes, producer=producer)
-        return Written(relation.id, rows.num_rows, end)
+        appended = self.log.appended(relation, changes, producer=producer)
+        left_out = rows.num_rows - appended.rows if takes_some(relation) else 0
+        return Written(relation.id, rows.num_rows - left_out, appended.end, left_out)
 
     def _resolved(self, table: Table, rows: pa.Table, clause: OnConflict) -> Written:
         """Append rows as a conflict clause says; those in the table may change meanwhile."""

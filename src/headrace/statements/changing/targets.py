@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """What a statement wrote: the relation, the number of rows, and the log's end after them."""
+    """What a statement wrote: the relation, the number of rows, and the log's end after them.
+
+    ``left_out`` is the number of rows that the relation has not taken.
+    """
 
     relation: RelationId
     rows: int
     end: Offset
+    left_out: int = 0
 
 
 def target_named(catalog: Catalog, name: Name) -> Stream | Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Declaration, Stream, Table
 from headrace.connectors import CONNECTOR, ChangeFormat, is_captured
+from headrace.dialects import delay_of
 from headrace.errors import HeadraceError, masked
 from headrace.sql import CONNECTION, ColumnDefinition, CreateStream, CreateTable
 from headrace.statements.defining.columns import (
@@ -25,6 +26,7 @@ from headrace.statements.defining.options import (
     stored_options,
 )
 from headrace.statements.defining.placing import place_of
+from headrace.statements.defining.taking import with_taken
 from headrace.statements.defining.versioned import effective_column
 from headrace.types import Column, Schema, require_kept, require_key
 
@@ -74,6 +76,7 @@ class Relations:
         else:
             relation = _with_time(Stream(id_, name, schema, _declaration(statement, source)))
             require_event_time(relation, statement.options)
+            relation = with_taken(relation, statement.taken)
         if isinstance(relation, Table) and is_captured(relation):
             require_known_rows(relation, statement.name.span)
             _require_decoder(relation, statement.span)
@@ -173,6 +176,7 @@ def _declaration(
         statement.message_key if isinstance(statement, CreateStream) else (),
         tuple((c.name, c.default.text) for c in statement.columns if c.default is not None),
         source,
+        delay=0 if watermark is None else delay_of(watermark.expression.text),
         precisions=tuple(
             (c.name, digits)
             for c in statement.columns

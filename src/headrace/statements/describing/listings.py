@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.connectors import CONNECTOR
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.parts.admission import DUPLICATE, LATE
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors import Connections, Secrets
     from headrace.ledger import Ledger
+    from headrace.parts.admission import Admission
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 _MOST_EPOCHS = 100
+_COUNTED = ("rejected", "duplicates", "late", "watermark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Listings:
     functions: Functions
     deliveries: Deliveries
     feeds: Feeds
+    admission: Admission
 
     def show(self, statement: Show) -> Result:
         """Return the listing of a SHOW statement."""
@@ -137,13 +141,27 @@ class Listings:
                 state, behind = str(feed.state), feed.behind
                 error = None if feed.error is None else str(feed.error)
             connector = dict(relation.declaration.source).get(CONNECTOR)
-            rejected = self.ledger.reject_count(relation.id)
+            counts = (self.ledger.reject_count(relation.id), *self._left_out(relation))
             key = ", ".join(key_of(relation))
-            rows.append(
-                (relation.name, relation.kind, key, state, connector, behind, rejected, error)
-            )
-        names = ("name", "kind", "key", "state", "connector", "behind", "rejected", "error")
+            whose = (relation.name, relation.kind, key, state, connector, behind)
+            rows.append((*whose, *counts, self._watermark(relation), error))
+        names = ("name", "kind", "key", "state", "connector", "behind", *_COUNTED, "error")
         return self._listing(names, rows)
+
+    def _left_out(self, relation: Relation) -> tuple[int | None, int | None]:
+        """Return the number of duplicates and of late rows; None where none are looked for."""
+        if self.admission.gate(relation) is None or not isinstance(relation, Stream):
+            return None, None
+        found, unique = self.ledger.left_out(relation.id), relation.declaration.unique
+        timed = relation.declaration.watermark or relation.declaration.lateness is not None
+        return (
+            found.get(DUPLICATE, 0) if unique else None,
+            found.get(LATE, 0) if timed else None,
+        )
+
+    def _watermark(self, relation: Relation) -> str | None:
+        mark = self.admission.watermark(relation)
+        return None if mark is None else _time(mark / 1_000_000)
 
     def _rejects(self, statement: Show) -> Result:
         catalog, ledger = self.reader.catalog, self.ledger

@@ -1,0 +1,223 @@
+"""The ids that a stream has had within a horizon, so that no event is appended twice.
+
+An index over the log, from which it can always be made again: each block has the 128-bit hashes of
+the ids in a range of offsets, sorted, with the times at which they were appended. Blocks are merged
+as they grow; large ones are files, mapped into memory, which a reopened database reads instead of
+the log. A file says in its name what it covers and its checksum, so one that is damaged, or of
+other offsets, is not used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+Ids: TypeAlias = "NDArray[np.uint64]"
+"""Of shape (2, n): the two halves of the hash of each id."""
+
+_KEYS: Final = ("headrace.seen.01", "headrace.seen.02")
+_MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
+FILED_IDS: Final = 1 << 18
+"""Blocks of at least as many ids are files."""
+_MOST_IDS: Final = 1 << 22
+"""Blocks are not merged beyond this."""
+
+
+def ids_of(rows: pa.Table, columns: Sequence[str]) -> tuple[Ids, NDArray[np.bool_]]:
+    """Return the hashes of ids, and which rows have one: an id with a NULL is none."""
+    halves = np.zeros((2, rows.num_rows), np.uint64)
+    present = np.ones(rows.num_rows, bool)
+    for name in columns:
+        values = rows[name]
+        if not pa.types.is_binary(values.type) and not pa.types.is_string(values.type):
+            values = values.cast(pa.string())
+        present &= pc.is_valid(values).to_numpy(zero_copy_only=False)
+        objects = values.to_numpy(zero_copy_only=False)
+        for half, key in enumerate(_KEYS):
+            hashed = pd.util.hash_array(objects, hash_key=key, categorize=False)
+            halves[half] = halves[half] * _MIXED + hashed
+    return halves, present
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The ids of the offsets ``[first, end)``: sorted ``high``, with ``low`` and times.
+
+    ``at`` has the times in microseconds. ``file`` is where they are stored, if anywhere.
+    """
+
+    first: int
+    end: int
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint64]
+    at: NDArray[np.uint64]
+    file: Path | None = None
+
+    @classmethod
+    def of(cls, first: int, end: int, ids: Ids, at: NDArray[np.uint64]) -> _Block:
+        order = np.argsort(ids[0], kind="stable")
+        return cls(first, end, ids[0][order], ids[1][order], at[order])
+
+    @property
+    def newest(self) -> int:
+        return int(self.at.max()) if len(self.at) else 0
+
+    def holds(self, ids: Ids, since: int) -> NDArray[np.bool_]:
+        """Return which of the ids are here, and not older than ``since``."""
+        found = np.zeros(ids.shape[1], bool)
+        at = np.searchsorted(self.high, ids[0])
+        left = np.arange(ids.shape[1])
+        while left.size:
+            left = left[at[left] < len(self.high)]
+            left = left[self.high[at[left]] == ids[0][left]]
+            here = at[left]
+            found[left[(self.low[here] == ids[1][left]) & (self.at[here] >= since)]] = True
+            left = left[~found[left]]
+            at[left] += 1
+        return found
+
+    def merged(self, later: _Block) -> _Block:
+        ids = np.stack(
+            [np.concatenate([self.high, later.high]), np.concatenate([self.low, later.low])]
+        )
+        return _Block.of(self.first, later.end, ids, np.concatenate([self.at, later.at]))
+
+
+@dataclass(slots=True)
+class Seen:
+    """The index of one stream; not thread-safe.
+
+    ``name`` is the prefix of its files in ``directory``. ``logged`` yields the ids of the offsets
+    ``[first, end)`` of the log, at most as old as a time in microseconds, with their first and end
+    offset and the time of appending them. ``horizon`` is in microseconds; None is for ever.
+    """
+
+    directory: Path
+    name: str
+    horizon: int | None
+    logged: Callable[[int, int, int], Iterable[tuple[int, int, Ids, int]]]
+    _blocks: list[_Block] = field(default_factory=list)
+    _end: int | None = None
+    """The offset to which the index is complete; None until it was opened."""
+
+    def new(self, ids: Ids, present: NDArray[np.bool_], end: int, now: int) -> NDArray[np.bool_]:
+        """Return which rows are to be appended at offset ``end``: the first of each id.
+
+        They are in the index afterwards. If they are not appended after all, the next call sees
+        it by its ``end``, and reads the log again.
+        """
+        self._continue_to(end, now)
+        since = 0 if self.horizon is None else max(0, now - self.horizon)
+        kept = _first_of_each(ids) | ~present
+        for block in self._blocks:
+            kept &= ~(block.holds(ids, since) & present)
+        count = int(kept.sum())
+        fresh = kept & present
+        self._add(end, end + count, ids[:, fresh], now)
+        self._end = end + count
+        return kept
+
+    def _continue_to(self, end: int, now: int) -> None:
+        """Have the index cover the log up to ``end``, and forget what is too old."""
+        since = 0 if self.horizon is None else max(0, now - self.horizon)
+        if self._end is None:
+            stored = list(_stored(self.directory, self.name, end))
+            self._end = stored[-1].end if stored else 0
+            if stored:  # what precedes the files was too small to be one, or is too old
+                for first, upto, ids, at in self.logged(0, stored[0].first, since):
+                    self._add(first, upto, ids, at)
+            self._blocks += stored
+        elif self._end > end:
+            self._blocks = [block for block in self._blocks if block.end <= end]
+            self._end = self._blocks[-1].end if self._blocks else 0
+        while self._blocks and self._blocks[0].newest < since:
+            _remove(self._blocks.pop(0))
+        if self._end < end:
+            for first, upto, ids, at in self.logged(self._end, end, since):
+                self._add(first, upto, ids, at)
+            self._end = end
+
+    def _add(self, first: int, end: int, ids: Ids, at: int) -> None:
+        if not ids.shape[1]:
+            return
+        times = np.full(ids.shape[1], at, np.uint64)
+        block = _Block.of(first, end, ids, times)
+        while self._blocks and _merges(self._blocks[-1], block):
+            before = self._blocks.pop()
+            block = before.merged(block)
+            _remove(before)
+        self._blocks.append(self._filed(block) if len(block.high) >= FILED_IDS else block)
+
+    def _filed(self, block: _Block) -> _Block:
+        """Return a block that is mapped from a file."""
+        self.directory.mkdir(exist_ok=True)
+        whole = np.stack([block.high, block.low, block.at])
+        checksum = xxhash.xxh3_64(whole.data).hexdigest()
+        path = self.directory / f"{self.name}-{block.first}-{block.end}-{checksum}.npy"
+        np.save(path, whole)
+        mapped = np.load(path, mmap_mode="r")
+        return _Block(block.first, block.end, mapped[0], mapped[1], mapped[2], path)
+
+
+def _first_of_each(ids: Ids) -> NDArray[np.bool_]:
+    """Return which ids are the first of their kind."""
+    order = np.lexsort((np.arange(ids.shape[1]), ids[1], ids[0]))
+    high, low = ids[0][order], ids[1][order]
+    first = np.ones(ids.shape[1], bool)
+    first[order[1:]] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    return first
+
+
+def _merges(before: _Block, block: _Block) -> bool:
+    """Return whether two blocks are one: those of like size, so that few stay."""
+    together = len(before.high) + len(block.high)
+    return len(before.high) < 2 * len(block.high) and together <= _MOST_IDS
+
+
+def _stored(directory: Path, name: str, end: int) -> Iterable[_Block]:
+    """Yield the blocks in files that follow on each other and end at ``end`` or before.
+
+    Other files of the index are removed.
+    """
+    found: list[tuple[int, int, Path]] = []
+    for path in directory.glob(f"{name}-*.npy"):
+        _, begins, ends, _ = path.stem.rsplit("-", 3)
+        found.append((int(begins), -int(ends), path))  # of those that begin together, the longest
+    at: int | None = None
+    for first, negative, path in sorted(found):
+        upto = -negative
+        block = _read(path, first, upto) if at in (None, first) and upto <= end else None
+        if block is None:
+            path.unlink(missing_ok=True)
+            continue
+        at = upto
+        yield block
+
+
+def _read(path: Path, first: int, end: int) -> _Block | None:
+    """Return the block in a file; None if it is damaged."""
+    try:
+        mapped = np.load(path, mmap_mode="r")
+        checksum = xxhash.xxh3_64(np.ascontiguousarray(mapped).data).hexdigest()
+    except (OSError, ValueError):
+        return None
+    if checksum != path.stem.rpartition("-")[2] or mapped.ndim != 2 or len(mapped) != 3:  # noqa: PLR2004
+        return None
+    return _Block(first, end, mapped[0], mapped[1], mapped[2], path)
+
+
+def _remove(block: _Block) -> None:
+    if block.file is not None:
+        block.file.unlink(missing_ok=True)

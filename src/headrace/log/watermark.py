@@ -1,0 +1,85 @@
+"""Watermarks: how far event time has come, by the slowest partition of a source that has news.
+
+The watermark is a bound on the event time of rows to come: the newest event time of each partition
+less a delay, of all partitions the least. One from which nothing has arrived for a while is idle,
+and holds nothing up. A row is *late* if its time is before the watermark, less what is allowed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+NEVER: Final = np.iinfo(np.int64).min
+"""The event time of a row that has none."""
+
+
+@dataclass(slots=True)
+class Watermark:
+    """The watermark of one stream, from the newest event time of each of its partitions.
+
+    All times are in microseconds; event times may be before 1970. ``delay`` is that of the
+    watermark behind the newest time, ``idle`` how long a partition without rows is waited for.
+    """
+
+    delay: int
+    idle: int
+    newest: dict[str, int] = field(default_factory=dict)
+    heard: dict[str, int] = field(default_factory=dict)
+    """When rows of a partition last arrived; a partition that is not here is idle."""
+
+    def now(self, clock: int) -> int | None:
+        """Return the watermark; None if no rows have arrived yet.
+
+        If all partitions are idle, it is that of the one that has come furthest.
+        """
+        known = [self.newest[p] for p in self._active(clock) if p in self.newest]
+        if known:
+            return min(known) - self.delay
+        return max(self.newest.values()) - self.delay if self.newest else None
+
+    def late(
+        self, times: NDArray[np.int64], partitions: Sequence[str], allowed: int, clock: int
+    ) -> NDArray[np.bool_]:
+        """Return which rows are late by more than ``allowed``, given the rows before each.
+
+        ``partitions`` are those of the rows. What is asked changes nothing; see :meth:`advance`.
+        """
+        names, of = np.unique(np.array(partitions, object), return_inverse=True)
+        active = self._active(clock) | set(names)
+        low = np.full(len(times), np.iinfo(np.int64).max, np.int64)
+        for name in active:
+            newest = self.newest.get(name, NEVER)
+            if name in names:
+                own = np.where(of == np.flatnonzero(names == name)[0], times, NEVER)
+                before = np.maximum.accumulate(np.concatenate([[newest], own[:-1]]))
+            else:
+                before = np.full(len(times), newest)
+            low = np.where(before == NEVER, low, np.minimum(low, before))
+        nothing = low == np.iinfo(np.int64).max
+        bound = np.where(nothing, NEVER, low - (0 if nothing.all() else self.delay + allowed))
+        found: NDArray[np.bool_] = (times != NEVER) & ~nothing & (times < bound)
+        return found
+
+    def advance(
+        self, times: NDArray[np.int64], partitions: Sequence[str], clock: int
+    ) -> dict[str, int]:
+        """Take the times of appended rows; return the newest of each partition among them."""
+        names, of = np.unique(np.array(partitions, object), return_inverse=True)
+        found = {}
+        for number, name in enumerate(names):
+            self.heard[name] = clock
+            newest = int(times[of == number].max())
+            if newest > self.newest.get(name, NEVER):
+                self.newest[name] = found[name] = newest
+        return found
+
+    def _active(self, clock: int) -> set[str]:
+        return {name for name, at in self.heard.items() if clock - at < self.idle}

@@ -1,0 +1,198 @@
+"""Which rows the log of a stream takes: no event twice, and none that is too late.
+
+It is decided once, as rows are appended, in their order: the log has what was taken, so every view
+and every later reading of the log agrees. Rows that are left out are counted by reason, and late
+ones are rejects.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.catalog import ROWTIME, Declaration, Stream
+from headrace.ledger import Reject
+from headrace.log import Admitted, Seen, Watermark, ids_of, open_segment
+from headrace.log.watermark import NEVER
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headrace.catalog import Relation
+    from headrace.ledger import Ledger
+    from headrace.log.seen import Ids
+    from headrace.types import RelationId
+
+DUPLICATE: Final = "duplicate"
+LATE: Final = "late"
+PLACE: Final = "__place"
+"""A column of rows on their way into a log: where their source has them, as rejects name it."""
+LINE: Final = "__line"
+"""A column of rows on their way into a log: the number or offset of each in its place."""
+
+_TOO_LATE: Final = "late: its event time is before the watermark, less the allowed lateness"
+IDLE_MICROS: Final = 60_000_000
+"""How long a partition without rows holds up the watermark."""
+
+
+@dataclass(slots=True)
+class Admission:
+    """The gates of the streams that do not take every row."""
+
+    directory: Path
+    """Of the log's segments; indexes of ids are beside it."""
+    ledger: Ledger
+    clock: Callable[[], float] = time.time
+    _gates: dict[RelationId, _Gate] = field(default_factory=dict)
+
+    def gate(self, relation: Relation) -> _Gate | None:
+        """Return what decides about the rows of a relation; None if it takes all."""
+        if not isinstance(relation, Stream) or not _decides(relation.declaration):
+            return None
+        found = self._gates.get(relation.id)
+        if found is None:
+            found = self._gates[relation.id] = self._made(relation)
+        return found
+
+    def watermark(self, relation: Relation) -> int | None:
+        """Return the watermark of a stream in microseconds; None if it has none yet."""
+        gate = self.gate(relation)
+        if gate is None or gate.watermark is None:
+            return None
+        return gate.watermark.now(self._micros())
+
+    def sweep(self, relations: Iterable[Relation]) -> None:
+        """Remove the indexes of all other streams than these."""
+        kept = {str(each.id) for each in relations}
+        for path in self._indexes.glob("*.npy"):
+            if path.name.split("-")[0] not in kept:
+                path.unlink(missing_ok=True)
+
+    @property
+    def _indexes(self) -> Path:
+        return self.directory.parent / "seen"
+
+    def _micros(self) -> int:
+        return int(self.clock() * 1_000_000)
+
+    def _made(self, stream: Stream) -> _Gate:
+        declaration = stream.declaration
+        seen = None
+        if declaration.unique:
+            logged = partial(self._logged, stream)
+            seen = Seen(self._indexes, str(stream.id), declaration.within, logged)
+        watermark = None
+        if declaration.watermark is not None or declaration.lateness is not None:
+            newest = self.ledger.newest_times(stream.id)
+            watermark = Watermark(declaration.delay, IDLE_MICROS, newest)
+        return _Gate(stream, self.ledger, seen, watermark, self._micros)
+
+    def _logged(
+        self, stream: Stream, first: int, end: int, since: int
+    ) -> Iterator[tuple[int, int, Ids, int]]:
+        """Yield the ids of a part of the log by segment, with their offsets and time."""
+        start = max(Offset(first), self.ledger.head.starts.get(stream.id, Offset(0)))
+        for segment in self.ledger.segments(stream.id, start, Offset(end)):
+            at = int(segment.appended_at * 1_000_000)
+            if at < since:
+                continue
+            begin, upto = max(first, segment.range.first), min(end, segment.range.end)
+            rows = open_segment(self.directory, segment.file)
+            rows = rows.slice(begin - segment.range.first, upto - begin)
+            ids, present = ids_of(rows, stream.declaration.unique)
+            yield begin, upto, ids[:, present], at
+
+
+def takes_some(relation: Relation) -> bool:
+    """Whether the log of a relation may leave out rows."""
+    declaration = relation.declaration if isinstance(relation, Stream) else Declaration()
+    return bool(declaration.unique or declaration.rejects_late)
+
+
+def _decides(declaration: Declaration) -> bool:
+    followed = declaration.watermark is not None and declaration.source
+    return bool(declaration.unique or declaration.lateness is not None or followed)
+
+
+@dataclass(slots=True)
+class _Gate:
+    """Decides about the rows of one stream; called by one thread at a time."""
+
+    stream: Stream
+    ledger: Ledger
+    seen: Seen | None
+    watermark: Watermark | None
+    clock: Callable[[], int]
+    _end: int | None = None
+    """The log's end after what was admitted last, if it was appended."""
+
+    def admit(self, rows: pa.Table, end: Offset) -> Admitted:
+        """Return the rows to append at the offset ``end``, and what becomes of the others."""
+        left_out: dict[str, int] = {}
+        rejects: tuple[Reject, ...] = ()
+        if self.watermark is not None and rows.num_rows:
+            if self._end not in (None, end):  # what was admitted last was not appended
+                self.watermark.newest = self.ledger.newest_times(self.stream.id)
+            late = self._late(self.watermark, self._times(rows), _places(rows))
+            if late.any():
+                left_out[LATE] = int(late.sum())
+            if self.stream.declaration.rejects_late:
+                rejects = tuple(self._rejects(rows.filter(pa.array(late))))
+                rows = rows.filter(pa.array(~late))
+        if self.seen is not None and rows.num_rows:
+            ids, present = ids_of(rows, self.stream.declaration.unique)
+            fresh = self.seen.new(ids, present, end, self.clock())
+            if not fresh.all():
+                left_out[DUPLICATE] = int((~fresh).sum())
+                rows = rows.filter(pa.array(fresh))
+        newest: Mapping[str, int] = {}
+        if self.watermark is not None and rows.num_rows:
+            newest = self.watermark.advance(self._times(rows), _places(rows), self.clock())
+        self._end = end + rows.num_rows
+        return Admitted(_without_places(rows), rejects, left_out, newest)
+
+    def _late(
+        self, watermark: Watermark, times: NDArray[np.int64], places: Sequence[str]
+    ) -> NDArray[np.bool_]:
+        allowed = self.stream.declaration.lateness or 0
+        return watermark.late(times, places, allowed, self.clock())
+
+    def _times(self, rows: pa.Table) -> NDArray[np.int64]:
+        """Return the event times of rows in microseconds."""
+        values = rows[self.stream.event_time or ROWTIME]
+        if pa.types.is_integer(values.type):
+            values = pc.multiply(values.cast(pa.int64()), 1000)
+        else:
+            values = values.cast(pa.timestamp("us")).cast(pa.int64())
+        filled: NDArray[np.int64] = pc.fill_null(values, NEVER).to_numpy()
+        return filled
+
+    def _rejects(self, rows: pa.Table) -> Iterator[Reject]:
+        names = [name for name in rows.schema.names if name not in {PLACE, LINE, ROWTIME}]
+        lines = rows[LINE].to_pylist() if LINE in rows.schema.names else [0] * rows.num_rows
+        found = zip(_places(rows), lines, rows.select(names).to_pylist(), strict=True)
+        for place, line, row in found:
+            raw = json.dumps(row, default=str)
+            yield Reject(place, line, self.stream.event_time, _TOO_LATE, raw)
+
+
+def _places(rows: pa.Table) -> list[str]:
+    if PLACE in rows.schema.names:
+        found: list[str] = rows[PLACE].to_pylist()
+        return found
+    return [""] * rows.num_rows
+
+
+def _without_places(rows: pa.Table) -> pa.Table:
+    return rows.select([name for name in rows.schema.names if name not in {PLACE, LINE}])

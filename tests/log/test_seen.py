@@ -1,0 +1,128 @@
+"""The index of ids against a plain model: restarts, failed appends, damaged files, horizons."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.log import Seen, ids_of
+from headrace.log import seen as module
+
+STEP = st.one_of(
+    st.tuples(st.just("append"), st.lists(st.none() | st.integers(0, 40), max_size=12)),
+    st.tuples(st.just("fail"), st.lists(st.none() | st.integers(0, 40), min_size=1, max_size=12)),
+    st.tuples(st.just("reopen"), st.booleans()),
+    st.tuples(st.just("wait"), st.integers(1, 60)),
+)
+
+
+class Log:
+    """A stream's log as segments of ids, and the index over it."""
+
+    def __init__(self, directory, horizon):
+        self.directory = directory
+        self.horizon = horizon
+        self.segments = []
+        self.now = 1000
+        self.open()
+
+    def open(self):
+        self.seen = Seen(self.directory, "7", self.horizon, self.logged)
+
+    @property
+    def end(self):
+        return sum(len(ids) for ids, _ in self.segments)
+
+    def logged(self, first, end, since):
+        at = 0
+        for ids, time in self.segments:
+            low, high = max(first, at), min(end, at + len(ids))
+            if low < high and time >= since:
+                hashes, present = ids_of(table(ids[low - at : high - at]), ["id"])
+                yield low, high, hashes[:, present], time
+            at += len(ids)
+
+    def offer(self, ids, *, commit):
+        hashes, present = ids_of(table(ids), ["id"])
+        kept = self.seen.new(hashes, present, self.end, self.now)
+        taken = [each for each, keep in zip(ids, kept, strict=True) if keep]
+        if commit and taken:
+            self.segments.append((taken, self.now))
+        return taken
+
+    def expected(self, ids):
+        since = 0 if self.horizon is None else self.now - self.horizon
+        known = {each for taken, at in self.segments if at >= since for each in taken}
+        found = []
+        for each in ids:
+            if each is None or each not in known:
+                found.append(each)
+                known.add(each)
+        return found
+
+
+def table(ids):
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_files():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FILED_IDS", 4)
+        patch.setattr(module, "_MOST_IDS", 32)
+        yield
+
+
+@settings(deadline=None)
+@given(st.lists(STEP, max_size=30), st.sampled_from([None, 50, 200]))
+def test_each_id_is_taken_once_within_the_horizon(tmp_path_factory, steps, horizon):
+    log = Log(tmp_path_factory.mktemp("seen"), horizon)
+    for step, value in steps:
+        match step:
+            case "append" | "fail":
+                expected = log.expected(value)
+                assert log.offer(value, commit=step == "append") == expected
+            case "reopen":
+                if value:
+                    for path in list(log.directory.glob("*.npy"))[:1]:
+                        path.write_bytes(path.read_bytes()[:-8] + b"damaged!")
+                log.open()
+            case "wait":
+                log.now += value
+
+
+def test_what_expired_leaves_no_file(tmp_path):
+    log = Log(tmp_path, 100)
+    for start in range(0, 400, 10):
+        log.offer(list(range(start, start + 10)), commit=True)
+        log.now += 10
+    files = list(tmp_path.glob("*.npy"))
+    assert files
+    assert sum(len(np.load(path)[0]) for path in files) <= 400 / 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["a", "b", "a", "", None, None]),
+        pa.array([b"a", b"\xff", b"a", b"", None, None]),
+        pa.array([1, 2, 1, 0, None, None], pa.timestamp("us")),
+    ],
+)
+def test_equal_ids_have_equal_hashes(values):
+    ids, present = ids_of(pa.table({"a": values, "b": pa.array([1, 1, 1, 1, 1, None])}), ["a", "b"])
+    assert present.tolist() == [True, True, True, True, False, False]
+    hashes = [tuple(column) for column in ids.T.tolist()][:4]
+    assert hashes[0] == hashes[2]
+    assert len(set(hashes)) == 3
+
+
+def test_columns_are_not_run_together():
+    rows = pa.table({"a": ["ab", "a", "b"], "b": ["c", "bc", "a"], "c": ["", "", "ab"]})
+    ids, _ = ids_of(rows, ["a", "b"])
+    assert len({tuple(column) for column in ids.T.tolist()}) == 3
+    other, _ = ids_of(rows, ["b", "a"])
+    assert not (ids == other).all(axis=0).any()
