@@ -1,4 +1,4 @@
-"""Files for ``COPY``: CSV, JSON lines and Parquet as chunks of rows and refused rows.
+"""Files: CSV, JSON lines, Parquet, Avro and ORC as chunks of rows and refused rows.
 
 Memory stays flat: a few blocks are in flight. Every chunk carries the progress to resume after
 it, and a file read in parts gives the rows of one pass.
@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from headrace.connectors.options import Given, option, read_options
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.formats.avro_files import avro_chunks
 from headrace.formats.blocks import (
+    COMPRESSED,
     Block,
     Decoded,
     Progress,
@@ -28,12 +30,14 @@ from headrace.formats.blocks import (
 from headrace.formats.csv_text import CsvDecoder, CsvReader, Dialect
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.formats.json_lines import cut as cut_lines
+from headrace.formats.orc import orc_chunks
 from headrace.formats.parquet import parquet_chunks
 from headrace.runtime.ports import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from headrace.formats.blocks import Text
     from headrace.ledger import Reject
     from headrace.types import Schema
 
@@ -60,6 +64,8 @@ class FileFormat(StrEnum):
     CSV = "csv"
     JSON = "json"
     PARQUET = "parquet"
+    AVRO = "avro"
+    ORC = "orc"
 
 
 _ENDINGS: Final = {
@@ -70,10 +76,13 @@ _ENDINGS: Final = {
     ".ndjson": FileFormat.JSON,
     ".parquet": FileFormat.PARQUET,
     ".pq": FileFormat.PARQUET,
+    ".avro": FileFormat.AVRO,
+    ".orc": FileFormat.ORC,
 }
 
 
-def _character(value: str) -> str:
+def character(value: str) -> str:
+    """Return a delimiter or quote, which is one ASCII character."""
     text = {"\\t": "\t", "tab": "\t"}.get(value.lower(), value)
     if len(text) != 1 or not text.isascii() or text in "\r\n":
         raise HeadraceError(
@@ -90,8 +99,8 @@ class _Given:
 
     format: FileFormat | None = None
     header: bool | None = None
-    delimiter: str | None = option(convert=_character, default=None)
-    quote: str | None = option(convert=_character, default=None)
+    delimiter: str | None = option(convert=character, default=None)
+    quote: str | None = option(convert=character, default=None)
     null: str | None = None
     restart: bool = False
 
@@ -116,7 +125,7 @@ class FileOptions:
             HeadraceError: INVALID for an unknown option or value.
         """
         given = read_options(_Given, options, "a file")
-        ending = Path(path.stem).suffix if path.suffix.lower() == ".gz" else path.suffix
+        ending = Path(path.stem).suffix if path.suffix.lower() in COMPRESSED else path.suffix
         ending = ending.lower()
         file_format = given.format or _format(path, ending)
         of_csv = [
@@ -200,6 +209,10 @@ def read_file(
     match options.format:
         case FileFormat.PARQUET:
             parts = parquet_chunks(path, schema, start)
+        case FileFormat.AVRO:
+            parts = avro_chunks(path, schema, start)
+        case FileFormat.ORC:
+            parts = orc_chunks(path, schema, start)
         case FileFormat.JSON:
             beginning = _beginning(path, 4096)
             require_lines(str(path), beginning)
@@ -207,12 +220,23 @@ def read_file(
             first = start if start.position else after_mark(beginning)
             parts = side_by_side(blocks(path, first, cut_lines), json.decode)
         case FileFormat.CSV:
-            reader = CsvReader(options.dialect)
-            fields, header = _fields(path, schema, options, reader)
-            csv = CsvDecoder(str(path), schema, options.dialect, fields)
+            csv, cut, header = csv_decoder(path, schema, options)
             first = start if start.position >= header.position else header
-            parts = side_by_side(blocks(path, first, reader.cut), csv.decode)
+            parts = side_by_side(blocks(path, first, cut), csv.decode)
     return _chunks(parts, schema.arrow, total)
+
+
+def csv_decoder(
+    path: Path, schema: Schema, options: FileOptions
+) -> tuple[CsvDecoder, Callable[[Text, bool], int], Progress]:
+    """Return the decoder of a CSV file, what cuts its records, and where its first row begins.
+
+    Raises:
+        HeadraceError: INVALID for a header that does not fit the schema.
+    """
+    reader = CsvReader(options.dialect)
+    fields, header = _fields(path, schema, options, reader)
+    return CsvDecoder(str(path), schema, options.dialect, fields), reader.cut, header
 
 
 def _chunks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from headrace.connectors import datagen, file_sink, kafka, plain
+from headrace.connectors import datagen, file_sink, filesystem, kafka, plain
 from headrace.connectors.change_format import change_decoder
 from headrace.connectors.options import (
     Given,
@@ -17,9 +17,10 @@ from headrace.connectors.options import (
     used_secrets,
 )
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.types import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from headrace.connectors.secrets import Secrets
     from headrace.errors import Span
     from headrace.runtime.ports import LiveSource, SinkWriter
-    from headrace.types import Schema
 
 Options = TypeVar("Options")
 
@@ -54,6 +54,7 @@ class SourceContext:
     Its rows have ``schema``. Of these, the columns ``value`` come from what the source has, in a
     ``format``; ``metadata`` are pairs of another column and what it has of where a row is from.
     ``relation`` is the one whose rows they become.
+    ``notes`` returns the notes that parts of the source of an identity have left.
     """
 
     schema: Schema
@@ -62,6 +63,7 @@ class SourceContext:
     format: str
     secrets: Secrets
     relation: Stream | Table
+    notes: Callable[[str], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +138,22 @@ def _kafka_source(options: kafka.Options, context: SourceContext) -> kafka.Kafka
 
 
 def _datagen_source(options: datagen.Options, context: SourceContext) -> datagen.DatagenSource:
-    return datagen.DatagenSource(options, context.value)
+    return datagen.DatagenSource(options, context.schema)
 
 
 def _check_datagen(options: datagen.Options, context: SourceContext) -> None:
     _datagen_source(options, context)
+
+
+def _directory_source(
+    options: filesystem.Options, context: SourceContext
+) -> filesystem.DirectorySource:
+    # Files have no keys apart from their rows: a KEY column is one of theirs.
+    metadata = tuple((name, key) for name, key in context.metadata if key != "key")
+    apart = {name for name, _ in metadata}
+    value = Schema(tuple(c for c in context.schema.columns if c.name not in apart))
+    columns = filesystem.Columns(context.schema, value, metadata)
+    return filesystem.DirectorySource(options, columns, context.notes)
 
 
 _ALL: tuple[Connector[Any], ...] = (
@@ -154,6 +167,15 @@ _ALL: tuple[Connector[Any], ...] = (
             context.schema, options.format
         ),
         place=lambda options, context: file_sink.place(options, context.directory),
+    ),
+    Connector(
+        ("filesystem", "file"),
+        filesystem.Options,
+        open_source=_directory_source,
+        check_source=lambda options, context: _directory_source(options, context).check(),
+        addresses=("path",),
+        groups=("scan.", "source.", "csv."),
+        metadata=filesystem.METADATA,
     ),
     Connector(
         ("kafka", "upsert-kafka"),

@@ -14,9 +14,11 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 
 from headrace.errors import Code, HeadraceError
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
     from io import BufferedIOBase
     from pathlib import Path
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from headrace.ledger import Reject
 
+COMPRESSED: Final = (".gz", ".zst")
+"""The endings of compressed text."""
 BLOCK_BYTES: Final = 8 << 20
 LONGEST_RECORD: Final = 64 << 20
 _NEWLINE: Final = ord("\n")
@@ -112,10 +115,22 @@ class Decoded:
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
-    """Open a file as text bytes, decompressed if it ends in ``.gz``, and as stored bytes."""
+    """Open a file as text bytes, decompressed if it ends in ``.gz`` or ``.zst``, and as stored."""
     with path.open("rb") as stored:
-        if path.suffix.lower() != ".gz":
+        ending = path.suffix.lower()
+        if ending not in COMPRESSED:
             yield stored, stored
+            return
+        if ending == ".zst":
+            try:
+                yield pa.CompressedInputStream(stored, "zstd"), stored
+            except (OSError, pa.ArrowException) as error:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'file "{path}" is not a whole zstd file',
+                    f"{error}.",
+                    "Compress it again; rows read before the damage stay.",
+                ) from error
             return
         with gzip.GzipFile(fileobj=stored) as text:
             try:
@@ -140,12 +155,15 @@ def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Ite
     """
     with opened(path) as (text, stored):
         read_before = xxhash.xxh3_64()
-        while piece := text.read(min(BLOCK_BYTES, start.position - text.tell())):
+        left = start.position
+        while piece := text.read(min(BLOCK_BYTES, left)):
             read_before.update(piece)
+            left -= len(piece)
         start.require_same(path, read_before.hexdigest())
         done, rest = start, b""
+        size = BLOCK_BYTES if text is not stored else min(BLOCK_BYTES, path.stat().st_size + 1)
         while True:
-            data = bytearray(len(rest) + BLOCK_BYTES)
+            data = bytearray(len(rest) + size)
             data[: len(rest)] = rest
             read = text.readinto(memoryview(data)[len(rest) :])
             del data[len(rest) + read :]
@@ -183,17 +201,23 @@ def side_by_side(
 
     Arrow's decoders release the interpreter's lock. Only a few blocks are read ahead.
     """
+    first, second = next(blocks, None), next(blocks, None)
+    if first is None:
+        return
+    if second is None:  # most files are small: no threads for them
+        yield first, decode(first)
+        return
     workers = min(8, len(os.sched_getaffinity(0)))
     waiting: deque[tuple[Block, Future[Decoded]]] = deque()
     with ThreadPoolExecutor(workers, "decode") as pool:
-        for block in blocks:
+        for block in chain((first, second), blocks):
             waiting.append((block, pool.submit(decode, block)))
             if len(waiting) > workers + _AHEAD:
-                first, result = waiting.popleft()
-                yield first, result.result()
+                oldest, result = waiting.popleft()
+                yield oldest, result.result()
         while waiting:
-            first, result = waiting.popleft()
-            yield first, result.result()
+            oldest, result = waiting.popleft()
+            yield oldest, result.result()
 
 
 def salvage(

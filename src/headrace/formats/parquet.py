@@ -1,25 +1,17 @@
-"""Parquet files: columns matched by name regardless of case, values converted exactly.
-
-A value that its column cannot hold is rejected by the rule of :mod:`headrace.formats.fitting`. A
-column whose type fits no value of the target column is an error of the whole file.
-"""
+"""Parquet files: row groups in batches of rows; see :mod:`headrace.formats.columnar`."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import Block, Decoded, Progress
-from headrace.formats.fitting import fitted, is_of_kind
-from headrace.formats.rows import together
-from headrace.formats.values import type_name
-from headrace.ledger import Reject
+from headrace.formats.columnar import decoded, matched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +41,7 @@ def parquet_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tupl
 def _batches(
     path: Path, file: pq.ParquetFile, schema: Schema, start: Progress
 ) -> Iterator[tuple[Block, Decoded]]:
-    columns = _matched(path, file.schema_arrow, schema)
+    columns = matched(path, file.schema_arrow, schema)
     wanted = [name for name in columns if name is not None]
     total_rows, total_bytes = file.metadata.num_rows, path.stat().st_size
     checksum = _footer_checksum(path)
@@ -65,9 +57,9 @@ def _batches(
             skipped = max(0, start.position - row)
             if skipped < batch.num_rows:
                 table = pa.table(batch.slice(skipped))
-                decoded = _decoded(str(path), table, schema, columns, row + skipped + 1)
+                rows = decoded(str(path), table, schema, columns, row + skipped + 1)
                 done = total_bytes * end // max(1, total_rows)
-                yield Block(b"", row + skipped + 1, Progress(end, end, checksum), done), decoded
+                yield Block(b"", row + skipped + 1, Progress(end, end, checksum), done), rows
             row = end
 
 
@@ -78,53 +70,3 @@ def _footer_checksum(path: Path) -> str:
         footer = int.from_bytes(file.read(4), "little")
         file.seek(-8 - footer, os.SEEK_END)
         return xxhash.xxh3_64(file.read()).hexdigest()
-
-
-def _matched(path: Path, found: pa.Schema, schema: Schema) -> list[str | None]:
-    """Return the name in the file of each column; None where it is missing."""
-    by_name = {name.casefold(): name for name in found.names}
-    columns = [by_name.get(column.name.casefold()) for column in schema.columns]
-    for column, name in zip(schema.columns, columns, strict=True):
-        if name is not None and not is_of_kind(found.field(name).type, column.type):
-            raise HeadraceError(
-                Code.INVALID,
-                f'column "{column.name}" is {type_name(column.type)}, '
-                f'but {found.field(name).type} in file "{path}"',
-                hint="Declare the column with a type of that kind, or write the file anew.",
-            )
-    if not any(columns) and schema.columns:
-        raise HeadraceError(
-            Code.INVALID,
-            f'file "{path}" has none of the columns',
-            f"Its columns are: {', '.join(found.names)}.",
-        )
-    return columns
-
-
-def _decoded(
-    path: str, table: pa.Table, schema: Schema, names: list[str | None], first_row: int
-) -> Decoded:
-    target = schema.arrow
-    bad: dict[int, list[tuple[str, str]]] = {}
-    cast: list[Any] = []
-    for column, name, field in zip(schema.columns, names, target, strict=True):
-        if name is None:
-            values = pa.nulls(table.num_rows, field.type)
-        else:
-            values, refused = fitted(table.column(name), column.type)
-            for row, why in refused.items():
-                bad.setdefault(row, []).append((column.name, str(why)))
-        if not column.nullable and values.null_count:
-            for row in pc.indices_nonzero(pc.is_null(values)).to_pylist():
-                if name is None or row not in refused:
-                    bad.setdefault(row, []).append((column.name, "NULL in a NOT NULL column"))
-        cast.append(values)
-    rejects = [
-        Reject(path, first_row + row, *together(bad[row]), str(table.slice(row, 1).to_pylist()[0]))
-        for row in sorted(bad)
-    ]
-    rows = pa.table(cast, schema=target)
-    if bad:
-        keep = pa.array([row not in bad for row in range(table.num_rows)])
-        rows = rows.filter(keep)
-    return Decoded([rows] if rows.num_rows else [], rejects)

@@ -311,6 +311,11 @@ class Ledger:
         with self._store.reading() as connection:
             return log.load_of(connection, relation, source)
 
+    def notes_of(self, relation: RelationId, source: str) -> dict[str, Any]:
+        """Return the notes of the load of a source, by name; see :class:`LoadProgress`."""
+        with self._store.reading() as connection:
+            return log.notes_of(connection, relation, source)
+
     def unfinished_loads(self, relation: RelationId) -> tuple[LoadProgress, ...]:
         """Return the loads into a relation that have begun and not ended, by source."""
         with self._store.reading() as connection:

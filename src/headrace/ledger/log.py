@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
@@ -39,6 +39,13 @@ _UPDATE_LOG = (
     .where(schema.logs.c.relation == sa.bindparam("its_relation"))
     .values(log_end=sa.bindparam("log_end"), rejected=sa.bindparam("rejected"))
 )
+_DELETE_NOTE = schema.loads.delete().where(
+    schema.loads.c.relation == sa.bindparam("its_relation"),
+    schema.loads.c.source == sa.bindparam("its_source"),
+)
+_NOTE = "\n"
+"""Between the source of a load and the name of a note of it."""
+_VALUE = "value"
 
 
 def append(connection: sa.Connection, append: AppendRecord, now: float) -> OffsetRange:
@@ -196,6 +203,19 @@ def unfinished_loads(connection: sa.Connection, relation: RelationId) -> tuple[L
     return tuple(LoadProgress(row.source, row.progress) for row in connection.execute(query))
 
 
+def notes_of(connection: sa.Connection, relation: RelationId, source: str) -> dict[str, Any]:
+    """Return the notes of the load of a source, by name."""
+    loads, prefix = schema.loads.c, source + _NOTE
+    query = sa.select(loads.source, loads.progress).where(
+        loads.relation == relation, loads.source.startswith(prefix, autoescape=True)
+    )
+    return {
+        row.source.removeprefix(prefix): row.progress[_VALUE]
+        for row in connection.execute(query)
+        if row.source.startswith(prefix)  # LIKE may not tell cases apart
+    }
+
+
 def rejects(
     connection: sa.Connection, relation: RelationId, limit: int
 ) -> tuple[RejectRecord, ...]:
@@ -276,12 +296,31 @@ def _require_unfinished(
 
 def _advance_load(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
     table = schema.loads.c
+    if load.notes:
+        _write_notes(connection, relation, load)
     mine = (table.relation == relation) & (table.source == load.source)
     values = {"progress": dict(load.progress), "finished": load.finished}
     if connection.execute(schema.loads.update().where(mine).values(values)).rowcount:
         return
     row = {"relation": relation, "source": load.source, **values}
     connection.execute(schema.loads.insert(), row)
+
+
+def _write_notes(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
+    """Write the notes of a load, each as a finished load of its own."""
+    rows = [
+        {
+            "relation": relation,
+            "source": f"{load.source}{_NOTE}{name}",
+            "progress": {_VALUE: value},
+            "finished": True,
+        }
+        for name, value in load.notes.items()
+    ]
+    connection.execute(
+        _DELETE_NOTE, [{"its_relation": relation, "its_source": row["source"]} for row in rows]
+    )
+    connection.execute(schema.loads.insert(), rows)
 
 
 def _reject(relation: RelationId, reject: Reject, now: float) -> dict[str, object]:

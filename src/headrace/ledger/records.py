@@ -73,12 +73,14 @@ class LoadProgress:
     """The progress of a bulk load of ``source``; only the source's reader interprets it.
 
     ``source`` identifies one version of the source, for example by path, size and modification
-    time.
+    time. ``notes`` are JSON values by name that are kept besides, each until one of its name comes:
+    for what grows with the source, and must not be written whole each time.
     """
 
     source: str
     progress: Mapping[str, Any]
     finished: bool = False
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,8 @@ class Feeding:
         value = Schema(tuple(c for c in relation.schema.columns if c.name not in apart))
         computed = {name for name, _ in declaration.computed}
         arriving = Schema(tuple(c for c in relation.schema.columns if c.name not in computed))
-        return SourceContext(arriving, value, metadata, given, self.secrets, relation)
+        notes = partial(self.ledger.notes_of, relation.id)
+        return SourceContext(arriving, value, metadata, given, self.secrets, relation, notes)
 
 
 def _restored(relation: Stream | Table) -> tuple[Connector[Any], Any]:
@@ -120,7 +121,8 @@ class _Completed:
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
             rows, refused = self._computed(self._placed(rows, part), part, 0)
             rejects = (*part.rejects, *refused)
-            yield Part(rows, rejects, part.position, part.done, part.total)
+            done, total, notes = part.done, part.total, part.notes
+            yield Part(rows, rejects, part.position, done, total, notes=notes)
 
     def _whole(self, part: Part) -> Part:
         """Return a part with whole rows; what precedes it has been landed.

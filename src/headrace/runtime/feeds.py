@@ -104,7 +104,8 @@ class Feed:
                 return
 
     def _take(self, part: Part) -> None:
-        if part.rows.num_rows or part.rejects or part.position != self.ingest.position:
+        new = part.rows.num_rows or part.rejects or part.notes
+        if new or part.position != self.ingest.position:
             self.ingest.land(part, part.rows)
         self.state, self.error, self.read_at = FeedState.RUNNING, None, time.time()
         self.behind = None if part.total is None else max(0, part.total - part.done)

@@ -56,7 +56,8 @@ class Ingest:
         """Append one part durably: its changes, rejects and position; return the log's end."""
         rows, parts = self.rows + changes.num_rows, self.parts + 1
         progress = {**part.position, _ROWS: rows, _PARTS: parts}
-        end = self.append(changes, load=LoadProgress(self.source, progress), rejects=part.rejects)
+        load = LoadProgress(self.source, progress, notes=part.notes)
+        end = self.append(changes, load=load, rejects=part.rejects)
         self.rows, self.parts, self.position = rows, parts, part.position
         self.landed += changes.num_rows
         self.rejected += len(part.rejects)

@@ -123,6 +123,9 @@ class Part:
     row that agrees in all columns but those of ``unchanged``, and is a reject if there is none. A
     row of weight -1 and one of weight 1 right after it that have the same origin are one update.
     ``payload`` returns what a row was decoded from, by its number, for rejects.
+
+    ``notes`` are JSON values by name that are stored with the position, each until one of its name
+    comes: what a source has to remember that grows, and must not be written whole each time.
     """
 
     rows: pa.Table
@@ -135,6 +138,7 @@ class Part:
     unchanged: Mapping[str, pa.BooleanArray] = field(default_factory=dict)
     emptied: tuple[int, ...] = ()
     payload: Callable[[int], str] | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Source(Protocol):

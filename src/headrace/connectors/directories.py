@@ -1,0 +1,193 @@
+"""The files below a directory: which of them a path or pattern names, and what their paths say.
+
+A pattern has ``*`` and ``?`` within a name, ``[...]`` for one character, and ``**/`` for any number
+of directories. Names that begin with ``.`` or ``_``, unless they are ``_name=value``, and those
+that end in ``.tmp`` or ``.inprogress`` are not files yet, by the convention of their writers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SPECIAL: Final = re.compile(r"[*?\[]")
+_UNFINISHED: Final = (".tmp", ".inprogress")
+_LOCAL: Final = "file://"
+_NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file: its path, the part of it below the root, its size in bytes and when it changed.
+
+    ``inode`` tells it from a file that later takes its name. ``outside`` is where a symbolic link
+    leads that leaves the root; such a file is not read.
+    """
+
+    path: Path
+    name: str
+    size: int
+    modified_ns: int
+    inode: int
+    outside: str | None = None
+
+    def partitions(self) -> dict[str, str | None]:
+        """Return the values of the directories ``name=value`` in the path, by name."""
+        pairs = [part.partition("=") for part in Path(self.name).parent.parts if "=" in part]
+        return {
+            unquote(name): None if value == _NULL_PARTITION else unquote(value)
+            for name, _, value in pairs
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A root directory, and the pattern of the names below it; None names all files."""
+
+    root: Path
+    pattern: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, text: str) -> Place:
+        """Return the place of a directory, a file or a pattern.
+
+        Raises:
+            HeadraceError: ``unsupported`` for an object store; ``invalid`` for ``..`` in a pattern.
+        """
+        plain = text.removeprefix(_LOCAL)
+        if "://" in plain:
+            scheme = plain.partition("://")[0]
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"files of {scheme}:// cannot be read",
+                hint="Give a path of this machine, such as one on which the store is mounted.",
+            )
+        parts = Path(os.path.abspath(plain)).parts  # noqa: PTH100 (keeps symbolic links)
+        if ".." in Path(plain).parts and _SPECIAL.search(plain):
+            raise HeadraceError(
+                Code.INVALID, f"pattern '{text}' has '..'", hint="Write the path without it."
+            )
+        plain_parts = next((n for n, part in enumerate(parts) if _SPECIAL.search(part)), len(parts))
+        root = Path(*parts[:plain_parts])
+        if plain_parts < len(parts):
+            return cls(root.resolve(), _expression(parts[plain_parts:]))
+        if root.is_file():
+            return cls(root.parent.resolve(), _expression((_escaped(root.name),)))
+        return cls(root.resolve(), None)
+
+    def files(self) -> Iterator[Found]:
+        """Yield the files, in no order.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the root, or a directory below it, cannot be read.
+        """
+        seen: set[tuple[int, int]] = set()
+        try:
+            yield from self._below(self.root, "", seen)
+        except OSError as error:
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'directory "{self.root}" cannot be read',
+                f"{error.strerror}: {error.filename}.",
+                "Create or mount it, or allow this process to read it.",
+            ) from error
+
+    def _below(self, directory: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Found]:
+        entered = directory.stat()
+        if (entered.st_dev, entered.st_ino) in seen:
+            return  # a link to a directory above, or to one that was read
+        seen.add((entered.st_dev, entered.st_ino))
+        inner: list[tuple[Path, str]] = []
+        try:
+            with os.scandir(directory) as entries:
+                for entry in entries:
+                    if _is_hidden(entry.name):
+                        continue
+                    name = prefix + entry.name
+                    try:
+                        status = entry.stat()
+                    except FileNotFoundError:
+                        continue  # removed meanwhile, or a link to nothing
+                    if stat.S_ISDIR(status.st_mode):
+                        inner.append((directory / entry.name, f"{name}/"))
+                        continue
+                    if stat.S_ISREG(status.st_mode) and self._names(name):
+                        target = self._outside(directory / entry.name, linked=entry.is_symlink())
+                        yield Found(
+                            directory / entry.name,
+                            name,
+                            status.st_size,
+                            status.st_mtime_ns,
+                            status.st_ino,
+                            target,
+                        )
+        except FileNotFoundError:
+            if not prefix:
+                raise
+            return  # removed meanwhile
+        for path, name in inner:
+            if path.is_symlink() and self._outside(path, linked=True) is not None:
+                status = path.stat()
+                link, target = name.rstrip("/"), str(path.resolve())
+                yield Found(path, link, 0, status.st_mtime_ns, status.st_ino, target)
+                continue
+            yield from self._below(path, name, seen)
+
+    def _names(self, name: str) -> bool:
+        return self.pattern is None or self.pattern.fullmatch(name) is not None
+
+    def _outside(self, path: Path, *, linked: bool) -> str | None:
+        """Return where a link leads, if that is outside of the root."""
+        if not linked:
+            return None
+        target = path.resolve()
+        return None if target.is_relative_to(self.root) else str(target)
+
+
+def _is_hidden(name: str) -> bool:
+    if name.startswith("_"):
+        return "=" not in name
+    return name.startswith(".") or name.lower().endswith(_UNFINISHED)
+
+
+def _escaped(name: str) -> str:
+    return _SPECIAL.sub(lambda found: f"[{found[0]}]", name)
+
+
+def _expression(parts: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the expression of the paths that a pattern's parts name."""
+    text = ""
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if part == "**":
+            text += ".*" if last else "(?:[^/]*/)*"
+            continue
+        text += _of_name(part) + ("" if last else "/")
+    return re.compile(text, re.DOTALL)
+
+
+def _of_name(part: str) -> str:
+    text, at = "", 0
+    while at < len(part):
+        character = part[at]
+        end = part.find("]", at + 2) if character == "[" else -1
+        if end > 0:
+            inside = part[at + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
+            text += f"[^/{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"
+            at = end
+        elif character == "*":
+            text += "[^/]*"
+        else:
+            text += "[^/]" if character == "?" else re.escape(character)
+        at += 1
+    return text

@@ -1,0 +1,70 @@
+"""ORC files: stripe by stripe; see :mod:`headrace.formats.columnar`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import xxhash
+from pyarrow import orc
+
+from headrace.errors import Code, HeadraceError
+from headrace.formats.blocks import Block, Decoded, Progress
+from headrace.formats.columnar import decoded, matched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.types import Schema
+
+_BATCH_ROWS = 131_072
+_FOOTER_BYTES = 1 << 16
+
+
+def orc_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[Block, Decoded]]:
+    """Yield an ORC file's rows from ``start`` on; a line number is a row number, from 1.
+
+    A stripe is in memory at once.
+
+    Raises:
+        HeadraceError: INVALID if the file is damaged, or a column is of another kind; CONFLICT if
+            its end is not the one that it had when it was read up to ``start``.
+    """
+    checksum = _end_checksum(path)
+    start.require_same(path, checksum)
+    try:
+        with path.open("rb") as stored:
+            yield from _batches(path, orc.ORCFile(stored), schema, start, checksum)
+    except (pa.ArrowException, OSError) as error:
+        raise HeadraceError(
+            Code.INVALID, f'file "{path}" is not a whole ORC file', f"{error}"
+        ) from error
+
+
+def _batches(
+    path: Path, file: orc.ORCFile, schema: Schema, start: Progress, checksum: str
+) -> Iterator[tuple[Block, Decoded]]:
+    columns = matched(path, file.schema, schema)
+    wanted = [name for name in columns if name is not None]
+    total_rows, total_bytes = file.nrows, path.stat().st_size
+    row = 0
+    for number in range(file.nstripes):
+        stripe = pa.table(file.read_stripe(number, columns=wanted))
+        for first in range(0, stripe.num_rows, _BATCH_ROWS):
+            batch = stripe.slice(first, _BATCH_ROWS)
+            skipped = min(batch.num_rows, max(0, start.position - row))
+            end = row + batch.num_rows
+            if skipped < batch.num_rows:
+                line = row + skipped + 1
+                rows = decoded(str(path), batch.slice(skipped), schema, columns, line)
+                done = total_bytes * end // max(1, total_rows)
+                yield Block(b"", line, Progress(end, end, checksum), done), rows
+            row = end
+
+
+def _end_checksum(path: Path) -> str:
+    """Return the checksum of a file's last 64 KiB, where its footer is."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _FOOTER_BYTES))
+        return xxhash.xxh3_64(file.read()).hexdigest()
