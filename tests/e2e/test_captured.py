@@ -77,7 +77,7 @@ def envelope(op: str, before: Any, after: Any) -> dict[str, Any]:
         {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "field": "at"},
     ]
     images = [{"type": "struct", "fields": row, "field": name} for name in ("before", "after")]
-    payload = {"before": before, "after": after, "op": op, "source": {"table": "t"}, "ts_ms": 1}
+    payload = {"before": before, "after": after, "op": op, "source": {"ts_ms": 1000}, "ts_ms": 1}
     key = {"id": (before or after or {}).get("id")}
     return message({"schema": {"type": "struct", "fields": images}, "payload": payload}, key)
 
@@ -103,7 +103,10 @@ DEBEZIUM = "connector = 'kafka', topic = '{topic}', format = 'debezium-json'"
 
 
 def test_a_table_follows_what_debezium_captures(create, opened, broker) -> None:
-    columns = "id INT, text STRING, price DECIMAL(8,2), at TIMESTAMP, PRIMARY KEY (id)"
+    columns = (
+        "id INT, text STRING, price DECIMAL(8,2), at TIMESTAMP, PRIMARY KEY (id), made TIMESTAMP"
+        " METADATA FROM 'value.source.timestamp' VIRTUAL, place BIGINT METADATA FROM 'offset'"
+    )
     db, debezium = create("debezium", columns, DEBEZIUM)
     db.sql("CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n, sum(price) AS p FROM debezium")
 
@@ -140,7 +143,8 @@ def test_a_table_follows_what_debezium_captures(create, opened, broker) -> None:
     assert LOST in raw
     broker.produce(debezium, [envelope("t", None, None), envelope("c", None, {**first, "id": 4})])
     read_to(db, "debezium", 10)
-    assert rows(db, "SELECT id, text FROM debezium") == [(4, "long")]
+    found = rows(db, "SELECT id, text, unix_millis(made), place FROM debezium")
+    assert found == [(4, "long", 1000, 9)]
     assert {verdict for *_, verdict in db.verify()} == {"equal to batch"}
 
     db.close()
@@ -181,6 +185,8 @@ def test_tables_follow_keyed_messages_and_changes_of_mysql(create, broker) -> No
     _, canal = create("canal", row, mysql + "'canal-json'")
     keyed = "kafka_topic = '{topic}', value_format = 'json'"
     _, ksql = create("ksql", "id BIGINT PRIMARY KEY, v VARCHAR", keyed)
+    both = "kafka_topic = '{topic}', format = 'json'"
+    _, in_json = create("in_json", "id BIGINT PRIMARY KEY, v VARCHAR", both)
     broker.produce(
         upsert,
         [
@@ -195,6 +201,7 @@ def test_tables_follow_keyed_messages_and_changes_of_mysql(create, broker) -> No
         ksql,
         [message({"V": "x"}, eight[0]), message({"V": "y"}, eight[1]), message(None, eight[0])],
     )
+    broker.produce(in_json, [message({"v": "x"}, 1), message({"v": "y"}, 2), message(None, 1)])
     broker.produce(
         maxwell,
         [
@@ -210,10 +217,16 @@ def test_tables_follow_keyed_messages_and_changes_of_mysql(create, broker) -> No
             message({"type": "DELETE", "data": pair[:1], "old": None}),
         ],
     )
-    for table, messages in (("upserts", 4), ("ksql", 3), ("maxwell", 2), ("canal", 2)):
+    for table, messages in (
+        ("upserts", 4),
+        ("ksql", 3),
+        ("in_json", 3),
+        ("maxwell", 2),
+        ("canal", 2),
+    ):
         read_to(db, table, messages)
     assert rows(db, "SELECT * FROM upserts") == [(1, "ccc", 6)]
-    assert rows(db, "SELECT * FROM ksql") == [(2, "y")]
+    assert rows(db, "SELECT * FROM ksql") == rows(db, "SELECT * FROM in_json") == [(2, "y")]
     assert rows(db, "SELECT * FROM maxwell") == [(2, "a")]
     assert rows(db, "SELECT * FROM canal") == [(2, "b")]
 
@@ -243,6 +256,21 @@ def test_tables_follow_keyed_messages_and_changes_of_mysql(create, broker) -> No
             "id INT PRIMARY KEY",
             "format = 'canal-json', 'canal-json.table.include' = '('",
             "'\\(' is not a regular expression",
+        ),
+        (
+            "id INT PRIMARY KEY, d STRING METADATA FROM 'value.database'",
+            "format = 'debezium-json'",
+            'have no metadata "value.database"',
+        ),
+        (
+            "id INT PRIMARY KEY, d STRING METADATA FROM 'value.source.timestamp'",
+            "format = 'debezium-json'",
+            "cannot have the metadata",
+        ),
+        (
+            "id INT PRIMARY KEY, d STRING METADATA FROM 'value.database'",
+            "format = 'json'",
+            "messages of format 'json' have no metadata",
         ),
         ("id INT, n AS id + 1", "format = 'debezium-json'", "by their values is not supported"),
     ],

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.formats.captured import CapturedMessages
-from headrace.formats.debezium import Debezium
+from headrace.formats.debezium import ORIGINS, Debezium
 from headrace.formats.debezium_values import Binaries, Decimals, Encoding, Times
 from headrace.types import Column, Schema
 
@@ -293,10 +293,10 @@ def test_operations_by_key(*, schema: bool) -> None:
         (1, 1, "a", "r"),
         (1, 2, "b", "c"),
         (1, 1, "c", "u"),
-        (-1, 2, None, "u"),
+        (-1, 2, None, None),
         (1, 3, "b", "u"),
         (1, 3, "d", "u"),
-        (-1, 3, None, "d"),
+        (-1, 3, None, None),
         ("empty",),
         (1, 9, None, "c"),
     ]
@@ -333,7 +333,7 @@ def test_deletions_by_the_key_of_the_message() -> None:
     rows, rejects = changes(
         decoder(ROW), gone, typed(gone), None, b"null", None, None, None, None, keys=keys
     )
-    assert rows == [(-1, n, None, "d") for n in (1, 2, 3, 4)]
+    assert rows == [(-1, n, None, None) for n in (1, 2, 3, 4)]
     assert rejects == []
     rows, rejects = changes(decoder(ROW), gone, gone, keys=[{"other": 1}, None])
     assert (rows, [line for line, *_ in rejects]) == ([], [0, 1])
@@ -349,6 +349,33 @@ def test_messages_about_something_else_make_no_change() -> None:
         {"op": "m", "source": {}},
     ]
     assert changes(decoder(ROW), *others) == ([], [])
+
+
+def test_columns_have_where_and_when_a_change_was_made() -> None:
+    columns = (
+        Column("at", t.TimestampType()),
+        Column("id", t.IntegerType(), nullable=False),
+        Column("op", t.StringType()),
+        Column("db", t.StringType()),
+        Column("v", t.StringType()),
+    )
+    origins = {"at": ORIGINS["value.source.timestamp"], "db": ORIGINS["value.source.database"]}
+    made = CapturedMessages(
+        Schema(columns), ("id",), Debezium((columns[1], columns[4]), ("id",), Encoding()), origins
+    )
+    source = {"ts_ms": 1767225600123, "db": "shop"}
+    rows, rejects = changes(
+        made,
+        {"op": "c", "after": {"id": 1, "v": "x", "db": "no"}, "source": source, "ts_ms": 5},
+        {"op": "u", "after": {"id": 1, "v": "y"}, "source": {"ts_ms": "x", "db": 7}},
+        {"op": "d", "before": {"id": 1}, "source": source},
+    )
+    assert rejects == []
+    assert rows == [
+        (1, at(2026, 1, 1, 0, 0, 0, 123000), 1, "c", "shop", "x"),
+        (1, None, 1, "u", None, "y"),
+        (-1, None, 1, None, None, None),
+    ]
 
 
 @pytest.mark.parametrize(

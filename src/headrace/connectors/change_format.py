@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import types as t
+
 from headrace.catalog import Table
 from headrace.connectors.options import Given, keys_of, option, read_options
 from headrace.errors import Code, HeadraceError
-from headrace.formats.binlogs import Canal, Maxwell
+from headrace.formats.binlogs import CANAL_ORIGINS, MAXWELL_ORIGINS, Canal, Maxwell
 from headrace.formats.captured import CapturedMessages, image_schema
 from headrace.formats.changes import Appended
-from headrace.formats.debezium import Debezium
+from headrace.formats.debezium import ORIGINS, Debezium
 from headrace.formats.debezium_values import PLACEHOLDER, Binaries, Decimals, Encoding, Times
 from headrace.formats.upserts import KeyFormat, Keys, Upserts
 from headrace.types import Schema
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.catalog import Stream
-    from headrace.formats.captured import Capture
+    from headrace.formats.captured import Capture, Origin
     from headrace.formats.changes import ChangeDecoder
     from headrace.formats.messages import MessageDecoder
     from headrace.types import Column
@@ -32,6 +34,13 @@ CANAL: Final = "canal-json"
 CAPTURED: Final = (DEBEZIUM, MAXWELL, CANAL)
 """The formats of captured changes."""
 
+OF_VALUES: Final = "value."
+"""What the keys of METADATA columns begin with that are in the values of messages."""
+_ORIGINS: Final[dict[str, Mapping[str, Origin]]] = {
+    DEBEZIUM: ORIGINS,
+    MAXWELL: MAXWELL_ORIGINS,
+    CANAL: CANAL_ORIGINS,
+}
 _GROUPS: Final = ("debezium.", *(f"{name}." for name in CAPTURED))
 """Options that are only of these formats: one that none of them has is a mistake."""
 _ALL, _EXCEPT_KEY = "all", "except_key"
@@ -50,6 +59,30 @@ def _pattern(text: str) -> str:
 
 def _compiled(pattern: str | None) -> re.Pattern[str] | None:
     return None if pattern is None else re.compile(pattern)
+
+
+def _origin(column: Column, key: str, name: str) -> Origin:
+    """Return where messages of a format have the value of a METADATA column.
+
+    Raises:
+        HeadraceError: ``invalid`` if they have none, or it is of another type.
+    """
+    found = _ORIGINS[name].get(key)
+    if found is None:
+        raise HeadraceError(
+            Code.INVALID,
+            f"messages of format '{name}' have no metadata \"{key}\"",
+            hint=f"There are: {', '.join(_ORIGINS[name])}.",
+        )
+    timed = isinstance(column.type, t.TimestampType | t.TimestampNTZType)
+    if not (isinstance(column.type, t.StringType) if found.micros is None else timed):
+        wanted = "STRING" if found.micros is None else "TIMESTAMP"
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{column.name}" of type {column.sql} cannot have the metadata "{key}"',
+            hint=f"Declare it as {wanted}.",
+        )
+    return found
 
 
 def _value_fields(text: str) -> str:
@@ -124,12 +157,20 @@ class ChangeFormat:
     def captured(self, table: Table, value: Schema) -> CapturedMessages:
         """Return the decoder of a table's captured changes."""
         columns = image_schema(value).columns
+        name = format_of(table)
         captures: Mapping[str, Callable[[], Capture]] = {
             DEBEZIUM: lambda: Debezium(columns, table.primary_key, self._encoding(table)),
             MAXWELL: lambda: Maxwell(columns),
             CANAL: lambda: Canal(columns, _compiled(self.database), _compiled(self.table)),
         }
-        return CapturedMessages(value, table.primary_key, captures[format_of(table)]())
+        by_name = {column.name: column for column in table.schema.columns}
+        origins = {
+            column: _origin(by_name[column], key, name)
+            for column, key in table.declaration.metadata
+            if key.startswith(OF_VALUES)
+        }
+        schema = Schema((*value.columns, *(by_name[column] for column in origins)))
+        return CapturedMessages(schema, table.primary_key, captures[name](), origins)
 
     def _encoding(self, table: Table) -> Encoding:
         precisions = dict(table.declaration.precisions)
@@ -141,8 +182,8 @@ class ChangeFormat:
             return None
         if self.key_format is not None:
             return self.key_format
-        if table.declaration.option("kafka_topic") is not None:  # as ksqlDB has it
-            return KeyFormat.KAFKA
+        if _is_ksqldb(table):
+            return _of_both(table)
         if table.declaration.connector == "upsert-kafka":
             raise HeadraceError(
                 Code.INVALID,
@@ -175,13 +216,31 @@ class ChangeFormat:
 
     def _without_key(self, table: Table, value: Schema) -> Schema:
         """Return the columns in values: without the key's, or these as columns that may be NULL."""
-        default = _EXCEPT_KEY if table.declaration.option("kafka_topic") is not None else _ALL
+        default = _EXCEPT_KEY if _is_ksqldb(table) else _ALL
         key = set(table.primary_key)
         if (self.value_fields or default) == _EXCEPT_KEY:
             return Schema(tuple(c for c in value.columns if c.name not in key))
         return Schema(
             tuple(replace(c, nullable=True) if c.name in key else c for c in value.columns)
         )
+
+
+def _is_ksqldb(table: Table) -> bool:
+    """Return whether a table is declared as in ksqlDB, where the key is in the key alone."""
+    return table.declaration.option("kafka_topic") is not None
+
+
+def _of_both(table: Table) -> KeyFormat:
+    """Return the format of keys of a table of ksqlDB: ``format`` is that of keys and values."""
+    given = (table.declaration.option("format") or KeyFormat.KAFKA).lower()
+    if given not in list(KeyFormat):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"keys of format '{given}' are not supported",
+            hint=f"Give value_format = '{given}', and one of these as key_format:"
+            f" {', '.join(KeyFormat)}.",
+        )
+    return KeyFormat(given)
 
 
 def format_of(relation: Stream | Table) -> str:
@@ -203,9 +262,17 @@ def change_decoder(
     Raises:
         HeadraceError: ``unsupported`` for a stream of captured changes.
     """
+    captured = is_captured(relation)
+    of_values = [key for _, key in relation.declaration.metadata if key.startswith(OF_VALUES)]
+    if of_values and not captured:
+        raise HeadraceError(
+            Code.INVALID,
+            f"messages of format '{format_of(relation)}' have no metadata \"{of_values[0]}\"",
+            hint="Declare it as an ordinary column, if it is a field of the value.",
+        )
     if isinstance(relation, Table):
         return ChangeFormat.of(relation).decoder(relation, value, decoder_of)
-    if is_captured(relation):
+    if captured:
         raise HeadraceError(
             Code.UNSUPPORTED,
             f"stream \"{relation.name}\" cannot be of format '{format_of(relation)}'",

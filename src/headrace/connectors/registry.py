@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.connectors import datagen, file_sink, filesystem, kafka, plain
-from headrace.connectors.change_format import change_decoder
+from headrace.connectors.change_format import OF_VALUES, change_decoder
 from headrace.connectors.options import (
     Given,
     keys_of,
@@ -128,7 +128,8 @@ CONNECTOR = "connector"
 
 
 def _kafka_source(options: kafka.Options, context: SourceContext) -> kafka.KafkaSource:
-    columns = kafka.Columns(context.schema, context.value, context.metadata)
+    of_messages = tuple(pair for pair in context.metadata if not pair[1].startswith(OF_VALUES))
+    columns = kafka.Columns(context.schema, context.value, of_messages)
     decoder = change_decoder(
         context.relation,
         context.value,
@@ -184,7 +185,7 @@ _ALL: tuple[Connector[Any], ...] = (
         check_source=lambda options, context: _kafka_source(options, context).check(),
         addresses=("properties.bootstrap.servers", "bootstrap.servers", "brokers"),
         groups=("properties.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
-        metadata=("topic", "partition", "offset", "timestamp", "headers"),
+        metadata=("topic", "partition", "offset", "timestamp", "headers", OF_VALUES),
     ),
     Connector(
         ("datagen",),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as t
 
-from headrace.formats.captured import BadMessage, Change
+from headrace.formats.captured import BadMessage, Change, Origin
 from headrace.formats.json_lines import object_of
 from headrace.formats.values import from_json, refuse
 
@@ -39,6 +39,14 @@ _OTHER_MAXWELL: Final = frozenset(
 )
 _OTHER_CANAL: Final = frozenset({"ALTER", "CINDEX", "CREATE", "DINDEX", "ERASE", "QUERY", "RENAME"})
 """The types of messages about something else than rows; ERASE is DROP TABLE."""
+_PLACE: Final = {"value.database": Origin(("database",)), "value.table": Origin(("table",))}
+MAXWELL_ORIGINS: Final = {**_PLACE, "value.ingestion-timestamp": Origin(("ts",), 1_000_000)}
+CANAL_ORIGINS: Final = {
+    **_PLACE,
+    "value.ingestion-timestamp": Origin(("ts",), 1_000),
+    "value.event-timestamp": Origin(("es",), 1_000),
+}
+"""What METADATA columns may have of a message, by Flink's names; Maxwell counts seconds."""
 _TRUTH: Final = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -63,7 +71,7 @@ class Maxwell:
         op = _op(_MAXWELL, type_)
         data = _row(message.get("data"), "data")
         old = {} if message.get("old") is None else _row(message["old"], "old")
-        return (_change(op, data, old, self._converters),)
+        return (_change(message, op, data, old, self._converters),)
 
 
 class Canal:
@@ -108,15 +116,19 @@ class Canal:
         if len(befores) != len(rows):
             raise BadMessage(f"{len(befores)} rows in old, {len(rows)} in data", "old")
         pairs = zip(rows, befores, strict=True)
-        return [_change(op, row, before, self._converters) for row, before in pairs]
+        return [_change(message, op, row, before, self._converters) for row, before in pairs]
 
 
 def _change(
-    op: str, data: dict[str, Any], old: dict[str, Any], converters: Mapping[str, Converter]
+    message: dict[str, Any],
+    op: str,
+    data: dict[str, Any],
+    old: dict[str, Any],
+    converters: Mapping[str, Converter],
 ) -> Change:
     if op == "d":
-        return Change(op, data, None, converters)
-    return Change(op, {**data, **old} if op == "u" else None, data, converters)
+        return Change(op, data, None, converters, message)
+    return Change(op, {**data, **old} if op == "u" else None, data, converters, message)
 
 
 def _type_of(message: Mapping[str, Any]) -> str:

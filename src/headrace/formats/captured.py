@@ -9,8 +9,8 @@ This is the one meaning of all formats, which differ only in how they write a :c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -55,13 +55,34 @@ class Change:
     """One change: ``op`` is c (created), r (read), u (updated), d (deleted) or t (truncated).
 
     ``before`` and ``after`` are rows by field, None where the source sent none; their values are
-    turned into those of columns by ``converters``. A deletion may lack all but the key.
+    turned into those of columns by ``converters``. A deletion may lack all but the key. ``message``
+    is what the change was found in.
     """
 
     op: str
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     converters: Mapping[str, Converter]
+    message: dict[str, Any] | None = None
+
+
+class Origin(NamedTuple):
+    """Where a message says where or when its change was made.
+
+    A time is a number of units of ``micros`` microseconds; anything else is text.
+    """
+
+    path: tuple[str, ...]
+    micros: int | None = None
+
+    def of(self, message: dict[str, Any] | None) -> Any:
+        """Return the value, NULL where the message has none of that kind."""
+        found: Any = message
+        for name in self.path:
+            found = found.get(name) if isinstance(found, dict) else None
+        if self.micros is None:
+            return found if isinstance(found, str) else None
+        return found * self.micros if type(found) is int else None
 
 
 class Capture(Protocol):
@@ -81,16 +102,17 @@ class CapturedMessages:
     """Decodes messages of captured changes; a :class:`headrace.formats.changes.ChangeDecoder`.
 
     The rows have the columns ``schema``, of which ``key`` is the primary key, empty if there is
-    none.
+    none; ``origins`` are columns that are not in the images.
     """
 
     schema: Schema
     key: tuple[str, ...]
     capture: Capture
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def changes(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Changes:
         """Return the changes of messages; each message is taken whole, or is a reject."""
-        images = _Images(self.schema, self.key)
+        images = _Images(self.schema, self.key, self.origins)
         made = _Made(len(self.schema.columns))
         rejects: list[Reject] = []
         for at, (key, value) in enumerate(zip(keys, values, strict=True)):
@@ -110,9 +132,11 @@ class CapturedMessages:
         return made.changes(self.schema, tuple(rejects))
 
 
-def image_schema(schema: Schema) -> Schema:
+def image_schema(schema: Schema, origins: Iterable[str] = ()) -> Schema:
     """Return the columns that the images of a change have."""
-    return Schema(tuple(c for c in schema.columns if c.name.lower() != OP))
+    others = set(origins)
+    columns = (c for c in schema.columns if c.name not in others)
+    return Schema(tuple(c for c in columns if c.name.lower() != OP))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +153,14 @@ _EMPTIED: Final = _Step(0, None)
 class _Images:
     """Turns the images of changes into rows."""
 
-    def __init__(self, schema: Schema, key: tuple[str, ...]) -> None:
-        self._columns = image_schema(schema).columns
+    def __init__(self, schema: Schema, key: tuple[str, ...], origins: Mapping[str, Origin]) -> None:
+        self._columns = image_schema(schema, origins).columns
         self._key = [at for at, column in enumerate(self._columns) if column.name in key]
-        self._op = next((i for i, n in enumerate(schema.names) if n.lower() == OP), None)
+        self._others = [
+            (place, origins.get(name))
+            for place, name in enumerate(schema.names)
+            if name in origins or name.lower() == OP
+        ]
 
     def steps(self, change: Change) -> list[_Step]:
         """Return the steps of a change.
@@ -146,54 +174,66 @@ class _Images:
 
     def _by_key(self, change: Change) -> list[_Step]:
         if change.op == "d":
-            former = self._key_of(change, strict=True)
-            return [self._step(change.op, -1, former)]
+            return [self._step(change, -1, self._require_key(change))]
         after = self._values(change, change.after, "after")
         for at in self._key:
             if after[at] is KEPT:
                 raise BadMessage("the value of a key column is not in it", self._columns[at].name)
         self._require_present(after)
         self._fill(change, after)
-        former = self._key_of(change, strict=False)
+        former, _ = self._key_of(change)
         moved = former is not None and any(former[at] != after[at] for at in self._key)
-        gone = [self._step(change.op, -1, former)] if moved else []
-        return [*gone, self._step(change.op, 1, after)]
+        gone = [self._step(change, -1, former)] if former is not None and moved else []
+        return [*gone, self._step(change, 1, after)]
 
     def _by_value(self, change: Change) -> list[_Step]:
         steps = []
         if change.op in ("u", "d"):
             before = self._whole(change, change.before, "before")
-            steps.append(self._step(KEPT, -1, before))
+            steps.append(self._step(change, -1, before))
         if change.op != "d":
             after = self._values(change, change.after, "after")
             self._fill(change, after)
             self._require_whole(after)
             self._require_present(after)
-            steps.append(self._step(change.op, 1, after))
+            steps.append(self._step(change, 1, after))
         return steps
 
-    def _step(self, op: object, weight: int, values: Sequence[Any] | None) -> _Step:
-        if self._op is None or values is None:
-            return _Step(weight, values)
-        return _Step(weight, [*values[: self._op], op, *values[self._op :]])
+    def _step(self, change: Change, weight: int, values: list[Any]) -> _Step:
+        """Return a row with the columns that are not in its image.
 
-    def _key_of(self, change: Change, *, strict: bool) -> list[Any] | None:
+        Of a row that is taken back, these are not compared; by key, they do not matter.
+        """
+        if not self._others:
+            return _Step(weight, values)
+        row = list(values)
+        for place, origin in self._others:
+            if weight < 0:
+                row.insert(place, None if self._key else KEPT)
+            else:
+                row.insert(place, change.op if origin is None else origin.of(change.message))
+        return _Step(weight, row)
+
+    def _key_of(self, change: Change) -> tuple[list[Any] | None, str]:
         """Return a row of the key before a change, with NULL in all other columns.
 
-        None if it is not known; ``strict`` refuses that.
+        None if it is not known, with the name of what is missing.
         """
-        before = change.before
+        if change.before is None:
+            return None, "before"
         found: list[Any] = [None] * len(self._columns)
         for at in self._key:
-            column = self._columns[at]
-            value = None if before is None else self._value(change, before, at)
+            value = self._value(change, change.before, at)
             if value is None or value is KEPT:
-                if strict:
-                    what = "before" if before is None else column.name
-                    raise BadMessage("the key of the deleted row is not in it", what)
-                return None
+                return None, self._columns[at].name
             found[at] = value
-        return found
+        return found, ""
+
+    def _require_key(self, change: Change) -> list[Any]:
+        former, missing = self._key_of(change)
+        if former is None:
+            raise BadMessage("the key of the deleted row is not in it", missing)
+        return former
 
     def _fill(self, change: Change, after: list[Any]) -> None:
         """Take cells that are kept from the image before, where it has them."""
@@ -275,13 +315,13 @@ class _Made:
     def changes(self, schema: Schema, rejects: tuple[Reject, ...]) -> Changes:
         arrays = []
         unchanged = {}
-        for field, values in zip(schema.arrow, self._columns, strict=True):
+        for arrow, values in zip(schema.arrow, self._columns, strict=True):
             mask = np.fromiter((value is KEPT for value in values), bool, len(values))
             if mask.any():
-                unchanged[field.name] = pa.array(mask)
-                arrays.append(pa.array([None if v is KEPT else v for v in values], field.type))
+                unchanged[arrow.name] = pa.array(mask)
+                arrays.append(pa.array([None if v is KEPT else v for v in values], arrow.type))
             else:
-                arrays.append(pa.array(values, field.type))
+                arrays.append(pa.array(values, arrow.type))
         return Changes(
             pa.table(arrays, schema=schema.arrow),
             np.array(self._weights, np.int64),

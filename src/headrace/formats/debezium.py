@@ -12,7 +12,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.formats.captured import BadMessage, Change
+from headrace.formats.captured import BadMessage, Change, Origin
 from headrace.formats.debezium_values import Semantic, converters_of
 from headrace.formats.json_lines import object_of
 from headrace.formats.values import Refused, field_of
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 _NEEDED: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
 """The image that each operation requires; a deletion may have it in the key of its message."""
 _TIMES: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
+ORIGINS: Final = {
+    "value.ingestion-timestamp": Origin(("ts_ms",), 1_000),
+    "value.source.timestamp": Origin(("source", "ts_ms"), 1_000),
+    "value.source.database": Origin(("source", "db")),
+    "value.source.schema": Origin(("source", "schema")),
+    "value.source.table": Origin(("source", "table")),
+}
+"""What METADATA columns may have of an event, by Flink's names."""
 _SCHEMAS_KEPT: Final = 64
 _PAYLOAD: Final = b'"payload":'
 
@@ -80,7 +88,7 @@ class Debezium:
                 return Change("d", image, None, of_key.row)
         if images[_NEEDED[op]] is None:
             raise BadMessage(f"no {_NEEDED[op]} in an envelope with op {op}", _NEEDED[op])
-        return Change(op, images["before"], images["after"], typed.images)
+        return Change(op, images["before"], images["after"], typed.images, envelope)
 
     def _tombstone(self, key: bytes | None) -> Iterable[Change]:
         """Return the deletion of a message without a value, if its key is the primary key."""

@@ -19,7 +19,22 @@ EMBEDDED_METADATA: tuple[str, ...] = ("topic", "partition", "offset", "timestamp
 """The keys of METADATA columns of relations in the embedded log."""
 _FILE_METADATA = ("file.path", "file.name", "file.size", "file.modification-time")
 _KINESIS_METADATA = ("shard-id", "sequence-number", "partition-key")
-METADATA: tuple[str, ...] = (*EMBEDDED_METADATA, *_FILE_METADATA, *_KINESIS_METADATA)
+_CHANGE_METADATA = (
+    "value.ingestion-timestamp",
+    "value.event-timestamp",
+    "value.database",
+    "value.table",
+    "value.source.timestamp",
+    "value.source.database",
+    "value.source.schema",
+    "value.source.table",
+)
+METADATA: tuple[str, ...] = (
+    *EMBEDDED_METADATA,
+    *_FILE_METADATA,
+    *_KINESIS_METADATA,
+    *_CHANGE_METADATA,
+)
 """The keys of METADATA columns of all connectors."""
 _PARTITION = "partition."
 """With a name after it, the key of the value of a directory ``name=value`` in a file's path."""
