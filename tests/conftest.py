@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from servers.kinesis import Kinesis
+
 # Deterministic, so that a red build is red again; no deadline, for machines that are shared.
 settings.register_profile(
     "laws",
@@ -78,6 +80,16 @@ def registry() -> Iterator[str]:
             yield url
     except Unavailable as reason:
         pytest.skip(f"no schema registry: {reason}")
+
+
+@pytest.fixture(scope="session")
+def kinesis_server() -> Iterator[Kinesis]:
+    """A Kinesis service for all tests of a process, each with streams of its own."""
+    pytest.importorskip("moto")
+    from servers.kinesis import kinesis
+
+    with kinesis() as running:
+        yield running
 
 
 @pytest.fixture

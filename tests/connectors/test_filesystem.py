@@ -389,7 +389,7 @@ def test_of_growing_files_what_is_there_already_can_be_passed_over(tmp_path: Pat
 
 
 def test_many_small_files_are_read_in_few_parts(tmp_path: Path) -> None:
-    count = choose(1500, 100_000)
+    count = choose(400, 100_000)
     for n in range(count):
         write(tmp_path / f"{n % 97}" / f"{n}.jsonl", lines(n), n)
     landed = Landed(str(tmp_path))

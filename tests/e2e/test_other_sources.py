@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from decimal import Decimal
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -125,3 +127,59 @@ def test_files_of_a_directory_keep_a_view(opened, tmp_path: Path) -> None:
     assert reject[1:3] == (str(day / "a.csv"), 3)
     with pytest.raises(HeadraceError, match="gets its rows from elsewhere"):
         again.sql("INSERT INTO sales (id) VALUES (1)")
+
+
+def test_records_of_kinesis_keep_a_view(opened, kinesis_server, tmp_path: Path) -> None:
+    stream = kinesis_server.create(f"orders-{uuid4().hex[:8]}", 1)
+    db = opened()
+    create = (
+        "CREATE STREAM orders (user STRING KEY, amount DECIMAL(8,2),"
+        " shard STRING METADATA FROM 'shard-id') WITH (connector = 'kinesis',"
+        " stream = '{stream}', format = 'json', 'aws.region' = 'eu-central-1',"
+        f" 'aws.endpoint' = '{kinesis_server.endpoint}',"
+        " 'aws.credentials.basic.accesskeyid' = 'test',"
+        " 'aws.credentials.basic.secretkey' = SECRET aws)"
+    )
+    secret = tmp_path / "secret"
+    secret.write_text("test")
+    db.sql(f"CREATE SECRET aws FROM FILE '{secret}'")
+    with pytest.raises(HeadraceError, match='stream "absent" does not exist'):
+        db.sql(create.format(stream="absent"))
+    assert db.relations() == []
+    db.sql(create.format(stream=stream))
+    db.sql(
+        "CREATE MATERIALIZED VIEW totals AS SELECT user, count(*) AS n, sum(amount) AS s"
+        " FROM orders GROUP BY user"
+    )
+    kinesis_server.put(stream, [("ann", b'{"amount": 1.5}'), ("bob", b'{"amount": 2}')])
+    landed(db, "orders", 2)
+    kinesis_server.split(stream)
+    kinesis_server.put(stream, [("ann", b'{"amount": 3}'), ("ann", b"?")])
+    db.close()
+    again = opened()
+    landed(again, "orders", 3)
+    found = sorted(again.sql("SELECT * FROM totals").fetchall())
+    assert found == [("ann", 2, Decimal("4.50")), ("bob", 1, Decimal("2.00"))]
+    assert again.sql("SELECT count(DISTINCT shard) FROM orders").fetchall() == [(2,)]
+    until(lambda: source(again, "orders") == ("running", "kinesis", 1, None))
+    embedded = again.sql("CREATE STREAM s (v INT) WITH (connector = 'kinesis', stream = 's')")
+    assert "in the embedded log" in str(embedded)
+
+
+def test_event_time_of_files_is_followed_over_all_of_them(opened, tmp_path: Path) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    for number, (name, times) in enumerate({"a": [100, 200], "b": [150, 90]}.items()):
+        lines = "".join(f'{{"at": "1970-01-01 00:00:{t / 10:04.1f}"}}\n' for t in times)
+        (place / f"{name}.jsonl").write_text(lines)
+        os.utime(place / f"{name}.jsonl", (number, number))
+    db = opened()
+    db.sql(
+        "CREATE STREAM s (at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '2' SECOND)"
+        f" ALLOWED LATENESS INTERVAL '5' SECOND ON LATE REJECT WITH (connector = 'filesystem',"
+        f" path = '{place}', 'source.monitor-interval' = '20 ms')"
+    )
+    landed(db, "s", 3)
+    (reject,) = db.sql("SHOW REJECTS FOR s").fetchall()
+    assert reject[1] == str(place / "b.jsonl")
+    assert "late" in reject[4]

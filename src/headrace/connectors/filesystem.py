@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
@@ -155,11 +156,11 @@ class _Batch:
             or time.monotonic() - self.begun > _PART_SECONDS
         )
 
-    def origin(self, row: int) -> tuple[str, int]:
-        """Return the file of a row; its line is not known."""
-        ends = accumulate(table.num_rows for table in self.tables)
-        which = next(at for at, end in enumerate(ends) if row < end)
-        return str(self.paths[which]), 0
+    def origins(self) -> Callable[[int], tuple[str, int]]:
+        """Return what returns the file of a row; its line is not known."""
+        ends = list(accumulate(table.num_rows for table in self.tables))
+        paths = [str(path) for path in self.paths]
+        return lambda row: (paths[bisect_right(ends, row)], 0)
 
 
 @dataclass(slots=True)
@@ -385,7 +386,13 @@ class DirectorySource:
         rows = pa.concat_tables([self.columns.all.arrow.empty_table(), *batch.tables])
         rows = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, np.int64)))
         rejects, at = tuple(batch.rejects), {"begun": True}
-        return Part(rows, rejects, at, 0, waiting, batch.origin, notes=batch.notes)
+        origin, notes = batch.origins(), batch.notes
+        return Part(rows, rejects, at, 0, waiting, origin, _no_partitions, notes=notes)
+
+
+def _no_partitions(_place: str) -> str:
+    """Return the partition of a file: event time is followed over all of them."""
+    return ""
 
 
 def _order(found: Found) -> tuple[int, str]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from headrace.connectors import datagen, file_sink, filesystem, kafka, plain
+from headrace.connectors import (
+    datagen,
+    file_sink,
+    filesystem,
+    kafka,
+    kinesis,
+    kinesis_access,
+    plain,
+)
 from headrace.connectors.change_format import OF_VALUES, change_decoder
 from headrace.connectors.options import (
     Given,
@@ -157,6 +165,18 @@ def _directory_source(
     return filesystem.DirectorySource(options, columns, context.notes)
 
 
+def _kinesis_source(
+    options: kinesis_access.Options, context: SourceContext
+) -> kinesis.KinesisSource:
+    decoder = change_decoder(
+        context.relation,
+        context.value,
+        lambda schema: options.decoder(context.format, schema, context.secrets.value),
+    )
+    columns = kinesis.Columns(context.schema, context.metadata)
+    return kinesis.KinesisSource(options, columns, decoder, context.secrets.value)
+
+
 _ALL: tuple[Connector[Any], ...] = (
     Connector(
         ("file", "filesystem"),
@@ -192,6 +212,15 @@ _ALL: tuple[Connector[Any], ...] = (
         datagen.Options,
         open_source=_datagen_source,
         check_source=_check_datagen,
+    ),
+    Connector(
+        ("kinesis",),
+        kinesis_access.Options,
+        open_source=_kinesis_source,
+        check_source=lambda options, context: _kinesis_source(options, context).check(),
+        addresses=("aws.region", "aws.endpoint", "stream.arn"),
+        groups=("aws.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
+        metadata=kinesis.METADATA,
     ),
     Connector(
         ("print",), plain.Options, open_sink=lambda _options, context: plain.Printed(context.key)

@@ -40,7 +40,11 @@ PLACE: Final = "__place"
 """A column of rows on their way into a log: where their source has them, as rejects name it."""
 LINE: Final = "__line"
 """A column of rows on their way into a log: the number or offset of each in its place."""
+PARTITION: Final = "__partition"
+"""A column of rows on their way into a log: the partition by which their event time is followed,
+where that is not their place."""
 
+_ON_THE_WAY: Final = frozenset({PLACE, LINE, PARTITION})
 _TOO_LATE: Final = "late: its event time is before the watermark, less the allowed lateness"
 IDLE_MICROS: Final = 60_000_000
 """How long a partition without rows holds up the watermark."""
@@ -144,7 +148,7 @@ class _Gate:
         if self.watermark is not None and rows.num_rows:
             if self._end not in (None, end):  # what was admitted last was not appended
                 self.watermark.newest = self.ledger.newest_times(self.stream.id)
-            late = self._late(self.watermark, self._times(rows), _places(rows))
+            late = self._late(self.watermark, self._times(rows), _partitions(rows))
             if late.any():
                 left_out[LATE] = int(late.sum())
             if self.stream.declaration.rejects_late:
@@ -158,15 +162,15 @@ class _Gate:
                 rows = rows.filter(pa.array(fresh))
         newest: Mapping[str, int] = {}
         if self.watermark is not None and rows.num_rows:
-            newest = self.watermark.advance(self._times(rows), _places(rows), self.clock())
+            newest = self.watermark.advance(self._times(rows), _partitions(rows), self.clock())
         self._end = end + rows.num_rows
         return Admitted(_without_places(rows), rejects, left_out, newest)
 
     def _late(
-        self, watermark: Watermark, times: NDArray[np.int64], places: Sequence[str]
+        self, watermark: Watermark, times: NDArray[np.int64], partitions: Sequence[str]
     ) -> NDArray[np.bool_]:
         allowed = self.stream.declaration.lateness or 0
-        return watermark.late(times, places, allowed, self.clock())
+        return watermark.late(times, partitions, allowed, self.clock())
 
     def _times(self, rows: pa.Table) -> NDArray[np.int64]:
         """Return the event times of rows in microseconds."""
@@ -179,7 +183,7 @@ class _Gate:
         return filled
 
     def _rejects(self, rows: pa.Table) -> Iterator[Reject]:
-        names = [name for name in rows.schema.names if name not in {PLACE, LINE, ROWTIME}]
+        names = [name for name in rows.schema.names if name not in {*_ON_THE_WAY, ROWTIME}]
         lines = rows[LINE].to_pylist() if LINE in rows.schema.names else [0] * rows.num_rows
         found = zip(_places(rows), lines, rows.select(names).to_pylist(), strict=True)
         for place, line, row in found:
@@ -188,11 +192,19 @@ class _Gate:
 
 
 def _places(rows: pa.Table) -> list[str]:
-    if PLACE in rows.schema.names:
-        found: list[str] = rows[PLACE].to_pylist()
+    return _texts(rows, PLACE)
+
+
+def _partitions(rows: pa.Table) -> list[str]:
+    return _texts(rows, PARTITION if PARTITION in rows.schema.names else PLACE)
+
+
+def _texts(rows: pa.Table, name: str) -> list[str]:
+    if name in rows.schema.names:
+        found: list[str] = rows[name].to_pylist()
         return found
     return [""] * rows.num_rows
 
 
 def _without_places(rows: pa.Table) -> pa.Table:
-    return rows.select([name for name in rows.schema.names if name not in {PLACE, LINE}])
+    return rows.select([name for name in rows.schema.names if name not in _ON_THE_WAY])

@@ -14,7 +14,7 @@ from headrace.catalog import ROWTIME, Stream, Table
 from headrace.connectors import CONNECTOR, Connector, SourceContext, source_connector
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
-from headrace.parts.admission import LINE, PLACE
+from headrace.parts.admission import LINE, PARTITION, PLACE
 from headrace.parts.generated_columns import with_computed_columns
 from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
 from headrace.parts.written_rows import completed
@@ -149,7 +149,12 @@ class _Completed:
         origins = [part.origin(row) for row in range(rows.num_rows)]
         places = pa.array([place for place, _ in origins], pa.string())
         lines = pa.array([line for _, line in origins], pa.int64())
-        return rows.append_column(PLACE, places).append_column(LINE, lines)
+        rows = rows.append_column(PLACE, places).append_column(LINE, lines)
+        if part.partition is None:
+            return rows
+        distinct = places.dictionary_encode()
+        named = pa.array([part.partition(each) for each in distinct.dictionary.to_pylist()])
+        return rows.append_column(PARTITION, named.cast(pa.string()).take(distinct.indices))
 
     def _computed(self, rows: pa.Table, part: Part, first: int) -> tuple[pa.Table, list[Reject]]:
         """Return rows with computed columns, and those for which these fail as rejects.

@@ -112,7 +112,8 @@ class Part:
     ``position`` is a JSON object that only the source understands, without the keys ``rows`` and
     ``parts``, which :class:`Ingest` adds. ``done`` of ``total`` units of the source have been read,
     for progress; ``total`` is None where it is not known. ``origin`` returns the place of a row by
-    its number, as rejects name it; None where it is not known.
+    its number, as rejects name it; None where it is not known. Event time is followed by place, or
+    by what ``partition`` returns for a place.
 
     ``times`` are those of the rows, as the source has them; where it is None or NULL, a row has
     the time at which it is landed.
@@ -134,6 +135,7 @@ class Part:
     done: int = 0
     total: int | None = None
     origin: Callable[[int], tuple[str, int]] | None = None
+    partition: Callable[[str], str] | None = None
     times: pa.Array | None = None
     unchanged: Mapping[str, pa.BooleanArray] = field(default_factory=dict)
     emptied: tuple[int, ...] = ()
