@@ -11,9 +11,11 @@ from headrace.catalog.objects import (
     Stream,
     Table,
     View,
+    inserted_into,
     key_of,
     logged,
     relation_of_json,
+    with_rowtime,
 )
 
 __all__ = [
@@ -27,7 +29,9 @@ __all__ = [
     "Stream",
     "Table",
     "View",
+    "inserted_into",
     "key_of",
     "logged",
     "relation_of_json",
+    "with_rowtime",
 ]

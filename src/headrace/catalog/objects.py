@@ -225,6 +225,8 @@ class View(_NamedQuery):
     """The digest of the circuit that maintains its state; empty if it was stored without one."""
     replacement: BuildId | None = None
     """The build that computes it since its query was replaced; None is its first."""
+    into: RelationId | None = None
+    """The hidden stream with the rows that are inserted into it; None if none can be."""
 
     @property
     def build(self) -> BuildId:
@@ -238,6 +240,7 @@ class View(_NamedQuery):
             "key": list(self.key),
             "circuit": self.circuit,
             "replacement": self.replacement,
+            "into": self.into,
         }
 
     @classmethod
@@ -248,6 +251,7 @@ class View(_NamedQuery):
             key=tuple(value["key"]),
             circuit=value.get("circuit", ""),
             replacement=value.get("replacement"),
+            into=value.get("into"),
         )
 
 
@@ -334,6 +338,16 @@ def key_of(relation: Relation) -> tuple[str, ...]:
             return relation.primary_key
         case View():
             return relation.key
+
+
+def inserted_into(into: RelationId) -> str:
+    """Return the name of the hidden stream of a view into which rows are inserted."""
+    return f"__into_{into}"
+
+
+def with_rowtime(into: RelationId) -> str:
+    """Return the name of the hidden plain view with the event times of the rows of such a view."""
+    return f"__timed_{into}"
 
 
 def logged(relation: Relation) -> Schema:

@@ -2,18 +2,19 @@
 
 from headrace.dialects.calls import CALLS, Call
 from headrace.dialects.differences import DIFFERENCES, Difference
-from headrace.dialects.event_time import EVENT_TIMES
+from headrace.dialects.event_time import EVENT_TIMES, INSTANT, log_of, timed
 from headrace.dialects.intervals import delay_of, duration_of
 from headrace.dialects.ksqldb import MEANINGS, MEANT
 from headrace.dialects.refused import REFUSED_CALLS, RefusedCall
 from headrace.dialects.spark_text import spark_text
-from headrace.dialects.streams import OFFSET, log_of
+from headrace.dialects.streams import OFFSET
 from headrace.dialects.translate import TRANSLATED, translated
 
 __all__ = [
     "CALLS",
     "DIFFERENCES",
     "EVENT_TIMES",
+    "INSTANT",
     "MEANINGS",
     "MEANT",
     "OFFSET",
@@ -26,5 +27,6 @@ __all__ = [
     "duration_of",
     "log_of",
     "spark_text",
+    "timed",
     "translated",
 ]

@@ -11,36 +11,49 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.catalog import ROWTIME, Stream
-from headrace.dialects.blocks import KSQL_WINDOWS, opens_within
-from headrace.dialects.tree import Group, Node, bare_name, is_group, is_query
+from headrace.catalog import ROWTIME, Stream, View, with_rowtime
+from headrace.dialects.blocks import KSQL_WINDOWS, blocks_of, in_set, opens_within
+from headrace.dialects.tree import Group, Node, bare_name, is_group, is_query, tree_of
+from headrace.errors import Span
+from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.keywords import quote
+from headrace.sql.lexer import Source
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from headrace.dialects.blocks import Block, Named
     from headrace.dialects.writer import Scope, Writer
+    from headrace.types import RelationId
 
 EVENT_TIMES = frozenset({"timestamp", "timestamp_ntz", "date", "bigint"})
 """The types of columns that have an event time without a format; a BIGINT has milliseconds."""
 
 NAME = "ROWTIME"
+INSTANT = "__ROWTIME"
+"""The event time as a timestamp, for queries of our own."""
+
+_NOT_ROWS = frozenset(
+    {"GROUP", "HAVING", "DISTINCT", "LIMIT", "FETCH", "WITH", "WINDOW", "QUALIFY"}
+)
 BY_TIME = frozenset({"LATEST_BY_EVENT_TIME", "EARLIEST_BY_EVENT_TIME"})
+
+
+def log_of(relation: RelationId) -> str:
+    """Return the name of a stream together with what its log has of each row."""
+    return f"{RESERVED_PREFIX}log_{relation}"
 
 
 def event_time(writer: Writer, found: Named) -> tuple[str, str] | None:
     """Return a stream's event time, and the same in milliseconds; None if it has none."""
     stream = writer.relation(found.name)
-    if not isinstance(stream, Stream):
-        return None
-    declared = stream.event_time
-    if declared is None:
+    declared = stream.event_time if isinstance(stream, Stream) else None
+    if stream is None or declared is None:
         time = f"{found.qualifier}.{ROWTIME}"
-        return (time, f"unix_millis({time})") if stream.declaration.rowtime else None
+        return None if kept_by(writer, found) is None else (time, f"unix_millis({time})")
     type_ = next(column.sql for column in stream.schema.columns if column.name == declared)
     time = f"{found.qualifier}.{quote(declared)}"
-    form = stream.declaration.option("timestamp_format")
+    form = stream.declaration.option("timestamp_format") if isinstance(stream, Stream) else None
     match type_:
         case "string" if form is not None:
             time = f"try_to_timestamp({time}, '{_escaped(form)}')"
@@ -53,18 +66,37 @@ def event_time(writer: Writer, found: Named) -> tuple[str, str] | None:
             return None
 
 
+def kept_by(writer: Writer, found: Named) -> str | None:
+    """Return the name under which a relation is read with the time that is kept of each row.
+
+    None if a column has the time, or nothing.
+    """
+    match writer.relation(found.name):
+        case Stream() as stream if stream.declaration.rowtime:
+            return log_of(stream.id)
+        case View(into=into) if into is not None and with_rowtime(into) in writer.relations:
+            return quote(with_rowtime(into))
+    return None
+
+
+def is_stream(writer: Writer, found: Named) -> bool:
+    """Whether a relation is a stream, or a view by CREATE STREAM AS with event times."""
+    relation = writer.relation(found.name)
+    return isinstance(relation, Stream) or (
+        isinstance(relation, View) and kept_by(writer, found) is not None
+    )
+
+
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
-def of_log(writer: Writer, streams: Sequence[Named], block: Block) -> list[Named]:
-    """Return the streams of a SELECT whose event time is used, and only in their log."""
+def with_kept_times(writer: Writer, streams: Sequence[Named], block: Block) -> list[Named]:
+    """Return the streams of a SELECT that uses the event time kept of their rows."""
     found = []
     for named in streams:
-        stream = writer.relations[named.name]
-        if not isinstance(stream, Stream) or not stream.declaration.rowtime:
-            continue
-        if NAME.lower() not in {column.lower() for column in stream.schema.names}:
+        columns = {column.lower() for column in writer.relations[named.name].schema.names}
+        if kept_by(writer, named) is not None and NAME.lower() not in columns:
             found.append(named)
     return found if found and _is_used(block) else []
 
@@ -74,21 +106,47 @@ def with_times(
 ) -> Scope:
     """Return the scope with the event times of the streams of a SELECT.
 
-    ``columns`` are the names of their columns in lower case: none of them is hidden by ROWTIME.
+    ``columns`` are the names of their columns in lower case: none of them is hidden by ROWTIME. The
+    event time of a join is that of the latest of its rows.
     """
     if NAME.lower() in columns:
         return scope
     names, instants = dict(scope.names), dict(scope.instants)
-    times = {each.qualifier: event_time(writer, each) for each in streams}
-    for qualifier, found in times.items():
+    times = [(each.qualifier, event_time(writer, each)) for each in streams]
+    known = []
+    for qualifier, found in times:
         if found is not None:
             name = f"{bare_name(qualifier).upper()}.{NAME}"
             instants[name], names[name] = found
-    alone = times.get(streams[0].qualifier) if len(streams) == 1 else None
-    if alone is None:
+            known.append(found)
+    if not known or len(known) < len(times):
         return replace(scope, names=names, instants=instants)
-    instants[NAME], names[NAME] = alone
-    return replace(scope, time=alone[0], names=names, instants=instants)
+    latest = [
+        each[0] if len(each) == 1 else f"greatest({', '.join(each)})"
+        for each in zip(*known, strict=True)
+    ]
+    instants[NAME], names[NAME] = latest
+    names[INSTANT] = latest[0]
+    alone = latest[0] if len(known) == 1 else scope.time
+    return replace(scope, time=alone, names=names, instants=instants)
+
+
+def timed(query: str) -> str | None:
+    """Return a query with the event time of its rows as another column, :data:`ROWTIME`.
+
+    None if its rows are none of the rows that it reads: if it groups them, or reads nothing.
+    """
+    span = Span(query, 0, len(query))
+    nodes = tree_of(Cursor(Source(query, 0, len(query))).tokens[:-1], span)
+    blocks = blocks_of(nodes or ())
+    if len(blocks) != 1 or nodes is None or in_set(blocks[0]):
+        return None
+    (block,) = blocks
+    words = {node.word for node in nodes}
+    if "FROM" not in block.clauses or words & _NOT_ROWS or block.clauses.keys() & _NOT_ROWS:
+        return None
+    at = nodes[block.clauses["FROM"][0] - 1].start
+    return f"{query[:at]}, {INSTANT} AS {ROWTIME} {query[at:]}"
 
 
 def _is_used(block: Block) -> bool:
@@ -105,7 +163,7 @@ def _names_it(nodes: Sequence[Node]) -> bool:
                 return True
             continue
         before = nodes[at - 1] if at else None
-        if node.word == NAME and (before is None or before.word != "AS"):
+        if node.word in {NAME, INSTANT} and (before is None or before.word != "AS"):
             return True
         if node.word in BY_TIME and at + 1 < len(nodes) and is_group(nodes[at + 1]):
             return True

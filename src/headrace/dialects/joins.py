@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Stream
 from headrace.dialects.blocks import Named, condition_end, opens_within, relations_of
-from headrace.dialects.event_time import event_time
+from headrace.dialects.event_time import event_time, is_stream
 from headrace.dialects.intervals import microseconds, spelled
 from headrace.dialects.tree import Found, Group, Part, split_at
 from headrace.dialects.writer import Edits, Scope, Writer
@@ -90,7 +89,7 @@ def _times(writer: Writer, block: Block, at: int) -> tuple[str, str]:
     if introduced != {each.start for each in named} or len(named) < 2:  # noqa: PLR2004 - two sides
         raise _no_stream(writer, block, at)
     *before, right = named
-    streams = [each for each in before if isinstance(writer.relation(each.name), Stream)]
+    streams = [each for each in before if is_stream(writer, each)]
     if not streams:
         raise _no_stream(writer, block, at)
     times = [_time(writer, block, each, at) for each in streams]
@@ -99,7 +98,7 @@ def _times(writer: Writer, block: Block, at: int) -> tuple[str, str]:
 
 
 def _time(writer: Writer, block: Block, named: Named, at: int) -> str:
-    if not isinstance(writer.relation(named.name), Stream):
+    if not is_stream(writer, named):
         raise _no_stream(writer, block, at)
     times = event_time(writer, named)
     if times is None:

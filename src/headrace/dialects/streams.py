@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import ROWTIME, Stream
 from headrace.dialects.blocks import relations_of
-from headrace.dialects.event_time import BY_TIME, of_log, with_times
+from headrace.dialects.event_time import (
+    BY_TIME,
+    is_stream,
+    kept_by,
+    log_of,
+    with_kept_times,
+    with_times,
+)
 from headrace.dialects.tree import Found, Group, Node, bare_name, is_group, is_query
 from headrace.dialects.writer import Edits
 from headrace.sql.cursor import RESERVED_PREFIX
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
     from headrace.dialects.sites import Form, Site
     from headrace.dialects.writer import Scope, Writer
     from headrace.errors import HeadraceError
-    from headrace.types import RelationId
 
 OFFSET = f"{RESERVED_PREFIX}offset"
 """The column with a row's position in its stream's log, counted from 0."""
@@ -49,44 +55,37 @@ _BEFORE_STAR = frozenset({"SELECT", "DISTINCT", "ALL"})
 _ARRIVAL = "Use LATEST_BY_EVENT_TIME(x, time), by a time in the data."
 
 
-def log_of(relation: RelationId) -> str:
-    """Return the name of a stream together with the positions of its rows."""
-    return f"{RESERVED_PREFIX}log_{relation}"
-
-
 def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     """Read the position and time of each row from the log of a stream, where a SELECT uses them."""
-    named = list(relations_of(block))
-    streams = [n for n in named if n.shown and isinstance(writer.relation(n.name), Stream)]
-    columns = {c.lower() for n in streams for c in writer.relations[n.name].schema.names}
-    if _pivots(block):
-        streams = []  # PIVOT groups by all other columns, also by a hidden one
-    logs = of_log(writer, streams, block)
+    named = [] if _pivots(block) else list(relations_of(block))  # PIVOT groups by hidden columns
+    timed = [each for each in named if each.shown and is_stream(writer, each)]
+    streams = [each for each in timed if isinstance(writer.relation(each.name), Stream)]
+    columns = {c.lower() for each in timed for c in writer.relations[each.name].schema.names}
+    logs = with_kept_times(writer, timed, block)
     ordered = _ordered(writer, block, streams, columns)
     if ordered is not None:
         logs = [*(each for each in logs if each != ordered), ordered]
         place = f"{ordered.qualifier}.{OFFSET}"
         scope = replace(scope, offset=place, names={**scope.names, "ROWOFFSET": place})
-    timed = [n for n in streams if n in logs or _event_column(writer, n)]
-    if len(streams) == len(timed):
+    if all(each in logs or _has_time_column(writer, each) for each in timed):
         scope = with_times(writer, timed, scope, columns)
     replaced = {}
     for found in logs:
         stream = writer.relations[found.name]
+        read = kept_by(writer, found) or log_of(stream.id)
         alias = "" if found.alias else f" AS {found.qualifier}"
         first, last = block.nodes[found.start], block.nodes[found.end - 1]
-        text = writer.put(f"{log_of(stream.id)}{alias}", first, last)
-        replaced[found.start] = Found(found.end, [text])
-        scope = scope.hiding(found.qualifier, OFFSET)
-        if isinstance(stream, Stream) and stream.declaration.rowtime:
+        replaced[found.start] = Found(found.end, [writer.put(f"{read}{alias}", first, last)])
+        if isinstance(stream, Stream):
+            scope = scope.hiding(found.qualifier, OFFSET)
+        if kept_by(writer, found) is not None:
             scope = scope.hiding(found.qualifier, ROWTIME)
-    if len(logs) == 1:
-        log = log_of(writer.relations[logs[0].name].id)
-        scope = replace(scope, source=f"{log} AS {logs[0].qualifier}")
+        if len(logs) == 1:
+            scope = replace(scope, source=f"{read} AS {found.qualifier}")
     return Edits(scope, replaced)
 
 
-def _event_column(writer: Writer, named: Named) -> bool:
+def _has_time_column(writer: Writer, named: Named) -> bool:
     stream = writer.relation(named.name)
     return isinstance(stream, Stream) and stream.event_time is not None
 

@@ -103,7 +103,7 @@ _WORDS = sorted(
     }
 )
 _TRIGGER = re.compile(
-    rf"\b(?:{'|'.join(_WORDS)}|(?:TUMBLE|HOP|SESSION|CUMULATE)_\w+|WINDOW\w*|ROW\w+)\b"
+    rf"\b(?:{'|'.join(_WORDS)}|(?:TUMBLE|HOP|SESSION|CUMULATE)_\w+|WINDOW\w*|(?:__)?ROW\w+)\b"
     rf"|\b(?:{'|'.join([*ALIASES, 'JSON', 'JSONB'])})\s*'"
     r"|::|[-=]>|~|\[|[\u2018\u2019\u201c\u201d]",
     re.IGNORECASE,

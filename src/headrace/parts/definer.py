@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import PlainView, Sink, Table
+from headrace.catalog import PlainView, Sink, Table, View
 from headrace.circuit import rows_of
 from headrace.engine.lowering import table_layout
 from headrace.ledger import EpochCommit, NewArrangement, NewObject
@@ -16,7 +16,7 @@ from headrace.parts.naming import HIDDEN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headrace.catalog import Catalog, Stream, View
+    from headrace.catalog import Catalog, Stream
     from headrace.circuit import Circuit
     from headrace.ledger import Ledger
     from headrace.parts.declarations import Declarations
@@ -145,13 +145,21 @@ class Definer:
             self.feeds.forget(id_)
 
     def _with_sources(self, ids: Sequence[RelationId]) -> list[RelationId]:
-        """Stop the sinks among relations to drop; return these, with the sinks' hidden views."""
+        """Stop the sinks among relations to drop; return these, with what is hidden behind them.
+
+        That is the hidden view of a sink, and the hidden stream with what was inserted into a view.
+        """
         found, catalog = list(ids), self.loop.catalog
-        for sink in [r for r in map(catalog.by_id.get, ids) if isinstance(r, Sink)]:
-            self.deliveries.forget(sink.id)
-            source = catalog.by_id[sink.source]
-            if source.name.startswith(HIDDEN) and source.id not in found:
-                found.append(source.id)
+        for relation in map(catalog.by_id.get, ids):
+            also: RelationId | None = None
+            if isinstance(relation, Sink):
+                self.deliveries.forget(relation.id)
+                hidden = catalog.by_id[relation.source].name.startswith(HIDDEN)
+                also = relation.source if hidden else None
+            elif isinstance(relation, View):
+                also = relation.into
+            if also is not None and also not in found:
+                found.append(also)
         return found
 
     def _publish(self, catalog: Catalog, new: Mapping[ArrangementId, Layout]) -> None:

@@ -49,10 +49,13 @@ def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:
     parts.log.admission.sweep(r for r in catalog if isinstance(r, Stream))
     waiting.wait(lacking)
     fed = {relation.source for relation in catalog if isinstance(relation, Sink)}
+    fed |= {relation.into for relation in catalog if isinstance(relation, View) and relation.into}
     hidden = [
-        view.id
-        for view in catalog.views_in_order()
-        if view.name.startswith(HIDDEN) and view.id not in fed
+        relation.id
+        for relation in catalog
+        if isinstance(relation, View | Stream)
+        and relation.name.startswith(HIDDEN)
+        and relation.id not in fed
     ]
     if hidden:
         parts.definer.drop(hidden)

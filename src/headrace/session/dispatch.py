@@ -28,6 +28,7 @@ from headrace.sql import (
     Explain,
     Flush,
     Insert,
+    ObjectKind,
     Print,
     Query,
     Refresh,
@@ -50,6 +51,7 @@ from headrace.statements.checking.damage import with_owner
 from headrace.statements.checking.repairs import Repairs
 from headrace.statements.checking.verifications import Verifications
 from headrace.statements.defining.connections import ConnectionChanges
+from headrace.statements.defining.derived import DerivedStreams
 from headrace.statements.defining.drops import Drops
 from headrace.statements.defining.relations import Relations
 from headrace.statements.defining.schemas import SchemaChanges
@@ -106,6 +108,9 @@ class Statements:
         views = Views(parts.reader, parts.ledger, parts.engine, parts.definer, client.report)
         sources = Sources(parts.reader, parts.engine, views)
         self._views = views
+        self._derived = DerivedStreams(
+            parts.reader, parts.ledger, parts.engine, parts.definer, views
+        )
         self._relations = Relations(
             parts.reader,
             parts.ledger,
@@ -221,6 +226,8 @@ class Statements:
         match statement:
             case CreateStream() | CreateTable():
                 return self._relations.create(statement)
+            case CreateTableAs(kind=ObjectKind.STREAM):
+                return self._derived.create(statement)
             case CreateMaterializedView() | CreateTableAs():
                 return self._views.create_materialized(statement)
             case CreateView():

@@ -52,7 +52,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class CreateTableAs:
-    """``CREATE TABLE ... AS`` or ``CREATE STREAM ... AS``: synonyms of a materialized view."""
+    """``CREATE TABLE ... AS``, a synonym of a materialized view, or ``CREATE STREAM ... AS``."""
 
     kind: ObjectKind
     name: Name

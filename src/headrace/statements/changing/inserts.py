@@ -61,7 +61,7 @@ class Inserts:
 
     def append(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> Written:
         """Append rows that a program gives, matched to columns by name."""
-        relation = writable(self.reader.catalog.resolve(name))
+        relation = writable(self.reader.catalog, self.reader.catalog.resolve(name))
         span = Span.whole(name)
         given = given_rows(
             rows,

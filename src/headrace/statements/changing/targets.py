@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.catalog import Catalog, Relation, Sink, Stream, Table
+from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.parts.written_rows import given_time
 from headrace.statements.changing.places import place_of_text
@@ -30,11 +31,15 @@ class Written(NamedTuple):
 
 def target_named(catalog: Catalog, name: Name) -> Stream | Table:
     """Return the stream or table that a statement writes to."""
-    return writable(catalog.resolve(name.dotted, name.span), name.span)
+    return writable(catalog, catalog.resolve(name.dotted, name.span), name.span)
 
 
-def writable(relation: Relation, span: Span | None = None) -> Stream | Table:
-    """Return the relation if it can be written to, or raise."""
+def writable(catalog: Catalog, relation: Relation, span: Span | None = None) -> Stream | Table:
+    """Return the relation that takes what is written to one; raise if it cannot be written to.
+
+    That of a view by CREATE STREAM AS has the view's name here, for messages.
+    """
+    relation = taking(catalog, relation)
     if not isinstance(relation, Stream | Table):
         kind = "sink" if isinstance(relation, Sink) else "view"
         raise HeadraceError(
@@ -52,6 +57,14 @@ def writable(relation: Relation, span: Span | None = None) -> Stream | Table:
             span=span,
         )
     return relation
+
+
+def taking(catalog: Catalog, relation: Relation) -> Relation:
+    """Return the stream behind a view by CREATE STREAM AS, with its name; others as they are."""
+    if not isinstance(relation, View) or relation.into is None:
+        return relation
+    stream = catalog.by_id[relation.into]
+    return replace(stream, name=relation.name)
 
 
 def table_named(catalog: Catalog, name: Name) -> Table:

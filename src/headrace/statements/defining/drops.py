@@ -14,6 +14,7 @@ from headrace.statements.defining.placing import WORDS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headrace.catalog import Catalog, Defined
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
 
@@ -33,7 +34,7 @@ class Drops:
             return f'"{name}" does not exist'
         relation = catalog.resolve(name.dotted, name.span)
         _check_kind(relation, statement)
-        above = catalog.dependants(relation.id)
+        above = _above(catalog, relation)
         visible = [view for view in above if not view.name.startswith(HIDDEN)]
         if visible and not statement.cascade:
             raise HeadraceError(
@@ -45,6 +46,15 @@ class Drops:
         self.definer.drop([relation.id, *(view.id for view in above)])
         also = f" and {listed(visible)} over it" if visible else ""
         return f"dropped {WORDS[type(relation)].lower()} {relation.name}{also}"
+
+
+def _above(catalog: Catalog, relation: Relation) -> list[Defined]:
+    """Return what depends on a relation, also what writes into it."""
+    above = list(catalog.dependants(relation.id))
+    if isinstance(relation, View) and relation.into is not None:
+        more = catalog.dependants(relation.into)
+        above += [each for each in more if each.id != relation.id and each not in above]
+    return above
 
 
 def listed(relations: Iterable[Relation]) -> str:

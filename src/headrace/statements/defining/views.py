@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, View
@@ -36,8 +36,16 @@ class Views:
     definer: Definer
     report: Callable[[Progress], None]
 
-    def create_materialized(self, statement: CreateMaterializedView | CreateTableAs) -> str:
+    def create_materialized(
+        self,
+        statement: CreateMaterializedView | CreateTableAs,
+        query: Query | None = None,
+        into: RelationId | None = None,
+    ) -> str:
         """Create a view, and fill it from its inputs.
+
+        ``query`` is its query where that is another than the statement's: one that also reads the
+        hidden stream ``into``, which takes what is inserted into the view.
 
         If it replaces a view with the same columns, that view's rows change by the difference;
         otherwise the former view is dropped, which nothing may depend on.
@@ -49,27 +57,32 @@ class Views:
         check_view_options(statement.options)
         existing = self.reader.catalog.by_id.get(replaced[0]) if replaced else None
         former = existing if isinstance(existing, View) else None
-        view = None if former is None else self._view_in_place_of(former, statement)
+        query = query or statement.query
+        view = None if former is None else self._view_in_place_of(former, statement, query)
         if view is None:
             self.reader.catalog.without(replaced, statement.name.span)
-            view, former = self._view_of(statement), None
+            view, former = self._view_of(statement, query), None
+        view = replace(view, into=into)
         total = self._fill(view, former, replaced)
         changes = "change" if total == 1 else "changes"
         note = refresh_note(statement.options)
-        if isinstance(statement, CreateTableAs):
+        if isinstance(statement, CreateTableAs) and into is None:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
         return f"{done} materialized view {view.name} from {total:,} {changes}{note}"
 
     def _view_of(
-        self, statement: CreateMaterializedView | CreateTableAs, former: View | None = None
+        self,
+        statement: CreateMaterializedView | CreateTableAs,
+        query: Query,
+        former: View | None = None,
     ) -> View:
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
         text = masked(statement.span.source)
-        return self._view(statement.name.dotted, statement.query, columns, text, former)
+        return self._view(statement.name.dotted, query, columns, text, former)
 
     def _view_in_place_of(
-        self, former: View, statement: CreateMaterializedView | CreateTableAs
+        self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
     ) -> View | None:
         """Plan a view with another query, and the contents of a former one.
 
@@ -78,7 +91,7 @@ class Views:
         catalog = self.reader.catalog
         if former.id in self.reader.published.stopped:
             return None
-        view = self._view_of(statement, former)
+        view = self._view_of(statement, query, former)
         catalog.with_(view, statement.name.span)
         differs = self._differing(former, view)
         above = catalog.dependants(former.id)

@@ -133,7 +133,7 @@ class Listings:
         """Return the streams and tables, and how far those with a source have read it."""
         rows: list[tuple[Any, ...]] = []
         for relation in self.reader.catalog:
-            if not isinstance(relation, Stream | Table):
+            if not isinstance(relation, Stream | Table) or relation.name.startswith(HIDDEN):
                 continue
             feed = self.feeds.by_relation.get(relation.id)
             state, behind, error = "running", None, None

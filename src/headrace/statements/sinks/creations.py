@@ -9,7 +9,7 @@ from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View, key_o
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.sql import CreateSink, Insert, Name, Query, quote
 from headrace.sql.lexer import tokens
-from headrace.statements.changing.targets import chosen, target_named
+from headrace.statements.changing.targets import chosen, taking, target_named
 from headrace.statements.defining.columns import require_known_rows
 from headrace.statements.defining.placing import place_of
 from headrace.statements.sinks.destination import Destination
@@ -215,7 +215,7 @@ def _require_no_circle(
 
 
 def _target(catalog: Catalog, name: Name) -> Stream | Table:
-    relation = catalog.resolve(name.dotted, name.span)
+    relation = taking(catalog, catalog.resolve(name.dotted, name.span))
     if isinstance(relation, Stream | Table):
         return relation
     raise HeadraceError(
