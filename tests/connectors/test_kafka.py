@@ -17,7 +17,10 @@ from headrace.connectors import Given
 from headrace.connectors.kafka import Columns, KafkaSource, Options, Startup
 from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
+from headrace.formats.captured import CapturedMessages
 from headrace.formats.changes import Appended
+from headrace.formats.debezium import Debezium
+from headrace.formats.debezium_values import Encoding
 from headrace.formats.messages import JsonMessages
 from headrace.runtime.feeds import Feed, FeedState
 from headrace.runtime.ingest import Ingest
@@ -194,6 +197,30 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
             begun.close()
     assert ids(found) == Counter([1, 2])
     assert found[-1].position[f"{topic}/4"] == 1
+
+
+def test_a_transaction_of_a_source_is_in_one_part(broker, topic, monkeypatch) -> None:
+    monkeypatch.setattr("headrace.connectors.kafka_batch._QUIET_SECONDS", 60)
+
+    def event(number: int, transaction: int) -> dict[str, Any]:
+        of = {"id": f"{transaction}:1", "total_order": number, "data_collection_order": number}
+        value = {"op": "c", "after": {"id": number}, "transaction": of}
+        return {"value": json.dumps(value).encode(), "partition": 0}
+
+    captured = CapturedMessages(VALUE, ("id",), Debezium(VALUE.columns, ("id",), Encoding()))
+    given = Options(brokers=broker.address, topic=topic)
+    broker.produce(topic, [event(1, 1), event(2, 2)])
+    begun, found = KafkaSource(given, Columns(VALUE, VALUE), captured, str), []
+    for part in begun.parts(None):
+        if part.rows.num_rows:
+            found.append(part)
+        if len(found) == 1 and part is found[0]:
+            broker.produce(topic, [event(3, 2)])
+            broker.produce(topic, [event(4, 3)])
+        if len(found) == 2:
+            begun.close()
+    assert [part.rows["id"].to_pylist() for part in found] == [[1], [2, 3]]
+    assert [part.position[f"{topic}/0"] for part in found] == [1, 3]
 
 
 def test_a_topic_that_was_created_again_is_a_conflict(broker, topic, source) -> None:

@@ -197,3 +197,14 @@ def test_a_message_that_does_not_fit_is_a_reject_as_a_whole(made, message, colum
     ((line, found, why),) = rejects
     assert (line, found) == (0, column)
     assert reason in why
+
+
+def test_maxwell_says_which_transaction_goes_on() -> None:
+    def of(**message: Any) -> str | None:
+        return maxwell("id").transaction(json.dumps({"type": "insert", **message}).encode())
+
+    assert of(xid=23396) == "23396"
+    assert of(xid=23396, commit=True) is None
+    assert of() is None
+    assert maxwell("id").transaction(b"{") is None
+    assert canal("id").transaction(b"{}") is None

@@ -426,3 +426,18 @@ def test_schemas_may_change_between_messages_and_hold_any_name() -> None:
         "0.1032",
         "103.2000",
     ]
+
+
+def test_an_event_may_say_its_transaction() -> None:
+    made = decoder(ROW)
+
+    def of(**message: Any) -> str | None:
+        return made.transaction(json.dumps({"op": "c", "after": {"id": 1}, **message}).encode())
+
+    assert of(transaction={"id": "571:5", "total_order": 1}) == "571:5"
+    assert of(transaction=None) is None
+    assert of() is None
+    assert of(transaction={"id": 7}) is None
+    assert made.transaction(b'{"transaction"') is None
+    event = {"op": "c", "transaction": {"id": "x"}}
+    assert made.transaction(json.dumps(typed(event), separators=(",", ":")).encode()) == "x"

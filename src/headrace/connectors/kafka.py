@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.connectors.kafka_access import Access
+from headrace.connectors.kafka_batch import Batch, HeldBack
 from headrace.connectors.message_format import MessageFormat
 from headrace.connectors.options import option
 from headrace.errors import Code, HeadraceError
@@ -128,37 +129,6 @@ class Columns:
 
 
 @dataclass(slots=True)
-class _Batch:
-    """Messages as they were read, by column; ``values`` has None for a message without one."""
-
-    topics: list[str] = field(default_factory=list)
-    partitions: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    timestamps: list[int | None] = field(default_factory=list)
-    keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
-    headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
-
-    def add(self, message: Any) -> None:
-        kind, at = message.timestamp()
-        self.topics.append(message.topic())
-        self.partitions.append(message.partition())
-        self.offsets.append(message.offset())
-        self.timestamps.append(at if kind else None)
-        self.keys.append(message.key())
-        self.values.append(message.value())
-        self.headers.append(message.headers())
-
-    def place(self, at: int) -> str:
-        return f"{self.topics[at]}/{self.partitions[at]}"
-
-    def ends(self) -> dict[str, int]:
-        """Return the next offset of each partition that has messages here."""
-        last = dict(zip(zip(self.topics, self.partitions, strict=True), self.offsets, strict=True))
-        return {f"{topic}/{partition}": at + 1 for (topic, partition), at in last.items()}
-
-
-@dataclass(slots=True)
 class KafkaSource:
     """The topics of one relation, read until it is closed.
 
@@ -234,20 +204,24 @@ class KafkaSource:
         topics = dict((position or {}).get(_TOPICS, {}))
         try:
             topics = self._same_topics(topics)
-            at = self._begin(kafka, consumer, at)
+            read = self._begin(kafka, consumer, at)
+            at, held = dict(read), HeldBack(self.decoder.transaction)
             discovered = time.monotonic()
             while not self._closed.is_set():
-                batch, failed = self._consumed(consumer)
+                arrived, failed = self._consumed(consumer)
+                read |= arrived.ends()
+                batch = held.released(arrived)
                 at |= batch.ends()
-                read, ends = sum(at.values()), self._ends(consumer)
+                done, ends = sum(at.values()), self._ends(consumer)
                 reached: dict[str, Any] = {**at, _TOPICS: topics}
-                yield replace(self._part(batch, reached), done=read, total=ends)
+                yield replace(self._part(batch, reached), done=done, total=ends)
                 self._acknowledge(kafka, consumer, batch)
                 if failed is not None:
                     raise self._failure(failed)
                 if time.monotonic() - discovered > _DISCOVER_SECONDS:
                     topics = self._same_topics(topics)
-                    at = self._begin(kafka, consumer, at)
+                    read = self._begin(kafka, consumer, read)
+                    at = {**read, **at}
                     discovered = time.monotonic()
         except kafka.KafkaException as error:
             raise self._failure(error.args[0]) from error
@@ -369,12 +343,12 @@ class KafkaSource:
             starts[f"{topic}/{number}"] = start
         return starts
 
-    def _consumed(self, consumer: Any) -> tuple[_Batch, Any]:
+    def _consumed(self, consumer: Any) -> tuple[Batch, Any]:
         """Return the messages that have arrived, and the error that came among them, if any.
 
         There are none after a while without any, or if no broker answers any more.
         """
-        batch, failed = _Batch(), None
+        batch, failed = Batch(), None
         for message in consumer.consume(_MOST_MESSAGES, _POLL_SECONDS):
             if message.error() is None:
                 batch.add(message)
@@ -396,7 +370,7 @@ class KafkaSource:
             ends += high
         return ends
 
-    def _acknowledge(self, kafka: Any, consumer: Any, batch: _Batch) -> None:
+    def _acknowledge(self, kafka: Any, consumer: Any, batch: Batch) -> None:
         """Tell the broker how far the group has read, for tools that show its lag."""
         if self.options.group is None or not batch.offsets:
             return
@@ -439,7 +413,7 @@ class KafkaSource:
 
     # -- rows ------------------------------------------------------------------------------
 
-    def _part(self, batch: _Batch, at: Mapping[str, Any]) -> Part:
+    def _part(self, batch: Batch, at: Mapping[str, Any]) -> Part:
         """Return the changes that messages make, and the position after them."""
         found = self.decoder.changes(batch.keys, batch.values)
         messages = found.messages
@@ -462,7 +436,7 @@ class KafkaSource:
             payload=lambda row: payload(batch.values[messages[row]]),
         )
 
-    def _with_metadata(self, rows: pa.Table, batch: _Batch, kept: Any) -> pa.Table:
+    def _with_metadata(self, rows: pa.Table, batch: Batch, kept: Any) -> pa.Table:
         """Return rows with all columns, in the order of the relation."""
         metadata = dict(self.columns.metadata)
         columns = []
@@ -497,7 +471,7 @@ def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
-def _metadata(batch: _Batch, key: str, type_: pa.DataType) -> list[Any]:
+def _metadata(batch: Batch, key: str, type_: pa.DataType) -> list[Any]:
     """Return what the messages have of one kind of metadata."""
     match key:
         case "topic":
@@ -527,7 +501,7 @@ def _headers(headers: Sequence[tuple[str, bytes | None]], *, text: bool) -> list
     ]
 
 
-def _placed(reject: Reject, batch: _Batch) -> Reject:
+def _placed(reject: Reject, batch: Batch) -> Reject:
     """Return the reject of a message with its partition and offset."""
     return replace(reject, file=batch.place(reject.line), line=batch.offsets[reject.line])
 

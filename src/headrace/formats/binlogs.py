@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from headrace.formats.captured import BadMessage, Change, Origin
 from headrace.formats.json_lines import object_of
-from headrace.formats.values import from_json, refuse
+from headrace.formats.values import Refused, from_json, refuse
 
 if TYPE_CHECKING:
     import re
@@ -73,6 +73,16 @@ class Maxwell:
         old = {} if message.get("old") is None else _row(message["old"], "old")
         return (_change(message, op, data, old, self._converters),)
 
+    def transaction(self, value: bytes) -> str | None:
+        """Return the transaction of a message, unless it is its last."""
+        try:
+            message = object_of(value)
+        except Refused:
+            return None
+        if message.get("commit") is True or "xid" not in message:
+            return None
+        return str(message["xid"])
+
 
 class Canal:
     """Reads Canal's messages; a :class:`headrace.formats.captured.Capture`.
@@ -117,6 +127,10 @@ class Canal:
             raise BadMessage(f"{len(befores)} rows in old, {len(rows)} in data", "old")
         pairs = zip(rows, befores, strict=True)
         return [_change(message, op, row, before, self._converters) for row, before in pairs]
+
+    def transaction(self, value: bytes) -> str | None:  # noqa: ARG002 - it has none
+        """Return None: Canal does not say what belongs together but by a message."""
+        return None
 
 
 def _change(

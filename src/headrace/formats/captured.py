@@ -96,6 +96,10 @@ class Capture(Protocol):
         """
         ...
 
+    def transaction(self, value: bytes) -> str | None:
+        """Return the transaction that a message belongs to and may not end, if it says so."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CapturedMessages:
@@ -130,6 +134,10 @@ class CapturedMessages:
                 for step in steps:
                     made.add(at, step)
         return made.changes(self.schema, tuple(rejects))
+
+    def transaction(self, value: bytes) -> str | None:
+        """Return the transaction that a message belongs to and may not end, if it says so."""
+        return self.capture.transaction(value)
 
 
 def image_schema(schema: Schema, origins: Iterable[str] = ()) -> Schema:

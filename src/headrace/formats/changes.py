@@ -49,6 +49,10 @@ class ChangeDecoder(Protocol):
         """Return the changes of messages, each with its key and value, which may be absent."""
         ...
 
+    def transaction(self, value: bytes) -> str | None:
+        """Return the transaction of its source that a message belongs to and may not end."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Appended:
@@ -63,6 +67,10 @@ class Appended:
     ) -> Changes:
         """Return a row for each value that fits."""
         return appended(self.decoder, values, "a message without a value")
+
+    def transaction(self, value: bytes) -> str | None:  # noqa: ARG002 - no format says it
+        """Return None: messages are independent of each other."""
+        return None
 
 
 def appended(

@@ -73,6 +73,18 @@ class Debezium:
         found = "no op" if op is None else f"op {op!r}"
         raise BadMessage(f"{found}: an envelope has op c, r, u, d, t or m", "op")
 
+    def transaction(self, value: bytes) -> str | None:
+        """Return the transaction of an event, which it has with `provide.transaction.metadata`."""
+        if b'"transaction"' not in value:
+            return None
+        try:
+            envelope, _ = self._message(value)
+        except Refused:
+            return None
+        found = None if envelope is None else envelope.get("transaction")
+        id_ = found.get("id") if isinstance(found, dict) else None
+        return id_ if isinstance(id_, str) else None
+
     def _change(
         self, op: str, envelope: dict[str, Any], typed: _Typed, key: bytes | None
     ) -> Change:

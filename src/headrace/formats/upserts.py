@@ -194,6 +194,10 @@ class Upserts:
             tuple(rejects[at] for at in sorted(rejects)),
         )
 
+    def transaction(self, value: bytes) -> str | None:  # noqa: ARG002 - no format says it
+        """Return None: messages are independent of each other."""
+        return None
+
     def _keyed(self, rows: pa.Table, keys: pa.Table) -> tuple[pa.Table, dict[int, str]]:
         """Return rows with the columns of their keys, and the columns that differ, by row."""
         wrong: dict[int, list[tuple[str, str]]] = {}

@@ -1,0 +1,121 @@
+"""Batches of messages: a transaction of a source is not torn by where a batch ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.connectors.kafka_batch import Batch, HeldBack
+
+if TYPE_CHECKING:
+    import pytest
+
+
+class Clock:
+    """A clock that tests set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def batch(*messages: tuple[int, int, str | None]) -> Batch:
+    """Return messages of a partition, at an offset, whose value is their transaction."""
+    made = Batch()
+    for partition, offset, value in messages:
+        made.topics.append("t")
+        made.partitions.append(partition)
+        made.offsets.append(offset)
+        made.timestamps.append(offset)
+        made.keys.append(b"%d" % offset)
+        made.values.append(None if value is None else value.encode())
+        made.headers.append(None)
+    return made
+
+
+def transaction(value: bytes) -> str | None:
+    return value.decode() if value != b"-" else None
+
+
+def found(made: Batch) -> list[tuple[Any, ...]]:
+    assert made.keys == [b"%d" % offset for offset in made.offsets]
+    return list(zip(made.partitions, made.offsets, strict=True))
+
+
+def test_the_last_transaction_of_a_partition_waits_for_what_follows() -> None:
+    held = HeldBack(transaction, Clock())
+    assert found(held.released(batch((0, 1, "a"), (0, 2, "b"), (0, 3, "b")))) == [(0, 1)]
+    assert found(held.released(Batch())) == []
+    assert found(held.released(batch((0, 4, "b")))) == []
+    assert found(held.released(batch((0, 5, "-")))) == [(0, 2), (0, 3), (0, 4), (0, 5)]
+    assert found(held.released(batch((0, 6, "c"), (1, 1, "c"), (1, 2, "d")))) == [(1, 1)]
+    assert found(held.released(batch((0, 7, "d")))) == [(0, 6)]
+
+
+def test_a_message_without_a_value_belongs_to_the_deletion_before() -> None:
+    held = HeldBack(transaction, Clock())
+    arrived = batch((0, 1, "a"), (0, 2, None), (0, 3, "b"), (0, 4, None))
+    assert found(held.released(arrived)) == [(0, 1), (0, 2)]
+    assert found(held.released(batch((0, 5, None)))) == []
+    assert found(held.released(batch((0, 6, "-"), (0, 7, None)))) == [(0, n) for n in range(3, 8)]
+    assert found(held.released(batch((0, 8, None)))) == [(0, 8)]
+
+
+def test_silence_and_size_release_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    held = HeldBack(transaction, clock)
+    assert found(held.released(batch((0, 1, "a")))) == []
+    clock.now = 0.4
+    assert found(held.released(Batch())) == []
+    clock.now = 0.6
+    assert found(held.released(Batch())) == [(0, 1)]
+    assert found(held.released(Batch())) == []
+    monkeypatch.setattr("headrace.connectors.kafka_batch._MOST_HELD", 2)
+    assert found(held.released(batch((0, 2, "b"), (0, 3, "b")))) == []
+    assert found(held.released(batch((0, 4, "b")))) == [(0, 2), (0, 3), (0, 4)]
+
+
+def test_a_long_transaction_is_looked_at_once() -> None:
+    seen: list[bytes] = []
+
+    def noted(value: bytes) -> str:
+        seen.append(value)
+        return value.decode()
+
+    held = HeldBack(noted, Clock())
+    for at in range(100):
+        assert found(held.released(batch((0, at, "a")))) == []
+    assert len(seen) == 100
+    assert len(found(held.released(batch((0, 100, "b"))))) == 100
+    assert len(seen) == 101
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=10),
+    cuts=st.lists(st.integers(1, 5), min_size=1, max_size=20),
+    partitions=st.integers(1, 3),
+)
+def test_every_message_is_released_once_in_order_and_none_without_its_transaction(
+    sizes: list[tuple[int, bool]], cuts: list[int], partitions: int
+) -> None:
+    names = [
+        f"x{n}" if known else "-" for n, (size, known) in enumerate(sizes) for _ in range(size)
+    ]
+    sent = [(p, at, name) for p in range(partitions) for at, name in enumerate(names)]
+    clock, parts, at = Clock(), [], 0
+    held = HeldBack(transaction, clock)
+    for cut in [*cuts, len(sent)]:
+        parts.append(found(held.released(batch(*sent[at : at + cut]))))
+        at += cut
+    clock.now = 1.0
+    parts.append(found(held.released(Batch())))
+    for partition in range(partitions):
+        released = [offset for part in parts for p, offset in part if p == partition]
+        assert released == list(range(len(names)))
+        for number, (_, known) in enumerate(sizes):
+            mine = {o for o, name in enumerate(names) if name == f"x{number}"}
+            of_parts = [mine & {o for p, o in part if p == partition} for part in parts]
+            assert not known or mine in of_parts
