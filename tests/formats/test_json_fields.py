@@ -119,6 +119,16 @@ def test_fields_of_structs_match_in_any_case() -> None:
     assert rejects == []
 
 
+def test_fields_within_match_in_any_case_beside_others() -> None:
+    point = t.StructType([t.StructField("id", t.LongType())])
+    for type_, wrap in ((point, lambda x: x), (t.ArrayType(point), lambda x: [x])):
+        schema = Schema((Column("k", t.LongType()), Column("s", type_)))
+        given_rows = [{"k": n, "s": wrap({"ID" if n == 3 else "id": n})} for n in range(40)]
+        rows, rejects = decoded([json.dumps(row) for row in given_rows], schema)
+        assert rejects == []
+        assert rows == [{"k": n, "s": wrap({"id": n})} for n in range(40)]
+
+
 @pytest.mark.parametrize("lines", [1, 100])
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, lines: int) -> None:
     path = tmp_path / "f.jsonl"

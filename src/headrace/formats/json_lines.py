@@ -37,7 +37,7 @@ from headrace.formats.values import Refused, field_of, from_json, parse_json
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from headrace.formats.blocks import Text
     from headrace.types import Schema
@@ -59,6 +59,7 @@ class JsonDecoder:
         self._target = schema.arrow
         self._names = frozenset(column.name.casefold() for column in schema.columns)
         self._converters = [(column, from_json(column)) for column in schema.columns]
+        self._inner = sorted({n for column in schema.columns for n in _field_names(column.type)})
         self._vectorised = all(_is_vectorised(column.type) for column in schema.columns)
         self._options = pj.ParseOptions(
             explicit_schema=pa.schema(
@@ -104,12 +105,12 @@ class JsonDecoder:
         Also whether a row has no value at all: it may be of an object without any of the columns.
         """
         sparse = [n for n in table.column_names if table[n].null_count]
-        if not sparse:
+        if not sparse and not self._inner:
             return False
         if len(sparse) == table.num_columns and _has_empty_row(table):
             return True
         lowered = data.lower()
-        for name in sparse:
+        for name in (*sparse, *self._inner):
             quoted = f'"{name}"'.encode()
             if not quoted.isascii() or lowered.count(quoted.lower()) != data.count(quoted):
                 return True
@@ -172,6 +173,17 @@ class JsonDecoder:
             except Refused as refused:
                 wrong.append((column.name, str(refused)))
         return values, wrong
+
+
+def _field_names(data_type: t.DataType) -> Iterator[str]:
+    """Yield the names of the fields of all structs in a type."""
+    match data_type:
+        case t.ArrayType():
+            yield from _field_names(data_type.elementType)
+        case t.StructType():
+            for each in data_type.fields:
+                yield each.name
+                yield from _field_names(each.dataType)
 
 
 def _has_empty_row(table: pa.Table) -> bool:
