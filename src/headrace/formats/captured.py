@@ -187,7 +187,6 @@ class _Images:
         for at in self._key:
             if after[at] is KEPT:
                 raise BadMessage("the value of a key column is not in it", self._columns[at].name)
-        self._require_present(after)
         self._fill(change, after)
         former, _ = self._key_of(change)
         moved = former is not None and any(former[at] != after[at] for at in self._key)
@@ -203,7 +202,6 @@ class _Images:
             after = self._values(change, change.after, "after")
             self._fill(change, after)
             self._require_whole(after)
-            self._require_present(after)
             steps.append(self._step(change, 1, after))
         return steps
 
@@ -264,16 +262,6 @@ class _Images:
                     "its value is not in it, and the row has no key to find it by", column.name
                 )
 
-    def _require_present(self, values: list[Any]) -> None:
-        wrong = [
-            (column.name, "NULL in a NOT NULL column")
-            for column, value in zip(self._columns, values, strict=True)
-            if value is None and not column.nullable
-        ]
-        if wrong:
-            columns, reason = together(wrong)
-            raise BadMessage(reason, columns)
-
     def _values(self, change: Change, image: dict[str, Any] | None, name: str) -> list[Any]:
         if image is None:
             raise BadMessage(f"no {name} in a change with op {change.op}", name)
@@ -281,16 +269,19 @@ class _Images:
         wrong: list[tuple[str, str]] = []
         for at, column in enumerate(self._columns):
             try:
-                values.append(self._value(change, image, at))
+                value = self._value(change, image, at)
             except BadMessage as bad:
                 wrong.append((column.name, bad.reason))
+                continue
+            if value is None and image is change.after and not column.nullable:
+                wrong.append((column.name, "NULL in a NOT NULL column"))
+            values.append(value)
+        names = {found.casefold() for found in image}
+        if names.isdisjoint(column.name.casefold() for column in self._columns):
+            raise BadMessage("none of the columns is in it", name)
         if wrong:
             columns, reason = together(wrong)
             raise BadMessage(reason, columns)
-        if all(value is None for value in values):
-            names = {found.casefold() for found in image}
-            if names.isdisjoint(column.name.casefold() for column in self._columns):
-                raise BadMessage("none of the columns is in it", name)
         return values
 
     def _value(self, change: Change, image: dict[str, Any], at: int) -> Any:
