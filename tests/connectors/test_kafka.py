@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.connectors import Given
-from headrace.connectors.kafka import Columns, KafkaSource, Options, Startup
+from headrace.connectors.kafka import Columns, KafkaSource
+from headrace.connectors.kafka_options import Bounded, Options, Startup
 from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
 from headrace.formats.captured import CapturedMessages
@@ -25,9 +26,9 @@ from headrace.formats.messages import JsonMessages
 from headrace.runtime.feeds import Feed, FeedState
 from headrace.runtime.ingest import Ingest
 from headrace.types import Column, Offset, Schema
-from servers.kafka import kafka
+from servers.kafka import free_port, kafka
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(120)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -158,6 +159,102 @@ def test_a_source_begins_where_its_options_say(broker, topic, source, options, w
     assert sorted(ids(found)) == wanted
 
 
+def test_a_source_begins_where_its_group_has_read_to(broker, topic, source) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    broker.produce(topic, (message(n, partition=n % 2) for n in range(10)))
+    group = f"g{uuid4().hex}"
+    client = Consumer({"bootstrap.servers": broker.address, "group.id": group})
+    client.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
+    client.close()
+    found = read(source(startup=Startup.GROUP, group=group), 7)
+    assert ids(found) == Counter([6, 8, 1, 3, 5, 7, 9])
+
+
+def test_topics_are_found_by_a_pattern(broker, source, monkeypatch) -> None:
+    monkeypatch.setattr("headrace.connectors.kafka._DISCOVER_SECONDS", 0.2)
+    prefix = f"p{uuid4().hex}"
+    for name in ("-a", "-b", "x"):
+        broker.create(f"{prefix}{name}")
+        broker.produce(f"{prefix}{name}", [message(ord(name[-1]))])
+    begun = source(topic=None, pattern=f"{prefix}-.*", startup=Startup.EARLIEST)
+    begun.check()
+    found: list[Part] = []
+    created = False
+    for part in begun.parts(None):
+        found.append(part)
+        if ids(found) == Counter([97, 98]) and not created:
+            created = True
+            broker.create(f"{prefix}-c")
+            broker.produce(f"{prefix}-c", [message(99)])
+        if 99 in ids(found):
+            begun.close()
+    assert ids(found) == Counter([97, 98, 99])
+    with pytest.raises(HeadraceError, match="no topic matches") as caught:
+        source(topic=None, pattern="nothing-of-it").check()
+    assert caught.value.code is Code.INVALID
+
+
+def committed(broker: Kafka, topic: str, numbers: range, *, abort: bool = False) -> None:
+    """Write messages to partition 0 in one transaction, and wait until its end is visible."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    producer = broker.producer(**{"transactional.id": uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for n in numbers:
+        producer.produce(topic, partition=0, timestamp=1000 + 1000 * n, **message(n))
+    (producer.abort_transaction if abort else producer.commit_transaction)(30)
+    ends = [
+        Consumer({"bootstrap.servers": broker.address, "group.id": "g", "isolation.level": level})
+        for level in ("read_committed", "read_uncommitted")
+    ]
+    place = TopicPartition(topic, 0)
+    until(lambda: len({each.get_watermark_offsets(place, timeout=10)[1] for each in ends}) == 1)
+    for each in ends:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"bounded": Bounded.LATEST}, [0, 1, 2, 3]),
+        ({"bounded": Bounded.TIMESTAMP, "bounded_timestamp": 3000}, [0, 1]),
+        ({"bounded": Bounded.OFFSETS, "bounded_offsets": "partition:0,offset:3"}, [0, 1, 2]),
+        ({"bounded": Bounded.OFFSETS, "bounded_offsets": "partition:1,offset:0"}, []),
+    ],
+)
+def test_a_bounded_source_ends_at_its_bound(broker, topic, source, options, wanted) -> None:
+    committed(broker, topic, range(4))
+    committed(broker, topic, range(4, 6), abort=True)
+    found: list[Part] = []
+    for part in source(**options).parts(None):
+        if not found:
+            broker.produce(topic, [message(9, partition=0), message(9, partition=2)])
+        found.append(part)
+    assert sorted(ids(found)) == wanted
+    assert found[-1].done == found[-1].total
+    assert list(source(**options).parts(found[-1].position)) == []
+
+
+def test_a_bounded_source_that_was_interrupted_keeps_its_bound(broker, topic, source) -> None:
+    broker.produce(topic, (message(n, partition=0) for n in range(3)))
+    begun = source(bounded=Bounded.LATEST)
+    first = next(iter(begun.parts(None)))
+    broker.produce(topic, (message(n, partition=0) for n in range(3, 6)))
+    rest = list(source(bounded=Bounded.LATEST).parts(first.position))
+    assert ids([first, *rest]) == Counter(range(3))
+
+
+def test_marks_of_transactions_are_no_messages_to_come(broker, topic, source) -> None:
+    committed(broker, topic, range(2))
+    begun = source()
+    for part in begun.parts(None):
+        if part.position[f"{topic}/0"] == 3:
+            assert part.done == part.total
+            begun.close()
+
+
 def test_aborted_and_open_transactions_are_not_read(broker, topic, source) -> None:
     producer = broker.producer(**{"transactional.id": topic})
     producer.init_transactions(30)
@@ -237,7 +334,7 @@ def test_a_topic_that_was_created_again_is_a_conflict(broker, topic, source) -> 
 def test_messages_that_are_gone_are_a_conflict(broker, topic, source) -> None:
     broker.produce(topic, [message(1, partition=0)])
     position = {f"{topic}/{n}": 100 for n in range(3)}
-    with pytest.raises(HeadraceError, match="that were not read yet are gone") as caught:
+    with pytest.raises(HeadraceError, match="has lost messages") as caught:
         for _ in source().parts(position):
             pass
     assert caught.value.code is Code.CONFLICT
@@ -247,6 +344,23 @@ def test_what_is_not_there_is_unavailable(source) -> None:
     with pytest.raises(HeadraceError, match='topic "none" cannot be read') as caught:
         next(iter(source(topic="none").parts(None)))
     assert caught.value.code is Code.UNAVAILABLE
+    assert caught.value.hint == "Create the topic, or correct its name."
+
+
+def test_brokers_that_are_not_there_are_noticed_soon(source) -> None:
+    begun = time.monotonic()
+    with pytest.raises(HeadraceError, match="cannot be read") as caught:
+        next(iter(source(brokers=f"127.0.0.1:{free_port()}").parts(None)))
+    assert time.monotonic() - begun < 4
+    assert caught.value.code is Code.UNAVAILABLE
+    assert (caught.value.hint or "").startswith("Start the brokers")
+
+
+def test_a_topic_that_cannot_be_created_says_why(source) -> None:
+    with pytest.raises(HeadraceError, match="cannot be created") as caught:
+        source(topic=f"t{uuid4().hex}", partitions=1, replicas=9).check()
+    assert caught.value.code is Code.INVALID
+    assert "as many replicas as there are brokers" in (caught.value.hint or "")
 
 
 @pytest.mark.long
@@ -270,7 +384,9 @@ def test_a_feed_goes_on_when_the_broker_is_back(tmp_path, monkeypatch) -> None:
         own.produce(topic, [message(1)])
         until(lambda: landed == [1])
         own.stop()
+        stopped = time.monotonic()
         until(lambda: feed.state is FeedState.RETRYING)
+        assert time.monotonic() - stopped < 3
         assert feed.error is not None
         assert feed.error.code is Code.UNAVAILABLE
         own.start()
@@ -332,5 +448,20 @@ def test_options_are_read_and_unknown_ones_refused() -> None:
     ):
         with pytest.raises(HeadraceError, match=r'option "scan\.startup\.mode"'):
             options_of(brokers="b:1", **given)
+    for given in (
+        {"scan_bounded_mode": "timestamp"},
+        {"scan_bounded_specific-offsets": "partition:0,offset:1"},
+    ):
+        with pytest.raises(HeadraceError, match=r'option "scan\.bounded\.mode"'):
+            options_of(brokers="b:1", **given)
+    with pytest.raises(HeadraceError, match=r'needs option "properties\.group\.id"'):
+        options_of(brokers="b:1", scan_startup_mode="group-offsets")
+    with pytest.raises(HeadraceError, match="are given together"):
+        options_of(brokers="b:1", **{"topic-pattern": "a.*"})
+    with pytest.raises(HeadraceError, match="is not a regular expression"):
+        options_of(brokers="b:1", **{"topic-pattern": "a("})
+    for count in ("0", "-1", "x"):
+        with pytest.raises(HeadraceError, match="is not a number of partitions or replicas"):
+            options_of(brokers="b:1", partitions=count)
     with pytest.raises(HeadraceError, match="is a secret"):
         options_of(brokers="b:1", properties_sasl_password="hunter2")  # noqa: S106

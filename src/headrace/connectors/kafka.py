@@ -10,16 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.connectors.kafka_access import Access
 from headrace.connectors.kafka_batch import Batch, HeldBack
-from headrace.connectors.message_format import MessageFormat
-from headrace.connectors.options import option
+from headrace.connectors.kafka_client import Client, place_of
+from headrace.connectors.kafka_options import Options, Startup, offsets_of
 from headrace.errors import Code, HeadraceError
 from headrace.formats.changes import payload
 from headrace.runtime.ports import Part
@@ -28,15 +26,16 @@ from headrace.zset import WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from headrace.connectors.kafka_client import Place
     from headrace.formats.changes import ChangeDecoder
     from headrace.ledger import Reject
     from headrace.types import Schema
 
 _MOST_MESSAGES: Final = 50_000
-_POLL_SECONDS: Final = 0.1
-_ANSWER_SECONDS: Final = 10.0
 _TOPICS: Final = "topics"
-"""The key in a position with the ids of the topics; all others are of partitions."""
+"""The key in a position with the ids of the topics."""
+_BOUNDS: Final = "bounds"
+"""The key in a position with the offsets at which the source ends; others are of partitions."""
 _TYPES: Final[dict[str, tuple[type[t.DataType], ...]]] = {
     "topic": (t.StringType,),
     "partition": (t.IntegerType, t.LongType),
@@ -57,64 +56,6 @@ _DISCOVER_SECONDS: Final = 30.0
 """How often new partitions are looked for."""
 
 
-class Startup(StrEnum):
-    """Where a source begins that has read nothing yet."""
-
-    EARLIEST = "earliest-offset"
-    LATEST = "latest-offset"
-    TIMESTAMP = "timestamp"
-    OFFSETS = "specific-offsets"
-
-
-def _offsets(text: str) -> str:
-    """Check ``partition:0,offset:42;partition:1,offset:300``, and return it."""
-    _specific(text)
-    return text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options(Access, MessageFormat):
-    """The options of a topic; those of the client have librdkafka's names after ``properties.``."""
-
-    topic: str = option("topic", "kafka_topic")
-    startup: Startup = option("scan.startup.mode", default=Startup.EARLIEST)
-    startup_timestamp: int | None = option("scan.startup.timestamp-millis", default=None)
-    startup_offsets: str | None = option(
-        "scan.startup.specific-offsets", default=None, convert=_offsets
-    )
-    group: str | None = option("properties.group.id", "group.id", default=None)
-    isolation: str = option("properties.isolation.level", default="read_committed")
-    partitions: int | None = option("partitions", default=None)
-    replicas: int | None = option("replicas", default=None)
-
-    def __post_init__(self) -> None:
-        """Refuse options that contradict each other.
-
-        Raises:
-            HeadraceError: ``invalid``.
-        """
-        needed = {
-            Startup.TIMESTAMP: ("scan.startup.timestamp-millis", self.startup_timestamp),
-            Startup.OFFSETS: ("scan.startup.specific-offsets", self.startup_offsets),
-        }
-        for mode, (key, value) in needed.items():
-            if (value is None) == (self.startup is mode):
-                lacks = "needs" if value is None else "is what makes use of"
-                raise HeadraceError(
-                    Code.INVALID,
-                    f'option "scan.startup.mode" = \'{mode}\' {lacks} option "{key}"',
-                    hint="Give both, or neither.",
-                )
-        if not self.topics:
-            raise HeadraceError(Code.INVALID, "a kafka source has no topic")
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The names of the topics, which are written with semicolons between them."""
-        names = (name.strip() for name in self.topic.split(";"))
-        return tuple(dict.fromkeys(name for name in names if name))
-
-
 @dataclass(frozen=True, slots=True)
 class Columns:
     """What the columns of a relation are taken from.
@@ -129,6 +70,132 @@ class Columns:
 
 
 @dataclass(slots=True)
+class _Reading:
+    """How far the topics of a source have been read.
+
+    ``read`` is the next offset of each partition to be read, and ``at`` the one after all that was
+    yielded: what is between is held back. ``bounds`` are the offsets before which a bounded source
+    ends, which are fixed when it begins. ``ids`` are those of the topics.
+    """
+
+    options: Options
+    held: HeldBack
+    at: dict[str, int]
+    ids: dict[str, str]
+    bounds: dict[str, int]
+    read: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def begun(
+        cls,
+        client: Client,
+        options: Options,
+        held: HeldBack,
+        position: Mapping[str, Any] | None,
+    ) -> _Reading:
+        """Begin to read from a position on; None is where the options say."""
+        at = dict(position or {})
+        ids, bounds = at.pop(_TOPICS, {}), at.pop(_BOUNDS, {})
+        reading = cls(options, held, at, ids, bounds, dict(at))
+        if position is None:
+            places = reading._discovered(client, options.startup)
+            reading.bounds = client.bounds(places)
+        else:
+            reading.discover(client)
+        return reading
+
+    def discover(self, client: Client) -> None:
+        """Read the partitions that exist now; those that are new, from their beginning.
+
+        A bounded source reads those that there were when it began.
+
+        Raises:
+            HeadraceError: ``conflict`` if a topic was deleted and created again.
+        """
+        self._discovered(client, Startup.EARLIEST)
+
+    def _discovered(self, client: Client, startup: Startup) -> list[Place]:
+        topics = client.topics()
+        places = client.places(topics)
+        self._require_same(client.ids(topics))
+        if self.bounds:
+            places = [place for place in places if place_of(place) in self.bounds]
+        new = [place for place in places if place_of(place) not in self.at]
+        starts = client.starts(new, startup)
+        self.at |= starts
+        self.read |= starts
+        if new or not client.reads:
+            client.read_from(places, self.read)
+        return places
+
+    def _require_same(self, found: Mapping[str, str]) -> None:
+        other = [name for name in found if self.ids.get(name, found[name]) != found[name]]
+        if other:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'topic "{other[0]}" was deleted and created again',
+                "Its messages have other offsets than those that were read.",
+                "CREATE OR REPLACE the stream or table to read the new topic.",
+            )
+        self.ids = {**self.ids, **found}
+
+    def take(self, messages: Sequence[Any], ends: Mapping[str, int]) -> Batch:
+        """Return the messages to yield now that these have been read, without those past a bound.
+
+        ``ends`` are offsets before which all of a partition has been read.
+        """
+        if self.bounds:
+            messages, ends = self._within(messages, ends)
+        arrived = Batch.of(messages)
+        for place, end in (*arrived.ends().items(), *ends.items()):
+            self.read[place] = max(self.read[place], end)
+        batch = self.held.released(arrived)
+        holding = self.held.places
+        self.at |= batch.ends()
+        self.at |= {place: end for place, end in self.read.items() if place not in holding}
+        return batch
+
+    def _within(
+        self, messages: Sequence[Any], ends: Mapping[str, int]
+    ) -> tuple[list[Any], dict[str, int]]:
+        """Return the messages before their bounds, and the ends with bounds that are reached."""
+        kept, reached = [], dict(ends)
+        for each in messages:
+            place = place_of((each.topic(), each.partition()))
+            if each.offset() < self.bounds[place]:
+                kept.append(each)
+            else:
+                reached[place] = self.bounds[place]
+        return kept, reached
+
+    @property
+    def finished(self) -> bool:
+        """Whether every partition of a bounded source has been read up to its bound."""
+        return _is_finished(self.position)
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """The position after all that was taken."""
+        bounds = {_BOUNDS: self.bounds} if self.bounds else {}
+        return {**self.at, _TOPICS: self.ids, **bounds}
+
+    def progress(self, client: Client) -> tuple[int, int | None]:
+        """Return how many messages have been read, and of how many; None if that is not known."""
+        read = sum(self.at.values())
+        if self.bounds:
+            return read, read + sum(max(0, b - self.at[p]) for p, b in self.bounds.items())
+        behind = client.behind(self.at)
+        return read, None if behind is None else read + behind
+
+
+def _is_finished(position: Mapping[str, Any] | None) -> bool:
+    """Return whether a position is where a bounded source ends."""
+    if position is None or not position.get(_BOUNDS):
+        return False
+    return all(position[place] >= bound for place, bound in position[_BOUNDS].items())
+
+
+@dataclass(slots=True)
 class KafkaSource:
     """The topics of one relation, read until it is closed.
 
@@ -140,13 +207,11 @@ class KafkaSource:
     decoder: ChangeDecoder
     secret: Callable[[str], str]
     _closed: threading.Event = field(default_factory=threading.Event)
-    _trouble: Any = None
-    """What the client last said of its connections."""
 
     @property
     def identity(self) -> str:
         """The topics: what is read there continues where it ended, whatever the brokers' names."""
-        return f"kafka|{self.options.topic}"
+        return f"kafka|{self.options.named}"
 
     def close(self) -> None:
         """End :meth:`parts` soon."""
@@ -158,258 +223,64 @@ class KafkaSource:
         Raises:
             HeadraceError: as :meth:`parts`, if they cannot be read.
         """
-        kafka = _client()
         for name, key in self.columns.metadata:
             _require_type(self.columns.all, name, key)
-        consumer = self._consumer(kafka)
+        client = Client(self.options, self.secret)
         try:
-            known = consumer.list_topics(timeout=_ANSWER_SECONDS).topics
-            missing = [name for name in self.options.topics if name not in known]
-            if missing and self.options.partitions is not None:
-                self._create(missing)
-            numbers = [n for t in self.options.topics for n in self._numbers(consumer, t)]
-            unknown = sorted(_specific(self.options.startup_offsets or "").keys() - set(numbers))
+            client.create_missing()
+            topics = client.topics()
+            if not topics:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f"no topic matches '{self.options.pattern}'",
+                    hint="Create one, or correct the pattern: it matches whole names.",
+                )
+            numbers = {number for _, number in client.places(topics)}
+        finally:
+            client.close()
+        for given in (self.options.startup_offsets, self.options.bounded_offsets):
+            unknown = sorted(offsets_of(given).keys() - numbers)
             if unknown:
                 raise HeadraceError(
                     Code.INVALID,
-                    f'partition {unknown[0]} of topic "{self.options.topic}" does not exist',
+                    f'partition {unknown[0]} of topic "{self.options.named}" does not exist',
                     hint=f"There are {len(numbers)}, counted from 0.",
                 )
-        except kafka.KafkaException as error:
-            raise self._failure(error.args[0]) from error
-        finally:
-            consumer.close()
-
-    def _create(self, topics: Sequence[str]) -> None:
-        from confluent_kafka import admin  # noqa: PLC0415
-
-        client = admin.AdminClient({**self.options.client(self.secret), "logger": _Silent()})
-        replicas = self.options.replicas or -1
-        made = [admin.NewTopic(name, self.options.partitions, replicas) for name in topics]
-        for created in client.create_topics(made).values():
-            created.result(_ANSWER_SECONDS)
-        while client.list_topics(timeout=_ANSWER_SECONDS).topics.keys().isdisjoint(topics):
-            time.sleep(_POLL_SECONDS)
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
         """Yield messages as they arrive, and a part without rows where none does for a while.
+
+        A bounded source ends when every partition has reached its bound.
 
         Raises:
             HeadraceError: ``unavailable`` if no broker answers; ``conflict`` if messages that were
                 not read yet are no longer there; ``invalid`` if access is refused.
         """
-        kafka = _client()
-        consumer = self._consumer(kafka)
-        at = {place: end for place, end in (position or {}).items() if place != _TOPICS}
-        topics = dict((position or {}).get(_TOPICS, {}))
+        if _is_finished(position):
+            return
+        client = Client(self.options, self.secret)
         try:
-            topics = self._same_topics(topics)
-            read = self._begin(kafka, consumer, at)
-            at, held = dict(read), HeldBack(self.decoder.transaction)
+            reading = _Reading.begun(
+                client, self.options, HeldBack(self.decoder.transaction), position
+            )
             discovered = time.monotonic()
             while not self._closed.is_set():
-                arrived, failed = self._consumed(consumer)
-                read |= arrived.ends()
-                batch = held.released(arrived)
-                at |= batch.ends()
-                done, ends = sum(at.values()), self._ends(consumer)
-                reached: dict[str, Any] = {**at, _TOPICS: topics}
-                yield replace(self._part(batch, reached), done=done, total=ends)
-                self._acknowledge(kafka, consumer, batch)
+                messages, ends, failed = client.consume(_MOST_MESSAGES)
+                batch = reading.take(messages, ends)
+                done, total = reading.progress(client)
+                part = self._part(batch, reading.position)
+                yield replace(part, done=done, total=total)
+                if self.options.group is not None and batch.offsets:
+                    client.acknowledge(batch.ends())
                 if failed is not None:
-                    raise self._failure(failed)
+                    raise client.failure(failed)
+                if reading.finished:
+                    return
                 if time.monotonic() - discovered > _DISCOVER_SECONDS:
-                    topics = self._same_topics(topics)
-                    read = self._begin(kafka, consumer, read)
-                    at = {**read, **at}
+                    reading.discover(client)
                     discovered = time.monotonic()
-        except kafka.KafkaException as error:
-            raise self._failure(error.args[0]) from error
         finally:
-            consumer.close()
-
-    def _consumer(self, kafka: Any) -> Any:
-        """Return a client with the settings of the options."""
-        try:
-            return kafka.Consumer(self._settings())
-        except kafka.KafkaException as error:
-            raise HeadraceError(
-                Code.INVALID,
-                f'the client for topic "{self.options.topic}" cannot be made',
-                f"It says: {error.args[0].str()}.",
-                "Correct the option.",
-            ) from error
-
-    def _same_topics(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Return the ids of the topics.
-
-        Raises:
-            HeadraceError: ``conflict`` if a topic has another id than before: it was deleted and
-                created again, so offsets mean other messages.
-        """
-        from confluent_kafka import KafkaException, TopicCollection, admin  # noqa: PLC0415
-
-        client = admin.AdminClient({**self.options.client(self.secret), "logger": _Silent()})
-        asked = client.describe_topics(
-            TopicCollection(list(self.options.topics)), request_timeout=_ANSWER_SECONDS
-        )
-        found = {}
-        for name, described in asked.items():
-            try:
-                found[name] = str(described.result().topic_id)
-            except KafkaException:
-                continue  # whether it can be read is said when it is
-        other = [name for name in found if known.get(name, found[name]) != found[name]]
-        if other:
-            raise HeadraceError(
-                Code.CONFLICT,
-                f'topic "{other[0]}" was deleted and created again',
-                "Its messages have other offsets than those that were read.",
-                "CREATE OR REPLACE the stream or table to read the new topic.",
-            )
-        return {**known, **found}
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            **self.options.client(self.secret),
-            "group.id": self.options.group or "headrace",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",
-            "isolation.level": self.options.isolation,
-            "enable.partition.eof": False,
-            "error_cb": self._note,
-            "logger": _Silent(),
-        }
-
-    def _note(self, error: Any) -> None:
-        """Keep what the client says of its connections: it goes on trying, without a failure."""
-        self._trouble = error
-
-    def _begin(self, kafka: Any, consumer: Any, at: dict[str, int]) -> dict[str, int]:
-        """Read from ``at`` on; partitions that are not in it, from where the options say.
-
-        Return the offsets of all partitions.
-        """
-        known = dict(at)
-        topics = self.options.topics
-        found = [(topic, number) for topic in topics for number in self._numbers(consumer, topic)]
-        new = [place for place in found if f"{place[0]}/{place[1]}" not in at]
-        # A partition that is added to a topic which is read already is read from its beginning.
-        startup = Startup.EARLIEST if at else self.options.startup
-        known |= self._starts(kafka, consumer, new, startup)
-        if new or not consumer.assignment():
-            consumer.assign([kafka.TopicPartition(t, n, known[f"{t}/{n}"]) for t, n in found])
-        return known
-
-    def _numbers(self, consumer: Any, topic: str) -> list[int]:
-        """Return the partitions of a topic."""
-        described = consumer.list_topics(topic, timeout=_ANSWER_SECONDS).topics[topic]
-        if described.error is not None:
-            raise HeadraceError(
-                Code.UNAVAILABLE,
-                f'topic "{topic}" cannot be read',
-                f"The broker says: {described.error.str()}.",
-                "Create the topic, or correct its name.",
-            )
-        return sorted(described.partitions)
-
-    def _starts(
-        self, kafka: Any, consumer: Any, places: Sequence[tuple[str, int]], startup: Startup
-    ) -> dict[str, int]:
-        """Return the first offset to read of partitions."""
-        if not places:
-            return {}
-        if startup is Startup.TIMESTAMP:
-            since = self.options.startup_timestamp or 0
-            asked = [kafka.TopicPartition(t, n, since) for t, n in places]
-            answered = consumer.offsets_for_times(asked, timeout=_ANSWER_SECONDS)
-            times = {(p.topic, p.partition): p.offset for p in answered}
-        given = _specific(self.options.startup_offsets or "")
-        starts = {}
-        for topic, number in places:
-            low, high = consumer.get_watermark_offsets(
-                kafka.TopicPartition(topic, number), timeout=_ANSWER_SECONDS
-            )
-            match startup:
-                case Startup.EARLIEST:
-                    start = low
-                case Startup.LATEST:
-                    start = high
-                case Startup.TIMESTAMP:
-                    start = times[topic, number] if times[topic, number] >= 0 else high
-                case Startup.OFFSETS:
-                    start = given.get(number, low)
-            starts[f"{topic}/{number}"] = start
-        return starts
-
-    def _consumed(self, consumer: Any) -> tuple[Batch, Any]:
-        """Return the messages that have arrived, and the error that came among them, if any.
-
-        There are none after a while without any, or if no broker answers any more.
-        """
-        batch, failed = Batch(), None
-        for message in consumer.consume(_MOST_MESSAGES, _POLL_SECONDS):
-            if message.error() is None:
-                batch.add(message)
-            else:
-                failed = message.error()
-        if batch.offsets:
-            self._trouble = None
-        elif self._trouble is not None and self._trouble.code() in _down():
-            failed = failed or self._trouble
-        return batch, failed
-
-    def _ends(self, consumer: Any) -> int | None:
-        """Return the sum of the partitions' ends, as the broker last gave them; None at first."""
-        ends = 0
-        for each in consumer.assignment():
-            _, high = consumer.get_watermark_offsets(each, cached=True)
-            if high < 0:
-                return None
-            ends += high
-        return ends
-
-    def _acknowledge(self, kafka: Any, consumer: Any, batch: Batch) -> None:
-        """Tell the broker how far the group has read, for tools that show its lag."""
-        if self.options.group is None or not batch.offsets:
-            return
-        ends = [
-            kafka.TopicPartition(place.rpartition("/")[0], int(place.rpartition("/")[2]), end)
-            for place, end in batch.ends().items()
-        ]
-        consumer.commit(offsets=ends, asynchronous=True)
-
-    def _failure(self, error: Any) -> HeadraceError:
-        """Return an error of the client as one of ours."""
-        trouble, kafka = self._trouble, _client().KafkaError
-        said = error.str()
-        if trouble is not None and trouble is not error:
-            said += f": {trouble.str()}"
-        if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):  # noqa: SLF001
-            return HeadraceError(
-                Code.CONFLICT,
-                f'messages of topic "{self.options.topic}" that were not read yet are gone',
-                f"The broker says: {said}.",
-                "Keep them longer in the topic. CREATE OR REPLACE the stream to read what is left.",
-            )
-        refused = (
-            kafka._AUTHENTICATION,  # noqa: SLF001
-            kafka.SASL_AUTHENTICATION_FAILED,
-            kafka.TOPIC_AUTHORIZATION_FAILED,
-            kafka.GROUP_AUTHORIZATION_FAILED,
-            kafka.CLUSTER_AUTHORIZATION_FAILED,
-        )
-        codes = {error.code(), None if trouble is None else trouble.code()}
-        denied = not codes.isdisjoint(refused)
-        return HeadraceError(
-            Code.INVALID if denied else Code.UNAVAILABLE,
-            f'topic "{self.options.topic}" cannot be read',
-            f"The client says: {said}.",
-            "Correct the name or password, or what they are allowed to do."
-            if denied
-            else "Start the brokers, or correct their addresses.",
-        )
+            client.close()
 
     # -- rows ------------------------------------------------------------------------------
 
@@ -504,49 +375,3 @@ def _headers(headers: Sequence[tuple[str, bytes | None]], *, text: bool) -> list
 def _placed(reject: Reject, batch: Batch) -> Reject:
     """Return the reject of a message with its partition and offset."""
     return replace(reject, file=batch.place(reject.line), line=batch.offsets[reject.line])
-
-
-def _specific(text: str) -> dict[int, int]:
-    """Return the offset by partition, of ``partition:0,offset:42;partition:1,offset:300``."""
-    found = {}
-    for each in filter(None, text.split(";")):
-        parts = dict(part.strip().partition(":")[::2] for part in each.split(","))
-        if set(parts) != {"partition", "offset"} or not all(v.isdigit() for v in parts.values()):
-            raise HeadraceError(
-                Code.INVALID,
-                f"'{each}' is not the offset of a partition",
-                hint="Write partition:0,offset:42;partition:1,offset:300.",
-            )
-        found[int(parts["partition"])] = int(parts["offset"])
-    return found
-
-
-def _down() -> tuple[int, ...]:
-    """Return the codes by which the client says that it cannot go on by itself."""
-    kafka = _client().KafkaError
-    return (kafka._ALL_BROKERS_DOWN, kafka._AUTHENTICATION)  # noqa: SLF001 (their names)
-
-
-class _Silent:
-    """Takes the client's log: what matters of it comes as an error."""
-
-    def log(self, *_: object) -> None:
-        """Ignore a line."""
-
-
-def _client() -> Any:
-    """Return the client library.
-
-    Raises:
-        HeadraceError: ``invalid`` if it is not installed.
-    """
-    try:
-        import confluent_kafka  # noqa: PLC0415
-    except ImportError as error:
-        raise HeadraceError(
-            Code.INVALID,
-            "the client for Kafka is not installed",
-            f"{error}.",
-            'Install it: pip install "headrace[kafka]".',
-        ) from error
-    return confluent_kafka

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,16 +36,18 @@ class Batch:
     values: list[bytes | None] = field(default_factory=list)
     headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
 
-    def add(self, message: Any) -> None:
-        """Add a message of the client."""
-        kind, at = message.timestamp()
-        self.topics.append(message.topic())
-        self.partitions.append(message.partition())
-        self.offsets.append(message.offset())
-        self.timestamps.append(at if kind else None)
-        self.keys.append(message.key())
-        self.values.append(message.value())
-        self.headers.append(message.headers())
+    @classmethod
+    def of(cls, messages: Sequence[Any]) -> Batch:
+        """Return messages of the client by column."""
+        return cls(
+            [each.topic() for each in messages],
+            [each.partition() for each in messages],
+            [each.offset() for each in messages],
+            [at if kind else None for kind, at in (each.timestamp() for each in messages)],
+            [each.key() for each in messages],
+            [each.value() for each in messages],
+            [each.headers() for each in messages],
+        )
 
     def place(self, at: int) -> str:
         """Return the topic and partition of a message."""
@@ -109,6 +111,11 @@ class HeldBack:
         held = np.sort(np.array(waiting, np.int64))
         self._held, self._open = whole.take(held), open_
         return whole.take(np.setdiff1d(np.arange(len(whole.offsets)), held)) if waiting else whole
+
+    @property
+    def places(self) -> frozenset[str]:
+        """The topics and partitions of which messages are held."""
+        return frozenset(f"{topic}/{partition}" for topic, partition in self._open)
 
     def _released_all(self, whole: Batch) -> Batch:
         self._held, self._open = Batch(), {}

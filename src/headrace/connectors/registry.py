@@ -15,6 +15,7 @@ from headrace.connectors import (
     plain,
 )
 from headrace.connectors.change_format import OF_VALUES, change_decoder
+from headrace.connectors.kafka_options import Options as KafkaOptions
 from headrace.connectors.options import (
     Given,
     keys_of,
@@ -135,7 +136,7 @@ class Connector(Generic[Options]):
 CONNECTOR = "connector"
 
 
-def _kafka_source(options: kafka.Options, context: SourceContext) -> kafka.KafkaSource:
+def _kafka_source(options: KafkaOptions, context: SourceContext) -> kafka.KafkaSource:
     of_messages = tuple(pair for pair in context.metadata if not pair[1].startswith(OF_VALUES))
     columns = kafka.Columns(context.schema, context.value, of_messages)
     decoder = change_decoder(
@@ -200,7 +201,7 @@ _ALL: tuple[Connector[Any], ...] = (
     ),
     Connector(
         ("kafka", "upsert-kafka"),
-        kafka.Options,
+        KafkaOptions,
         open_source=_kafka_source,
         check_source=lambda options, context: _kafka_source(options, context).check(),
         addresses=("properties.bootstrap.servers", "bootstrap.servers", "brokers"),

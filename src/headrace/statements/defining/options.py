@@ -48,6 +48,7 @@ _EXTERNAL = (
     "timestamp",
     "timestamp_format",
     "topic",
+    "topic-pattern",
     "type",
     "url",
     "username",
