@@ -27,7 +27,7 @@ LANDING = """
     from pyspark.sql.types import LongType
     from headrace.connectors import kafka
     from headrace.formats.changes import Appended
-from headrace.formats.messages import JsonMessages
+    from headrace.formats.messages import JsonMessages
     from headrace.ledger import EpochCommit, Ledger, NewObject, prepare_directory
     from headrace.log import Append, Appender, SegmentWriter
     from headrace.runtime.feeds import Feed
