@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,6 @@ from sessions import PARTITIONS, short_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -62,11 +63,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A PostgreSQL server for all tests of a process, each with a database of its own."""
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL server for all tests of a process, each with a database of its own.
+
+    Its directory is not one of pytest's, which others than their owner may not enter.
+    """
     pytest.importorskip("psycopg")
     try:
-        with postgres(tmp_path_factory.mktemp("postgres")) as running:
+        with TemporaryDirectory() as place, postgres(Path(place) / "postgres") as running:
             yield running
     except Unavailable as reason:
         pytest.skip(f"no PostgreSQL: {reason}")

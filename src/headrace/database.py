@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql import SparkSession
 
 from headrace.catalog import View
-from headrace.connectors import Connections, Secrets
+from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
 from headrace.engine.session import start_spark, warn_of_running
@@ -17,6 +17,7 @@ from headrace.functions import Function, Kind, function
 from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.admission import Admission
+from headrace.parts.capturing import Capturing
 from headrace.parts.declarations import Declarations
 from headrace.parts.definer import Definer
 from headrace.parts.destinations import Destinations
@@ -120,6 +121,7 @@ class Database:
             self.parts.pump.start()
         self.parts.sinks.begin_all()
         self.parts.feeding.begin_all()
+        self.parts.capturing.begin_all()
 
     def _wired(
         self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]
@@ -141,6 +143,8 @@ class Database:
         )
         pump = Pump(loop, Compaction(loop, self._segments.close_pack))
         secrets, schemas = Secrets(ledger, variable), Schemas(ledger)
+        connections = Connections(ledger, secrets)
+        captures = Captures(ledger, connections)
         reader = Reader(directory, ledger, publisher, pump, deliveries)
         information = InformationSchema(ledger, schemas, deliveries)
         appender, admission = Appender(self._segments, ledger), Admission(directory / "log", ledger)
@@ -158,7 +162,8 @@ class Database:
             deliveries=deliveries,
             feeds=feeds,
             secrets=secrets,
-            connections=Connections(ledger, secrets),
+            connections=connections,
+            captures=captures,
             schemas=schemas,
             reader=reader,
             snapshots=Snapshots(reader, engine, queries, information),
@@ -170,6 +175,7 @@ class Database:
             destinations=destinations,
             sinks=Sinks(ledger, loop, pump, reader, destinations, deliveries),
             feeding=Feeding(reader, ledger, log, queries, secrets, feeds),
+            capturing=Capturing(reader, ledger, log, feeds, captures),
         )
 
     def _partitions(self) -> int:

@@ -103,6 +103,8 @@ def postgres(directory: Path, port: int | None = None) -> Iterator[Postgres]:
         Unavailable: if it is not installed, or does not start.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0 and directory.parent.stat().st_mode & 0o077 == 0:
+        directory.parent.chmod(0o711)  # a temporary directory made for this
     settings = directory / "data" / "postgresql.auto.conf"
     if not settings.exists():
         _make(directory)
@@ -122,9 +124,9 @@ def _make(directory: Path) -> None:
     if os.geteuid() == 0:
         account = pwd.getpwnam(_ACCOUNT)
         os.chown(directory, account.pw_uid, account.pw_gid)
-        for parent in directory.parents:
-            if not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
+        closed = [str(each) for each in directory.parents if not each.stat().st_mode & 0o001]
+        if closed:
+            raise Unavailable(f"{_ACCOUNT}, who runs it for root, may not enter {closed[0]}")
     command = [str(_binaries() / "initdb"), "-D", str(directory / "data"), "-U", "postgres"]
     command += ["--encoding=UTF8", "--no-locale", "--no-sync", "--auth=trust"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **_account())

@@ -3,6 +3,7 @@
 from headrace.catalog.catalog import Catalog
 from headrace.catalog.objects import (
     ROWTIME,
+    SHARED_SOURCE,
     Declaration,
     Defined,
     PlainView,
@@ -20,6 +21,7 @@ from headrace.catalog.objects import (
 
 __all__ = [
     "ROWTIME",
+    "SHARED_SOURCE",
     "Catalog",
     "Declaration",
     "Defined",

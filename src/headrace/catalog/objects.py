@@ -12,6 +12,10 @@ ROWTIME: Final = "__rowtime"
 """The column of a stream's log with the time of each row: of its record, or of appending it."""
 
 
+SHARED_SOURCE = "source"
+"""The key in a declaration's source of the name of a source of several tables."""
+
+
 @dataclass(frozen=True, slots=True)
 class Declaration:
     """The parts of a stream's or table's definition besides its columns and key."""
@@ -56,6 +60,14 @@ class Declaration:
         """Return the value of the first of these options that is given, or None."""
         given = dict(self.options)
         return next((given[key] for key in keys if key in given), None)
+
+    @property
+    def shared_source(self) -> str | None:
+        """The source that rows come from, if it is one of several tables; else None.
+
+        What it gives these tables together, one epoch reads.
+        """
+        return dict(self.source).get(SHARED_SOURCE)
 
     @property
     def connector(self) -> str | None:

@@ -1,10 +1,19 @@
 """External systems: one module each, with typed options and what it opens; and secrets."""
 
+from headrace.connectors.captures import Capture, Captures
 from headrace.connectors.change_format import ChangeFormat, format_of, is_captured
 from headrace.connectors.connections import Connection, Connections
 from headrace.connectors.options import Given
+from headrace.connectors.postgres.source import PostgresSource, stopped_with
+from headrace.connectors.postgres.tables import (
+    CapturedTable,
+    Reference,
+    inferred_columns,
+    require_declared,
+)
 from headrace.connectors.registry import (
     CONNECTOR,
+    REFERENCE,
     Connector,
     SinkContext,
     SourceContext,
@@ -17,19 +26,28 @@ from headrace.connectors.secrets import Secret, Secrets
 
 __all__ = [
     "CONNECTOR",
+    "REFERENCE",
+    "Capture",
+    "CapturedTable",
+    "Captures",
     "ChangeFormat",
     "Connection",
     "Connections",
     "Connector",
     "Given",
+    "PostgresSource",
+    "Reference",
     "Secret",
     "Secrets",
     "SinkContext",
     "SourceContext",
     "feeding_connector",
     "format_of",
+    "inferred_columns",
     "is_captured",
+    "require_declared",
     "secrets_of",
     "sink_connector",
     "source_connector",
+    "stopped_with",
 ]

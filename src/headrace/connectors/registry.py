@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.connectors import (
+    captures,
     datagen,
     file_sink,
     filesystem,
@@ -134,6 +135,8 @@ class Connector(Generic[Options]):
 
 
 CONNECTOR = "connector"
+REFERENCE = "reference"
+"""The stored option with the name of a table in another database."""
 
 
 def _kafka_source(options: KafkaOptions, context: SourceContext) -> kafka.KafkaSource:
@@ -214,6 +217,7 @@ _ALL: tuple[Connector[Any], ...] = (
         open_source=_datagen_source,
         check_source=_check_datagen,
     ),
+    Connector(("postgres",), captures.CapturedOptions),
     Connector(
         ("kinesis",),
         kinesis_access.Options,

@@ -261,6 +261,20 @@ class Ledger:
                 writing.head = writing.head.after_append(each.relation, appended)
         return tuple(outcomes)
 
+    def append_together(self, appends: Sequence[AppendRecord]) -> tuple[OffsetRange, ...]:
+        """Append several segments in one transaction, all or none; see :meth:`append`.
+
+        Raises:
+            HeadraceError: as :meth:`append`; nothing is appended then.
+        """
+        outcomes = []
+        with self._writing() as writing:
+            for each in appends:
+                appended = log.append(writing.connection, each, self._clock())
+                outcomes.append(appended)
+                writing.head = writing.head.after_append(each.relation, appended)
+        return tuple(outcomes)
+
     def log_end(self, relation: RelationId) -> Offset:
         """Return the end of a relation's log."""
         return self.head.ends.get(relation, Offset(0))

@@ -116,6 +116,21 @@ class Appender:
             return asked.outcome
         raise asked.outcome or _interrupted()
 
+    def append_together(self, staged: Sequence[AppendRecord], appends: Sequence[Append]) -> None:
+        """Append changes to several logs in one transaction, all or none; first staged segments.
+
+        Raises:
+            HeadraceError: as :meth:`Ledger.append`; UNAVAILABLE if the disk fails.
+        """
+        written = iter(self.segments.write([a.rows for a in appends if a.rows.num_rows]))
+        records = list(staged)
+        for each in appends:
+            file = next(written) if each.rows.num_rows else None
+            if isinstance(file, HeadraceError):
+                raise file
+            records.append(_record([each], file))
+        self.ledger.append_together(records)
+
     def _turn(self) -> list[Append]:
         """Begin a turn of this thread; return all that wait.
 

@@ -55,7 +55,7 @@ class Feeding:
 
     def begin(self, relation: Stream | Table) -> None:
         """Begin or continue the source of a relation, if it has one."""
-        if not relation.declaration.source:
+        if not relation.declaration.source or relation.declaration.shared_source:
             return
         connector, options = _restored(relation)
         identity = self._opened(connector, options, relation).identity

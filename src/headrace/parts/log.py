@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
-from headrace.log import Admitted, Append, LogShare, read_range
+from headrace.log import Admitted, Append, LogShare, read_range, write_segment
 from headrace.parts.generated_columns import (
     has_offsets,
     with_generated_columns,
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Stream, Table
     from headrace.engine.queries import Queries
-    from headrace.ledger import Ledger, LoadProgress, OffsetRange, ProducerPosition, Reject
+    from headrace.ledger import (
+        AppendRecord,
+        Ledger,
+        LoadProgress,
+        OffsetRange,
+        ProducerPosition,
+        Reject,
+        SegmentFile,
+    )
     from headrace.log import Appender
     from headrace.parts.admission import Admission
     from headrace.runtime.published import Published
@@ -133,6 +141,18 @@ class Log:
         end = self.appender.append(asked).end
         self.pump.wake()
         return end
+
+    def stage(self, rows: pa.Table) -> SegmentFile:
+        """Write rows that :meth:`land_together` is to append; the ledger does not know them yet."""
+        return write_segment(self.directory, rows)
+
+    def land_together(self, staged: Sequence[AppendRecord], appends: Sequence[Append]) -> None:
+        """Append changes of several relations, with positions, all or none; first staged ones.
+
+        They bring the values of generated columns.
+        """
+        self.appender.append_together(staged, appends)
+        self.pump.wake()
 
     def change(self, table: Table, compute: Callable[[], Changed]) -> tuple[int, Offset]:
         """Append the changes that a statement computes from the rows of a table.

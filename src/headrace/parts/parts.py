@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.connectors import Connections, Secrets
+    from headrace.connectors import Captures, Connections, Secrets
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
     from headrace.ledger import Ledger
+    from headrace.parts.capturing import Capturing
     from headrace.parts.declarations import Declarations
     from headrace.parts.definer import Definer
     from headrace.parts.destinations import Destinations
@@ -43,6 +44,7 @@ class Parts:
     feeds: Feeds
     secrets: Secrets
     connections: Connections
+    captures: Captures
     schemas: Schemas
 
     reader: Reader
@@ -55,3 +57,4 @@ class Parts:
     destinations: Destinations
     sinks: Sinks
     feeding: Feeding
+    capturing: Capturing

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
-from headrace.catalog import Catalog, View
+from headrace.catalog import Catalog, Table, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
@@ -159,14 +159,16 @@ class EpochLoop:
         """Fix the inputs of the next epoch: about ``epoch_rows`` changes, and at least one.
 
         The changes that one statement appended are read by one epoch, however many they are: no
-        reader sees half of an UPDATE.
+        reader sees half of an UPDATE. Of a source of several tables, all that has arrived is read:
+        their logs do not say where its transactions end.
         """
         ends, done = self.ledger.log_ends(), self.ledger.positions()
         left = self.settings.epoch_rows
+        joint = {r.id for r in self.catalog if isinstance(r, Table) and r.declaration.shared_source}
         ranges: dict[RelationId, OffsetRange] = {}
         for id_ in self.maintained():
             first, end = done.get(id_, Offset(0)), ends.get(id_, Offset(0))
-            if end - first > left:
+            if end - first > left and id_ not in joint:
                 end = self._last_statement(id_, first, Offset(first + left), some=not ranges)
             if end > first:
                 ranges[id_] = OffsetRange(first, end)

@@ -11,15 +11,13 @@ import threading
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
-    from headrace.runtime.ingest import Ingest
-    from headrace.runtime.ports import LiveSource, Part
     from headrace.types import RelationId
 
 _RETRY_SECONDS = 1.0
@@ -36,21 +34,46 @@ class FeedState(StrEnum):
     FINISHED = "finished"
 
 
+class Landing(Protocol):
+    """Lands what a source gives: parts in the log of one relation, or moments in several logs."""
+
+    @property
+    def position(self) -> Mapping[Any, Any] | None:
+        """Where the source continues; None at its beginning."""
+        ...
+
+    def take(self, part: Any) -> None:
+        """Land a part or a moment durably."""
+        ...
+
+
+class Opened(Protocol):
+    """A source that gives what its landing takes; see :class:`LiveSource`."""
+
+    def parts(self, position: Any) -> Iterator[Any]:
+        """Yield what follows a position."""
+        ...
+
+    def close(self) -> None:
+        """Have :meth:`parts` end soon; may be called on another thread."""
+        ...
+
+
 @dataclass(slots=True)
 class Feed:
-    """Lands one source in the log of one relation, until it is closed.
+    """Lands one source in the log of one relation, or of several, until it is closed.
 
     ``open_source`` is called for each attempt. ``behind`` is how many messages the source has that
     have not been landed, as far as it knows; ``read_at`` when it last answered, in Unix seconds.
     """
 
-    ingest: Ingest
-    open_source: Callable[[], LiveSource]
+    ingest: Landing
+    open_source: Callable[[], Opened]
     state: FeedState = FeedState.STARTING
     error: HeadraceError | None = None
     behind: int | None = None
     read_at: float | None = None
-    _source: LiveSource | None = None
+    _source: Opened | None = None
     _closed: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -103,24 +126,36 @@ class Feed:
             if self._closed.is_set():
                 return
 
-    def _take(self, part: Part) -> None:
-        new = part.rows.num_rows or part.rejects or part.notes
-        if new or part.position != self.ingest.position:
-            self.ingest.land(part, part.rows)
+    def _take(self, part: Any) -> None:
+        self.ingest.take(part)
         self.state, self.error, self.read_at = FeedState.RUNNING, None, time.time()
         self.behind = None if part.total is None else max(0, part.total - part.done)
 
 
 @dataclass(slots=True)
 class Feeds:
-    """The feeds of one database, by the relation in whose log each lands."""
+    """The feeds of one database: by the relation in whose log each lands, or by their source."""
 
     by_relation: dict[RelationId, Feed] = field(default_factory=dict)
+    by_source: dict[str, Feed] = field(default_factory=dict)
+    """The feeds that land in several logs."""
 
     def add(self, relation: RelationId, name: str, feed: Feed) -> None:
         """Begin a feed."""
         self.by_relation[relation] = feed
         feed.start(name)
+
+    def share(self, source: str, feed: Feed | None) -> None:
+        """Begin the feed of a source of several relations, in place of a former one.
+
+        With None, only end it.
+        """
+        former = self.by_source.pop(source, None)
+        if former is not None:
+            former.close()
+        if feed is not None:
+            self.by_source[source] = feed
+            feed.start(source)
 
     def forget(self, relation: RelationId) -> None:
         """End the feed of a relation, if it has one."""
@@ -132,3 +167,5 @@ class Feeds:
         """End all feeds."""
         for relation in list(self.by_relation):
             self.forget(relation)
+        for source in list(self.by_source):
+            self.share(source, None)

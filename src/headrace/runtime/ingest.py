@@ -52,6 +52,11 @@ class Ingest:
         rows, parts = known.progress.get(_ROWS, 0), known.progress.get(_PARTS, 1)
         return cls(append, source, kept, rows, parts)
 
+    def take(self, part: Part) -> None:
+        """Land a part that has whole rows, unless it says nothing new."""
+        if part.rows.num_rows or part.rejects or part.notes or part.position != self.position:
+            self.land(part, part.rows)
+
     def land(self, part: Part, changes: pa.Table) -> Offset:
         """Append one part durably: its changes, rejects and position; return the log's end."""
         rows, parts = self.rows + changes.num_rows, self.parts + 1

@@ -171,6 +171,21 @@ class LiveSource(Source, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What several relations are given together: no reader sees a part of it.
+
+    Positions of relations without a part stay as they are. A moment that is not ``whole`` is
+    continued by the next one: its parts consist of insertions of new rows, and are kept aside until
+    then. ``done`` of ``total`` units of the source have been read when it has been landed.
+    """
+
+    parts: tuple[tuple[RelationId, Part], ...]
+    done: int = 0
+    total: int | None = None
+    whole: bool = True
+
+
 class Append(Protocol):
     """Appends changes to the log of one relation, with what belongs into the same transaction."""
 

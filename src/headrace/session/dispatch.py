@@ -14,6 +14,7 @@ from headrace.sql import (
     CreateSchema,
     CreateSecret,
     CreateSink,
+    CreateSource,
     CreateStream,
     CreateTable,
     CreateTableAs,
@@ -50,6 +51,7 @@ from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.damage import with_owner
 from headrace.statements.checking.repairs import Repairs
 from headrace.statements.checking.verifications import Verifications
+from headrace.statements.defining.captures import CaptureChanges
 from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.derived import DerivedStreams
 from headrace.statements.defining.drops import Drops
@@ -86,6 +88,7 @@ Definition: TypeAlias = (
     | CreateSchema
     | CreateSecret
     | CreateConnection
+    | CreateSource
     | Drop
     | DropFunction
     | DropSchema
@@ -122,7 +125,15 @@ class Statements:
         self._drops = Drops(parts.reader, parts.definer)
         self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer)
         self._secrets = SecretChanges(parts.reader, parts.secrets, parts.connections)
-        self._connections = ConnectionChanges(parts.reader, parts.connections)
+        self._connections = ConnectionChanges(parts.reader, parts.connections, parts.captures)
+        self._captures = CaptureChanges(
+            parts.reader,
+            parts.ledger,
+            parts.definer,
+            self._relations,
+            parts.captures,
+            parts.capturing,
+        )
         self._functions = FunctionChanges(parts.functions, parts.waiting, parts.definer, parts.loop)
         self._sinks = SinkCreations(
             parts.reader, parts.ledger, parts.definer, sources, parts.destinations, parts.sinks
@@ -142,6 +153,7 @@ class Statements:
             parts.schemas,
             parts.secrets,
             parts.connections,
+            parts.captures,
             parts.functions,
             parts.deliveries,
             parts.feeds,
@@ -224,6 +236,10 @@ class Statements:
     def _define(self, statement: Definition) -> str:
         """Run a statement that changes the catalog; return a message."""
         match statement:
+            case CreateSource():
+                return self._captures.create(statement)
+            case CreateTable() if statement.captured is not None:
+                return self._captures.create_table(statement)
             case CreateStream() | CreateTable():
                 return self._relations.create(statement)
             case CreateTableAs(kind=ObjectKind.STREAM):
@@ -240,6 +256,15 @@ class Statements:
                 return self._secrets.create(statement)
             case CreateConnection():
                 return self._connections.create(statement)
+            case _:
+                return self._drop(statement)
+
+    def _drop(
+        self, statement: Drop | DropFunction | DropSchema | DropSecret | DropConnection
+    ) -> str:
+        match statement:
+            case Drop() if self._captures.owns(statement):
+                return self._captures.drop(statement)
             case Drop():
                 return self._drops.drop(statement)
             case DropFunction():

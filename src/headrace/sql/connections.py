@@ -1,4 +1,4 @@
-"""``CREATE CONNECTION``, and ``FROM KAFKA CONNECTION`` after the columns of a stream or table."""
+"""``CREATE CONNECTION``, and what is read over connections: streams, tables and sources."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql.lexer import Kind, string_value
 from headrace.sql.options import take_key, take_options
 from headrace.sql.parts import Option
-from headrace.sql.statements import CreateConnection
+from headrace.sql.statements import Captured, CreateConnection, CreateSource, FromSource
 
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
     from headrace.sql.lexer import Token
+    from headrace.sql.parts import Name
 
 _LITERALS = frozenset({Kind.STRING, Kind.NUMBER})
 CONNECTION = "connection"
@@ -44,6 +45,48 @@ def take_from_connection(cursor: Cursor) -> tuple[Option, ...]:
     cursor.accept("FROM", "KAFKA", "CONNECTION")
     name = cursor.name("a connection's name")
     return (Option(CONNECTION, name.dotted, name.span), *take_keyed(cursor))
+
+
+def take_source(cursor: Cursor, name: Name, first: Token, modes: tuple[bool, bool]) -> CreateSource:
+    """Take ``FROM POSTGRES CONNECTION name (...) [FOR [ALL] TABLES ...]``."""
+    cursor.expect("FROM", "POSTGRES", "CONNECTION")
+    or_replace, if_not_exists = modes
+    if or_replace:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "OR REPLACE SOURCE is not supported",
+            hint="DROP SOURCE first, then CREATE it.",
+            span=cursor.span(first),
+        )
+    connection = cursor.name("a connection's name")
+    options = take_keyed(cursor)
+    tables: list[Captured] = []
+    all_tables = cursor.accept("FOR", "ALL", "TABLES")
+    if not all_tables and cursor.accept("FOR", "TABLES"):
+
+        def one() -> None:
+            reference = cursor.name("a table of PostgreSQL")
+            named = cursor.name("a table's name") if cursor.accept("AS") else None
+            tables.append(Captured(reference, named))
+
+        cursor.listed(one)
+    cursor.expect_end(*(() if tables or all_tables else ("FOR",)))
+    span = cursor.span(first)
+    return CreateSource(name, connection, options, span, tuple(tables), all_tables, if_not_exists)
+
+
+def take_from_source(cursor: Cursor) -> FromSource | None:
+    """Take ``FROM SOURCE name (REFERENCE table)``; return None if it is not next."""
+    if not cursor.accept("FROM", "SOURCE"):
+        return None
+    source = cursor.name("a source's name")
+    cursor.expect_symbol("(")
+    cursor.expect("REFERENCE")
+    cursor.accept_symbol("=")
+    reference = cursor.name("a table of PostgreSQL")
+    cursor.expect_symbol(")")
+    cursor.expect_end()
+    return FromSource(source, reference)
 
 
 def take_keyed(cursor: Cursor) -> tuple[Option, ...]:

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.columns import Columns
-from headrace.sql.connections import take_connection, take_from_connection
+from headrace.sql.connections import (
+    take_connection,
+    take_from_connection,
+    take_from_source,
+    take_source,
+)
 from headrace.sql.fragments import take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_options
@@ -83,6 +88,8 @@ def take_create(cursor: Cursor) -> Statement:
         take = _secret if apart == "SECRET" else take_connection
         return take(cursor, first, modes)
     name = cursor.name(f"the {kind}'s name")
+    if cursor.at("FROM", "POSTGRES", "CONNECTION") and kind is ObjectKind.STREAM:
+        return take_source(cursor, name, first, modes)
     if kind is ObjectKind.SINK:
         return _sink(cursor, name, first, modes)
     if kind in {ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW}:
@@ -180,6 +187,9 @@ def _view(
 def _relation(
     cursor: Cursor, kind: ObjectKind, name: Name, first: Token, modes: tuple[bool, bool]
 ) -> Statement:
+    if kind is ObjectKind.TABLE and cursor.at("FROM", "SOURCE"):
+        captured = take_from_source(cursor)
+        return CreateTable(name, (), cursor.span(first), (), None, (), *modes, captured)
     if not cursor.at_symbol("("):
         _storage(cursor)
         options = take_options(cursor)
@@ -197,6 +207,8 @@ def _relation(
                 hint="Leave one of them out: rows of a key are replaced, those of a stream stay.",
                 span=cursor.span(at_append, cursor.previous),
             )
+    if kind is ObjectKind.TABLE and cursor.at("FROM", "SOURCE"):
+        return _captured(cursor, columns, name, first, modes)
     _storage(cursor)
     taken = take_taken(cursor)
     options = (*take_from_connection(cursor), *take_options(cursor))
@@ -244,6 +256,24 @@ def _relation(
         if_not_exists,
         taken,
     )
+
+
+def _captured(
+    cursor: Cursor, columns: Columns, name: Name, first: Token, modes: tuple[bool, bool]
+) -> CreateTable:
+    """Take ``FROM SOURCE`` after columns, which have names and types only."""
+    for each in columns.definitions.values():
+        if each.computed or each.metadata or each.default or each.type is None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'column "{each.name}" of a table FROM SOURCE has more than a type',
+                hint="Leave it out, and compute it in a view over the table.",
+                span=each.span,
+            )
+    captured = take_from_source(cursor)
+    definitions, span = tuple(columns.definitions.values()), cursor.span(first)
+    key = columns.primary_key
+    return CreateTable(name, definitions, span, key, None, (), *modes, captured)
 
 
 def _storage(cursor: Cursor) -> None:

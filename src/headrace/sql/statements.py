@@ -37,8 +37,43 @@ class CreateStream:
 
 
 @dataclass(frozen=True, slots=True)
+class Captured:
+    """A table of another database, and the name of the table that follows it, if it is given."""
+
+    reference: Name
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSource:
+    """``CREATE SOURCE name FROM POSTGRES CONNECTION ...``: a source of several tables.
+
+    ``tables`` are created with it, with ``all_tables`` one for each that there is.
+    """
+
+    name: Name
+    connection: Name
+    options: tuple[Option, ...]
+    span: Span
+    tables: tuple[Captured, ...] = ()
+    all_tables: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FromSource:
+    """``FROM SOURCE name (REFERENCE table)``: the table of a source that a table follows."""
+
+    source: Name
+    reference: Name
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTable:
-    """``CREATE TABLE`` with columns: a relation that changes, with or without a primary key."""
+    """``CREATE TABLE`` with columns: a relation that changes, with or without a primary key.
+
+    A table that follows one of a source may have no columns here: they are that one's.
+    """
 
     name: Name
     columns: tuple[ColumnDefinition, ...]
@@ -48,6 +83,7 @@ class CreateTable:
     options: tuple[Option, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
+    captured: FromSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +470,7 @@ Statement: TypeAlias = (
     | CreateSchema
     | CreateSecret
     | CreateConnection
+    | CreateSource
     | CreateSink
     | Drop
     | DropSchema

@@ -52,8 +52,8 @@ def writable(catalog: Catalog, relation: Relation, span: Span | None = None) -> 
         raise HeadraceError(
             Code.UNSUPPORTED,
             f'{relation.kind} "{relation.name}" gets its rows from elsewhere',
-            detail="What is written here would not be in its topic.",
-            hint="Write to the topic itself; its rows arrive here.",
+            detail="What is written here would not be there.",
+            hint="Write to its topic, or to the table that it follows: the rows arrive here.",
             span=span,
         )
     return relation

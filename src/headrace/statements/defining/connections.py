@@ -11,7 +11,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql import CONNECTION, CreateConnection, DropConnection
 
 if TYPE_CHECKING:
-    from headrace.connectors import Connections
+    from headrace.connectors import Captures, Connections
     from headrace.parts.reader import Reader
 
 
@@ -21,6 +21,7 @@ class ConnectionChanges:
 
     reader: Reader
     connections: Connections
+    captures: Captures
 
     def create(self, statement: CreateConnection) -> str:
         """Create a connection to a system that answers now."""
@@ -57,6 +58,7 @@ class ConnectionChanges:
     def _require_unused(self, statement: CreateConnection | DropConnection) -> None:
         name = statement.name.dotted
         using = [each.name for each in self.reader.catalog if _connection_of(each) == name]
+        using += [each.name for each in self.captures if each.connection == name]
         if using:
             raise HeadraceError(
                 Code.CONFLICT,

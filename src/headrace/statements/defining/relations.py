@@ -96,6 +96,10 @@ class Relations:
                 return self.connections.find(option.value.lower(), "kafka", option.span)
         return None
 
+    def declared(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
+        """Return the schema of columns as they are declared."""
+        return self._schema(definitions, key)
+
     def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
         folded = {name.lower() for name in key}
         arriving = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
-from headrace.connectors import CONNECTOR
+from headrace.connectors import CONNECTOR, stopped_with
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.parts.admission import DUPLICATE, LATE
 from headrace.parts.functions import users
@@ -22,14 +22,14 @@ from headrace.statements.results import Result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.connectors import Connections, Secrets
+    from headrace.connectors import Captures, Connections, Secrets
     from headrace.ledger import Ledger
     from headrace.parts.admission import Admission
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
     from headrace.runtime.deliveries import Deliveries
-    from headrace.runtime.feeds import Feeds
+    from headrace.runtime.feeds import Feed, Feeds
     from headrace.types import RelationId
 
 _MOST_EPOCHS = 100
@@ -45,6 +45,7 @@ class Listings:
     schemas: Schemas
     secrets: Secrets
     connections: Connections
+    captures: Captures
     functions: Functions
     deliveries: Deliveries
     feeds: Feeds
@@ -135,16 +136,16 @@ class Listings:
         for relation in self.reader.catalog:
             if not isinstance(relation, Stream | Table) or relation.name.startswith(HIDDEN):
                 continue
-            feed = self.feeds.by_relation.get(relation.id)
-            state, behind, error = "running", None, None
-            if feed is not None:
-                state, behind = str(feed.state), feed.behind
-                error = None if feed.error is None else str(feed.error)
+            state, behind, error = self._fed(relation)
             connector = dict(relation.declaration.source).get(CONNECTOR)
             counts = (self.ledger.reject_count(relation.id), *self._left_out(relation))
             key = ", ".join(key_of(relation))
             whose = (relation.name, relation.kind, key, state, connector, behind)
             rows.append((*whose, *counts, self._watermark(relation), error))
+        for capture in self.captures:
+            state, behind, error = _progress(self.feeds.by_source.get(capture.name))
+            empty = [None] * len(_COUNTED)
+            rows.append((capture.name, "source", "", state, "postgres", behind, *empty, error))
         names = ("name", "kind", "key", "state", "connector", "behind", *_COUNTED, "error")
         return self._listing(names, rows)
 
@@ -162,6 +163,19 @@ class Listings:
     def _watermark(self, relation: Relation) -> str | None:
         mark = self.admission.watermark(relation)
         return None if mark is None else _time(mark / 1_000_000)
+
+    def _fed(self, relation: Stream | Table) -> tuple[str, int | None, str | None]:
+        """Return the state of a relation's source, how far behind it is, and its error."""
+        shared = relation.declaration.shared_source
+        if shared is None:
+            return _progress(self.feeds.by_relation.get(relation.id))
+        feed = self.feeds.by_source.get(shared)
+        position = (feed.ingest.position or {}).get(relation.id) if feed is not None else None
+        stopped = stopped_with(position)
+        if stopped is not None:
+            return "stopped", None, str(stopped)
+        state, _, error = _progress(feed)
+        return ("copying" if state == "running" and position is None else state), None, error
 
     def _rejects(self, statement: Show) -> Result:
         catalog, ledger = self.reader.catalog, self.ledger
@@ -244,6 +258,12 @@ class Listings:
 
     def _listing(self, names: tuple[str, ...], rows: list[Any]) -> Result:
         return Result.of(names, rows, self.ledger.last_epoch())
+
+
+def _progress(feed: Feed | None) -> tuple[str, int | None, str | None]:
+    if feed is None:
+        return "running", None, None
+    return str(feed.state), feed.behind, None if feed.error is None else str(feed.error)
 
 
 def _options(stored: tuple[tuple[str, str], ...]) -> str:

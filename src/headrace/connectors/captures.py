@@ -1,0 +1,268 @@
+"""Captures: the sources of several tables, each a publication of PostgreSQL and a slot for it."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.connectors.options import Given, option, read_options
+from headrace.connectors.postgres.access import connected, failure, library
+from headrace.connectors.postgres.source import Place, PostgresSource, system_of
+from headrace.connectors.postgres.tables import Reference, described, published
+from headrace.errors import Code, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from headrace.connectors.connections import Connections
+    from headrace.connectors.postgres.tables import CapturedTable, PgTable
+    from headrace.errors import Span
+    from headrace.ledger import Ledger
+
+_SETTING: Final = "captures"
+_OLDEST_VERSION: Final = 150_000
+_CREATE_SECONDS: Final = 60
+_LEAVE_SECONDS: Final = 5.0
+_SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+
+
+def _slot(text: str) -> str:
+    if _SLOT_NAME.fullmatch(text) is None:
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' is not the name of a replication slot",
+            hint="Use lower-case letters, digits and underscores, at most 63.",
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureOptions:
+    """What ``CREATE SOURCE`` says of a publication."""
+
+    publication: str = option("publication")
+    slot: str | None = option("slot", default=None, convert=_slot)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedOptions:
+    """The stored options of a table of a capture: its source, and the table in PostgreSQL."""
+
+    source: str = option("source")
+    reference: str = option("reference")
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A source of several tables; ``system`` is the identifier of the server's data."""
+
+    name: str
+    connection: str
+    publication: str
+    slot: str
+    system: int
+
+    @property
+    def identity(self) -> str:
+        """What tells it from all other sources: its slot, which no other source has."""
+        return f"postgres|{self.system}|{self.slot}"
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """The captures of one database."""
+
+    ledger: Ledger
+    connections: Connections
+
+    def __iter__(self) -> Iterator[Capture]:
+        """Yield the captures by name."""
+        for _, stored in sorted((self.ledger.get(_SETTING) or {}).items()):
+            yield Capture(**stored)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a capture of a name."""
+        return name in (self.ledger.get(_SETTING) or {})
+
+    def find(self, name: str, span: Span | None = None) -> Capture:
+        """Return the capture of a name.
+
+        Raises:
+            HeadraceError: ``invalid``, at the span, if there is none.
+        """
+        known = {capture.name: capture for capture in self}
+        if name in known:
+            return known[name]
+        near = nearest(name, tuple(known))
+        raise HeadraceError(
+            Code.INVALID,
+            f'source "{name}" does not exist',
+            hint=f'Did you mean "{near}"?'
+            if near
+            else f"CREATE SOURCE {name} FROM POSTGRES CONNECTION name (PUBLICATION 'p').",
+            span=span,
+        )
+
+    def prepared(self, name: str, connection: str, given: Iterable[Given]) -> Capture:
+        """Return a new capture whose publication and server can be followed; nothing is kept yet.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unavailable`` if they cannot.
+        """
+        options = read_options(CaptureOptions, given, "a postgres source")
+        with self.session(connection) as session:
+            _require_server(session)
+            _require_publication(session, options.publication)
+            database = self.ledger.identity.replace("-", "")[:8]
+            slot = options.slot or re.sub(r"[^a-z0-9_]", "_", f"headrace_{database}_{name}")[:63]
+            return Capture(name, connection, options.publication, slot, system_of(session))
+
+    def add(self, capture: Capture) -> None:
+        """Keep a capture, and create its slot; one of that name that is there is used.
+
+        Raises:
+            HeadraceError: ``invalid`` if that is not permitted; ``unavailable`` if transactions
+                that are open for long delay it. Nothing is kept then.
+        """
+        kept = self.ledger.get(_SETTING) or {}
+        self.ledger.set(_SETTING, {**kept, capture.name: asdict(capture)})
+        try:
+            with self.session(capture.connection) as session:
+                _create_slot(session, capture.slot)
+        except BaseException:
+            self.remove(capture.name)
+            raise
+
+    def remove(self, name: str) -> None:
+        """Forget a capture."""
+        kept = self.ledger.get(_SETTING) or {}
+        self.ledger.set(_SETTING, {key: kept[key] for key in kept if key != name})
+
+    def drop_slot(self, capture: Capture) -> None:
+        """Drop the slot of a capture, so that the server no longer keeps its log for it.
+
+        Raises:
+            HeadraceError: ``unavailable`` or ``invalid`` if that fails.
+        """
+        until = time.monotonic() + _LEAVE_SECONDS
+        with self.session(capture.connection) as session:
+            while True:
+                try:
+                    session.execute("SELECT pg_drop_replication_slot(%s)", (capture.slot,))
+                except library().Error as error:
+                    if error.sqlstate == "42704":
+                        return
+                    if error.sqlstate == "55006" and time.monotonic() < until:
+                        time.sleep(0.1)  # its reader is leaving
+                        continue
+                    raise
+                return
+
+    def described(self, capture: Capture, reference: Reference) -> PgTable:
+        """Return a table of a capture as PostgreSQL has it now; see :func:`tables.described`."""
+        with self.session(capture.connection) as session:
+            return described(session, reference, capture.publication)
+
+    def published(self, capture: Capture) -> list[Reference]:
+        """Return all tables of the publication of a capture."""
+        with self.session(capture.connection) as session:
+            return published(session, capture.publication)
+
+    def source(self, capture: Capture, tables: Sequence[CapturedTable]) -> PostgresSource:
+        """Return the source of the tables of a capture."""
+        access = self.connections.find(capture.connection, "postgres").options
+        place = Place(access, capture.publication, capture.slot, capture.system)
+        return PostgresSource(place, tables, self.connections.secrets.value)
+
+    def session(self, connection: str) -> _Session:
+        """Return a session over a connection, for a ``with``; its errors are ours."""
+        return _Session(self.connections, connection)
+
+
+@dataclass(slots=True)
+class _Session:
+    connections: Connections
+    name: str
+    _open: Any = None
+
+    def __enter__(self) -> Any:
+        access = self.connections.find(self.name, "postgres").options
+        self._open = connected(access, self.connections.secrets.value)
+        return self._open
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        self._open.close()
+        if isinstance(error, library().Error):
+            access = self.connections.find(self.name, "postgres").options
+            raise failure(error, access) from error
+
+
+def _require_server(session: Any) -> None:
+    version, level = session.execute(
+        "SELECT current_setting('server_version_num')::int, current_setting('wal_level')"
+    ).fetchone()
+    if version < _OLDEST_VERSION:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"PostgreSQL {version // 10_000} is not supported as a source",
+            hint="Use PostgreSQL 15 or newer.",
+        )
+    if level != "logical":
+        raise HeadraceError(
+            Code.INVALID,
+            f"the server's log does not say what changes: wal_level is {level}",
+            hint="In PostgreSQL: ALTER SYSTEM SET wal_level = logical; then restart the server.",
+        )
+
+
+def _require_publication(session: Any, publication: str) -> None:
+    row = session.execute(
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication"
+        " WHERE pubname = %s",
+        (publication,),
+    ).fetchone()
+    if row is None:
+        names = [name for (name,) in session.execute("SELECT pubname FROM pg_publication")]
+        near = nearest(publication, tuple(names))
+        raise HeadraceError(
+            Code.INVALID,
+            f'publication "{publication}" does not exist',
+            hint=f'Did you mean "{near}"?'
+            if near
+            else f'In PostgreSQL: CREATE PUBLICATION "{publication}" FOR TABLE a, b',
+        )
+    if not row[0]:
+        raise HeadraceError(
+            Code.INVALID,
+            f'publication "{publication}" does not have all changes',
+            hint=f'In PostgreSQL: ALTER PUBLICATION "{publication}"'
+            " SET (publish = 'insert, update, delete, truncate')",
+        )
+
+
+def _create_slot(session: Any, slot: str) -> None:
+    """Create a slot unless it exists; it has to wait for transactions that are open now."""
+    session.execute(f"SET statement_timeout = '{_CREATE_SECONDS}s'")
+    try:
+        session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+    except library().Error as error:
+        if error.sqlstate == "42710":
+            return
+        said = " ".join(str(error).split())
+        if error.sqlstate == "57014":
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'replication slot "{slot}" was not created within {_CREATE_SECONDS} seconds',
+                "It waits for the transactions that were open when it was asked for.",
+                "End them: pg_stat_activity shows them. Then try again.",
+            ) from error
+        if error.sqlstate == "53400":
+            raise HeadraceError(
+                Code.INVALID,
+                f'replication slot "{slot}" cannot be created: all are in use',
+                f"PostgreSQL says: {said}.",
+                "Raise max_replication_slots and restart the server, or drop a slot nobody needs.",
+            ) from error
+        raise

@@ -1,0 +1,114 @@
+"""Which transactions a snapshot of PostgreSQL has seen, and copies of tables in it.
+
+A copy and the changes that follow it meet without a gap or an overlap: a transaction is in the copy
+if the snapshot has seen it, and is applied after it otherwise. The position ``end`` is taken after
+the snapshot, so it lies behind the commits of all transactions that the snapshot has seen; of those
+that are committed before it, the snapshot alone decides.
+
+A commit is written to the server's log before it is visible, and the slot may have been told of it
+in between: then neither the copy nor what follows would have the transaction. So the copy waits for
+the transactions that ran when it was asked for, while the slot is read on, and its snapshot has to
+see all that were read since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
+
+from headrace.connectors.postgres.tables import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headrace.connectors.postgres.tables import CapturedTable, PgTable
+
+_NOW: Final = "SELECT pg_current_snapshot()::text, (pg_current_wal_insert_lsn() - '0/0')::int8"
+_PIECE_BYTES: Final = 4 << 20
+_ROUND: Final = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The transactions that are visible: those before ``xmax`` that were not ``running``.
+
+    ``end`` is the position in the server's log behind the commits of all of these.
+    """
+
+    xmax: int
+    running: frozenset[int]
+    end: int
+
+    @classmethod
+    def of(cls, text: str, end: int) -> Snapshot:
+        """Return the snapshot of ``xmin:xmax:running,...``, as PostgreSQL writes it."""
+        _, xmax, running = text.split(":")
+        return cls(int(xmax), frozenset(int(each) for each in running.split(",") if each), end)
+
+    def sees(self, xid: int) -> bool:
+        """Whether a committed transaction is visible, by the lower 32 bits of its id."""
+        after = (xid - self.xmax) % _ROUND
+        full = self.xmax + (after if after < _ROUND // 2 else after - _ROUND)
+        return full < self.xmax and full not in self.running
+
+
+def current(session: Any) -> Snapshot:
+    """Return which transactions are visible now, outside of a transaction of the session."""
+    text, end = session.execute(_NOW).fetchone()
+    return Snapshot.of(text, end)
+
+
+def taken(session: Any, tables: Sequence[CapturedTable]) -> Snapshot:
+    """Begin a transaction of a session that reads tables as they are now, and return its snapshot.
+
+    The tables are locked first: what rewrites a table does not keep to snapshots.
+    """
+    session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    session.execute("SET LOCAL lock_timeout = '10s'")
+    names = ", ".join(table.reference.sql for table in tables)
+    session.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
+    return current(session)
+
+
+def copied(session: Any, table: CapturedTable, found: PgTable) -> Iterator[list[pa.Array]]:
+    """Yield the rows of a table in the snapshot of a session: the columns as text, in pieces."""
+    there = {name.lower(): name for name, _ in found.columns}
+    there |= {name: name for name, _ in found.columns}
+    names = [there.get(name) or there[name.lower()] for name in table.schema.names]
+    only = "" if found.partitioned else "ONLY "
+    listed = ", ".join(quoted(name) for name in names)
+    query = f"SELECT {listed} FROM {only}{table.reference.sql}"
+    with (
+        session.cursor() as cursor,
+        cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)") as copy,
+    ):
+        piece: list[bytes] = []
+        size = 0
+        for data in copy:
+            piece.append(bytes(data))
+            size += len(data)
+            if size >= _PIECE_BYTES:
+                yield _texts(b"".join(piece), len(names))
+                piece, size = [], 0
+        if piece:
+            yield _texts(b"".join(piece), len(names))
+
+
+def _texts(data: bytes, width: int) -> list[pa.Array]:
+    """Return the columns of lines of CSV in which only NULL has no quotes."""
+    names = [str(place) for place in range(width)]
+    found = pcsv.read_csv(
+        pa.BufferReader(data),
+        pcsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+        pcsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=width > 1),
+        pcsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            null_values=[""],
+        ),
+    )
+    return [column.combine_chunks() for column in found.columns]

@@ -1,0 +1,497 @@
+"""Tables of a PostgreSQL database, followed through one logical replication slot.
+
+The slot keeps the server's log until it is told how far it was read. It is read by SQL, with
+``pg_logical_slot_peek_binary_changes``, and told only after the ledger has what was read
+(``pg_replication_slot_advance``), so a part that is read again is recognised by its position. The
+position of a table is where the server's log was when its last change was landed: a transaction
+that was committed before it has been landed, or does not touch the table.
+
+A moment has whole transactions, so its size is bounded by the largest of them: its values are kept
+in memory as columns until it is landed.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.connectors.postgres import pgoutput
+from headrace.connectors.postgres.access import connected, failure, library
+from headrace.connectors.postgres.changes import Changes, lsn_text
+from headrace.connectors.postgres.snapshots import copied, current, taken
+from headrace.connectors.postgres.tables import (
+    PgTable,
+    added_columns,
+    bound,
+    described,
+    quoted,
+    require_declared,
+)
+from headrace.connectors.postgres.types import Types
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import Reject
+from headrace.runtime.ports import Moment, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.connectors.postgres.access import Access
+    from headrace.connectors.postgres.snapshots import Snapshot
+    from headrace.connectors.postgres.tables import CapturedTable
+    from headrace.types import RelationId
+
+_MOST_CHANGES: Final = 20_000
+"""About how many changes are read at once; a transaction is read whole."""
+_FETCHED: Final = 2_000
+_POLL_SECONDS: Final = 0.1
+STOPPED: Final = "stopped"
+"""The key in a table's position with the error for which it is not followed any more."""
+
+_PEEK: Final = """
+SELECT data FROM pg_logical_slot_peek_binary_changes(
+  %s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
+"""
+_SLOT: Final = """
+SELECT plugin, coalesce(wal_status, '') = 'lost' FROM pg_replication_slots WHERE slot_name = %s
+"""
+_MEMBERS: Final = """
+SELECT p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate, c.oid::int8,
+  CASE WHEN p.puballtables THEN p.oid ELSE coalesce(r.oid, s.oid) END::int8
+FROM pg_publication p
+LEFT JOIN pg_class c ON c.oid = ANY (%s)
+LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
+WHERE p.pubname = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where tables are followed: a publication and a slot of a database of one server."""
+
+    access: Access
+    publication: str
+    slot: str
+    system: int
+    """The identifier of the server's data."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A table that is followed: what it is in PostgreSQL, and its changes that are not landed.
+
+    Transactions that were committed before ``after`` are skipped. With a ``snapshot``, those that
+    it sees are skipped, too.
+    """
+
+    table: CapturedTable
+    oid: int
+    membership: int
+    beside: list[str]
+    after: int
+    changes: Changes
+    snapshot: Snapshot | None = None
+    stopped: HeadraceError | None = None
+    touched: bool = False
+
+    def position(self, lsn: int) -> dict[str, Any]:
+        found = {"lsn": lsn, "oid": self.oid, "member": self.membership, "beside": self.beside}
+        if self.stopped is not None:
+            error = self.stopped
+            found[STOPPED] = [error.code, error.primary, error.detail, error.hint]
+        return found
+
+
+def stopped_with(position: Mapping[str, Any] | None) -> HeadraceError | None:
+    """Return the error for which a table is not followed any more; None if it is."""
+    found = (position or {}).get(STOPPED)
+    return None if found is None else HeadraceError(Code(found[0]), *found[1:])
+
+
+@dataclass(slots=True)
+class PostgresSource:
+    """The captured tables of one place; ``secret`` returns the value of a secret."""
+
+    place: Place
+    tables: Sequence[CapturedTable]
+    secret: Callable[[str], str]
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _by_oid: dict[int, _Followed] = field(default_factory=dict)
+    _recent: set[int] = field(default_factory=set)
+    """Transactions that were read and may not be visible yet, while tables are to be copied."""
+    _told: int = 0
+    """The position that the slot was told last."""
+    _seen: int = 0
+    """The end of the server's log when all of it had been read."""
+
+    def close(self) -> None:
+        """End :meth:`moments` soon."""
+        self._closed.set()
+
+    def moments(self, positions: Mapping[RelationId, Mapping[str, Any] | None]) -> Iterator[Moment]:
+        """Yield transactions as they arrive, first copies of tables without a position.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the server does not answer; ``invalid`` if access is
+                refused; ``conflict`` if changes that were not read yet are gone.
+        """
+        try:
+            with connected(self.place.access, self.secret) as session:
+                yield from self._moments(session, positions)
+        except library().Error as error:
+            raise self._failure(error) from error
+
+    def _moments(
+        self, session: Any, positions: Mapping[RelationId, Mapping[str, Any] | None]
+    ) -> Iterator[Moment]:
+        self._require_slot(session, positions)
+        fresh = []
+        for table in self.tables:
+            position = positions.get(table.relation)
+            if position is None:
+                fresh.append(table)
+            elif STOPPED not in position:
+                followed = _Followed(
+                    table,
+                    position["oid"],
+                    position["member"],
+                    list(position["beside"]),
+                    position["lsn"],
+                    Changes(table),
+                )
+                self._by_oid[followed.oid] = followed
+        if fresh:
+            yield from self._begin(session, fresh)
+        while not self._closed.is_set():
+            yield from self._round(session)
+            self._recent.clear()
+
+    # -- following -------------------------------------------------------------------------
+
+    def _round(self, session: Any) -> Iterator[Moment]:
+        """Yield what was committed since the last round, or a moment without parts."""
+        flushed = _flushed(session)
+        if flushed == self._seen:
+            yield Moment((), flushed, flushed)
+            self._closed.wait(_POLL_SECONDS)
+            return
+        yield from self._read_to(session, flushed, None)
+
+    def _read_to(self, session: Any, flushed: int, upto: int | None) -> Iterator[Moment]:
+        """Yield the next transactions, of those before ``upto``; then tell the slot."""
+        reached, all_read = self._read(session, upto)
+        if all_read:
+            reached = max(reached, upto or flushed)
+        self._require_published(session)
+        if self._closed.is_set():
+            return
+        yield Moment(self._parts(reached), reached, max(reached, flushed))
+        session.execute(
+            "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)",
+            (self.place.slot, lsn_text(reached)),
+        )
+        self._told = reached
+        if all_read:
+            self._seen = reached
+
+    def _parts(self, reached: int) -> tuple[tuple[RelationId, Part], ...]:
+        """Return what was read of each table that has no snapshot to wait for."""
+        parts = []
+        for oid, followed in list(self._by_oid.items()):
+            if followed.snapshot is not None or not followed.touched:
+                continue
+            part = followed.changes.part(followed.position(reached))
+            parts.append((followed.table.relation, part))
+            followed.touched, followed.after = False, reached
+            if followed.stopped is not None:
+                del self._by_oid[oid]
+        return tuple(parts)
+
+    def _read(self, session: Any, upto: int | None) -> tuple[int, bool]:
+        """Read transactions; return the end of the last, and whether there are no more of them."""
+        reached = count = 0
+        types = Types(session)
+        reading = _Reading(self._by_oid, types, self._recent)
+        given = (
+            self.place.slot,
+            None if upto is None else lsn_text(upto),
+            _MOST_CHANGES,
+            quoted(self.place.publication),
+        )
+        with session.transaction(), session.cursor(name="changes", binary=True) as cursor:
+            cursor.itersize = _FETCHED
+            cursor.execute(_PEEK, given)
+            for (data,) in cursor:
+                count += 1
+                if self._closed.is_set():
+                    break
+                end = reading.take(pgoutput.decoded(data))
+                reached = reached if end is None else end
+        return reached, count < _MOST_CHANGES
+
+    # -- beginning -------------------------------------------------------------------------
+
+    def _begin(self, session: Any, tables: Sequence[CapturedTable]) -> Iterator[Moment]:
+        """Yield copies of tables with what follows them up to one position of all tables."""
+        yield from self._wait(session)
+        while not self._closed.is_set():
+            known, refused = self._described(session, tables)
+            if refused:
+                yield Moment(tuple(refused))
+            tables = [table for table, _ in known]
+            if not tables:
+                return
+            with connected(self.place.access, self.secret) as reader:
+                snapshot = taken(reader, tables)
+                if not all(snapshot.sees(xid) for xid in self._recent):
+                    self._closed.wait(_POLL_SECONDS)
+                    continue
+                for table, found in known:
+                    self._by_oid[found.oid] = _followed(table, found, snapshot)
+                # Its commit has the server's log written as far as the snapshot's end.
+                session.execute("SELECT pg_logical_emit_message(true, 'headrace', '')")
+                yield from self._catch_up(session, snapshot)
+                starting = [self._by_oid[found.oid] for _, found in known]
+                if any(each.changes.depends_on_rows() for each in starting):
+                    for each in starting:
+                        del self._by_oid[each.oid]
+                    continue  # the rows are in a copy that nobody can ask: take a later one
+                for (table, found), followed in zip(known, starting, strict=True):
+                    for part in self._copies(reader, table, found, snapshot):
+                        yield Moment(((table.relation, part),), whole=False)
+                        if self._closed.is_set():
+                            return
+                    followed.touched = True
+            for followed in starting:
+                followed.snapshot = None
+            self._recent.clear()
+            yield Moment(self._parts(self._told), self._told, self._told)
+            return
+
+    def _wait(self, session: Any) -> Iterator[Moment]:
+        """Follow the other tables until the transactions have ended that run now."""
+        before = now = current(session)
+        while not self._closed.is_set() and not before.running.isdisjoint(now.running):
+            yield from self._round(session)
+            now = current(session)
+            self._recent = {xid for xid in self._recent if not now.sees(xid)}
+
+    def _described(
+        self, session: Any, tables: Sequence[CapturedTable]
+    ) -> tuple[list[tuple[CapturedTable, PgTable]], list[tuple[RelationId, Part]]]:
+        """Return what tables are in PostgreSQL, and parts that stop those that are not there."""
+        known, refused = [], []
+        for table in tables:
+            try:
+                found = described(session, table.reference, self.place.publication)
+                require_declared(found, table.schema, table.key)
+            except HeadraceError as error:
+                nothing = _Followed(table, 0, 0, [], 0, Changes(table), stopped=error)
+                refused.append((table.relation, nothing.changes.part(nothing.position(0))))
+            else:
+                known.append((table, found))
+        return known, refused
+
+    def _catch_up(self, session: Any, snapshot: Snapshot) -> Iterator[Moment]:
+        """Bring all tables to the snapshot's end; the new ones keep what they have read."""
+        while not self._closed.is_set():
+            yield from self._read_to(session, snapshot.end, snapshot.end)
+            if self._told >= snapshot.end:
+                return
+
+    def _copies(
+        self, reader: Any, table: CapturedTable, found: PgTable, snapshot: Snapshot
+    ) -> Iterator[Part]:
+        row = 0
+        for texts in copied(reader, table, found):
+            changes = Changes(table)
+            changes.copied(texts, (snapshot.end, row))
+            row += len(texts[0])
+            yield changes.part({})
+
+    # -- what has to hold --------------------------------------------------------------------
+
+    def _require_slot(
+        self, session: Any, positions: Mapping[RelationId, Mapping[str, Any] | None]
+    ) -> None:
+        """Refuse a server whose log does not continue what was read.
+
+        Raises:
+            HeadraceError: ``conflict``.
+        """
+        row = session.execute(_SLOT, (self.place.slot,)).fetchone()
+        if row is None or row[1]:
+            raise self._lost("is gone" if row is None else "has lost changes: they took much room")
+        if row[0] != "pgoutput":
+            raise self._lost(f"is one of plugin {row[0]}, not of pgoutput")
+        read = max((position["lsn"] for position in positions.values() if position), default=0)
+        if system_of(session) != self.place.system or _flushed(session) < read:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'PostgreSQL at "{self.place.access.place}" is another server than before',
+                "It was set up anew, or restored from a backup: its log does not continue what was"
+                " read.",
+                "DROP SOURCE ... CASCADE, and create it and its tables again.",
+            )
+
+    def _require_published(self, session: Any) -> None:
+        """Stop tables that are not in the publication as they were when they were begun.
+
+        It is called after changes were read and before they are landed, so nothing was left out
+        while the publication was another one.
+
+        Raises:
+            HeadraceError: ``conflict`` if that holds for all of it.
+        """
+        rows = session.execute(_MEMBERS, (list(self._by_oid), self.place.publication)).fetchall()
+        if not rows or not rows[0][0]:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'publication "{self.place.publication}" does not have all changes any more',
+                "It was dropped." if not rows else "Its option publish leaves some out.",
+                "Create it as it was, and CREATE OR REPLACE the tables: they have missed changes.",
+            )
+        there = {oid: membership for _, oid, membership in rows}
+        for followed in self._by_oid.values():
+            if followed.stopped is None and there.get(followed.oid) != followed.membership:
+                dropped = followed.oid not in there
+                followed.stopped = HeadraceError(
+                    Code.CONFLICT,
+                    f'table "{followed.table.reference}" was '
+                    + ("dropped" if dropped else "taken out of the publication")
+                    + " in PostgreSQL",
+                    "Changes of it may have been missed." if not dropped else None,
+                    "DROP the table here, or CREATE OR REPLACE it once it is published again.",
+                )
+                followed.touched = True
+
+    def _lost(self, how: str) -> HeadraceError:
+        return HeadraceError(
+            Code.CONFLICT,
+            f'replication slot "{self.place.slot}" {how}',
+            "Changes that were not read yet are not kept any more.",
+            "DROP SOURCE ... CASCADE, and create it and its tables again.",
+        )
+
+    def _failure(self, error: Any) -> HeadraceError:
+        """Return an error of the client as one of ours."""
+        said = " ".join(str(error).split()).rstrip(".")
+        if error.sqlstate in {"55000", "42704"}:
+            return HeadraceError(
+                Code.CONFLICT,
+                f'replication slot "{self.place.slot}" cannot be read',
+                f"PostgreSQL says: {said}.",
+                "DROP SOURCE ... CASCADE, and create it and its tables again.",
+            )
+        if error.sqlstate == "55006":
+            return HeadraceError(
+                Code.UNAVAILABLE,
+                f'replication slot "{self.place.slot}" is read by somebody else',
+                f"PostgreSQL says: {said}.",
+                "End the other reader: what it takes is missing here.",
+            )
+        return failure(error, self.place.access)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Gives each message of the changes since a position to the table that it is of."""
+
+    by_oid: Mapping[int, _Followed]
+    types: Types
+    recent: set[int]
+    _commit: int = 0
+    _xid: int = 0
+    _number: int = 0
+    _relations: dict[int, pgoutput.Relation] = field(default_factory=dict)
+    """How relations are from here on. They are told once, also by transactions that are skipped."""
+    _bound: set[int] = field(default_factory=set)
+
+    def take(self, message: pgoutput.Message) -> int | None:
+        """Apply a message; return the position after a transaction that it ends, else None."""
+        match message:
+            case pgoutput.Insert(oid, new):
+                if (followed := self._following(oid)) is not None:
+                    followed.changes.insert(new, self._place())
+            case pgoutput.Update(oid, old, new):
+                if (followed := self._following(oid)) is not None:
+                    followed.changes.update(old, new, self._place())
+            case pgoutput.Delete(oid, old):
+                if (followed := self._following(oid)) is not None:
+                    followed.changes.delete(old, self._place())
+            case pgoutput.Truncate(oids):
+                for oid in oids:
+                    if (followed := self._following(oid)) is not None:
+                        followed.changes.truncate()
+            case pgoutput.Begin(commit, xid):
+                self._commit, self._xid, self._number = commit, xid, 0
+                self.recent.add(xid)
+            case pgoutput.Commit(end):
+                return end
+            case pgoutput.Relation():
+                self._relations[message.oid] = message
+                self._bound.discard(message.oid)
+        return None
+
+    def _place(self) -> tuple[int, int]:
+        self._number += 1
+        return self._commit, self._number
+
+    def _following(self, oid: int) -> _Followed | None:
+        """Return the table of a change, if the change has not been applied to it yet."""
+        followed = self.by_oid.get(oid)
+        if followed is None or followed.stopped is not None or self._commit < followed.after:
+            return None
+        if followed.snapshot is not None and followed.snapshot.sees(self._xid):
+            return None
+        followed.touched = True
+        if oid not in self._bound:
+            self._bind(followed)
+        return None if followed.stopped is not None else followed
+
+    def _bind(self, followed: _Followed) -> None:
+        """Learn where the columns of a table are; stop a table that cannot be read any more."""
+        relation = self._relations.get(followed.oid)
+        if relation is None:
+            raise HeadraceError(
+                Code.INTERNAL, f'PostgreSQL has not said how "{followed.table.reference}" is'
+            )
+        try:
+            followed.changes.bind(bound(followed.table, relation, self.types))
+        except HeadraceError as error:
+            followed.stopped = error
+            return
+        self._bound.add(followed.oid)
+        beside = added_columns(followed.table, relation)
+        followed.changes.notes += [
+            Reject(
+                f"{followed.table.reference}@{lsn_text(self._commit)}",
+                self._number,
+                name,
+                "a column that was added in PostgreSQL; the table does not have it",
+                "",
+            )
+            for name in beside
+            if name not in followed.beside
+        ]
+        followed.beside = beside
+
+
+def _followed(table: CapturedTable, found: PgTable, snapshot: Snapshot) -> _Followed:
+    """Return a table whose copy is begun."""
+    taken_columns = {name.lower() for name in table.schema.names}
+    beside = [name for name, _ in found.columns if name.lower() not in taken_columns]
+    return _Followed(table, found.oid, found.membership, beside, 0, Changes(table), snapshot)
+
+
+def _flushed(session: Any) -> int:
+    """Return the end of the server's log, as far as it is on disk."""
+    (found,) = session.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
+    return int(found)
+
+
+def system_of(session: Any) -> int:
+    """Return the identifier of a server's data."""
+    (found,) = session.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
+    return int(found)

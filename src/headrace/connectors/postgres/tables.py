@@ -1,0 +1,309 @@
+"""Tables of a PostgreSQL database: what is there, and what a table of ours takes from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.postgres.types import PgType, Types, can_read, inferred
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.formats.values import type_name
+from headrace.types import Column, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from headrace.connectors.postgres.pgoutput import Relation
+    from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The name of a table in PostgreSQL, as its catalog has it."""
+
+    schema: str
+    table: str
+
+    @classmethod
+    def of(cls, text: str) -> Reference:
+        """Return the reference of ``schema.table``, or of a table in schema ``public``."""
+        schema, dot, table = text.partition(".")
+        return cls(schema, table) if dot else cls("public", schema)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def sql(self) -> str:
+        """The name between quotes, for PostgreSQL."""
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+
+def quoted(name: str) -> str:
+    """Return a name between double quotes, for PostgreSQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class PgTable:
+    """A table of a publication, as the catalog has it now.
+
+    ``columns`` are those that are published. ``key`` are the columns of the replica identity, if
+    it is a key; ``identity`` is ``d``, ``n``, ``f`` or ``i``, as in :class:`Relation`.
+    ``membership`` is the oid of what makes it a part of the publication: another one if it was
+    taken out in between. ``partitioned``: whether its rows are in other tables.
+    """
+
+    oid: int
+    reference: Reference
+    identity: str
+    columns: tuple[tuple[str, PgType], ...]
+    key: tuple[str, ...]
+    membership: int
+    partitioned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable:
+    """A table of ours that follows one of PostgreSQL.
+
+    ``schema`` are the columns that it takes from there, ``key`` its primary key, which is empty if
+    rows are identified by all their columns.
+    """
+
+    relation: RelationId
+    reference: Reference
+    schema: Schema
+    key: tuple[str, ...]
+
+
+_TABLE = """
+SELECT c.oid::int8, c.relkind::text, c.relreplident::text,
+  CASE WHEN p.puballtables THEN p.oid ELSE coalesce(r.oid, s.oid) END::int8,
+  v.attnames::text[], v.rowfilter
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_publication p ON p.pubname = %(publication)s
+LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+LEFT JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
+LEFT JOIN pg_publication_tables v
+  ON v.pubname = p.pubname AND v.schemaname = n.nspname AND v.tablename = c.relname
+WHERE n.nspname = %(schema)s AND c.relname = %(table)s AND c.relkind IN ('r', 'p')
+"""
+_COLUMNS = """
+SELECT attname, atttypid::int8, atttypmod, attgenerated::text FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+_KEYS = """
+SELECT i.indisreplident, a.attname
+FROM pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
+JOIN pg_attribute a ON a.attnum = k.number
+WHERE i.indrelid = %s AND a.attrelid = i.indrelid AND (i.indisprimary OR i.indisreplident)
+  AND k.place <= i.indnkeyatts
+ORDER BY i.indisreplident, k.place
+"""
+
+
+def described(session: Any, reference: Reference, publication: str) -> PgTable:
+    """Return a table of a publication.
+
+    Raises:
+        HeadraceError: ``invalid`` if it does not exist or is not published as a whole.
+    """
+    given = {"publication": publication, "schema": reference.schema, "table": reference.table}
+    row = session.execute(_TABLE, given).fetchone()
+    if row is None:
+        raise HeadraceError(
+            Code.INVALID,
+            f'table "{reference}" does not exist in PostgreSQL',
+            hint=_near(session, reference),
+        )
+    oid, kind, identity, membership, names, condition = row
+    if membership is None or names is None:
+        raise HeadraceError(
+            Code.INVALID,
+            f'table "{reference}" is not in publication "{publication}"',
+            None
+            if kind == "r"
+            else "It is partitioned: its rows are published as those of its partitions.",
+            f"In PostgreSQL: ALTER PUBLICATION {quoted(publication)} ADD TABLE {reference.sql}"
+            if kind == "r"
+            else f"In PostgreSQL: ALTER PUBLICATION {quoted(publication)}"
+            " SET (publish_via_partition_root = true)",
+        )
+    if condition is not None:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'publication "{publication}" has not all rows of table "{reference}"',
+            f"Its condition is {condition}.",
+            "Publish the whole table, and put the condition into a view here.",
+        )
+    types = Types(session)
+    columns = [
+        (name, types.find(type_, modifier))
+        for name, type_, modifier, generated in session.execute(_COLUMNS, (oid,)).fetchall()
+        if name in names and not generated
+    ]
+    keys = session.execute(_KEYS, (oid,)).fetchall()
+    key = tuple(name for of_identity, name in keys if of_identity is (identity == "i"))
+    return PgTable(oid, reference, identity, tuple(columns), key, membership, kind == "p")
+
+
+def _near(session: Any, reference: Reference) -> str | None:
+    rows = session.execute(
+        "SELECT schemaname || '.' || tablename FROM pg_tables"
+        " WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+    ).fetchall()
+    near = nearest(str(reference), tuple(name for (name,) in rows))
+    return f'Did you mean "{near}"?' if near else None
+
+
+def published(session: Any, publication: str) -> list[Reference]:
+    """Return all tables of a publication, by name."""
+    rows = session.execute(
+        "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s"
+        " ORDER BY schemaname, tablename",
+        (publication,),
+    ).fetchall()
+    return [Reference(schema, table) for schema, table in rows]
+
+
+def inferred_columns(table: PgTable) -> tuple[Schema, tuple[str, ...]]:
+    """Return the columns and the primary key of a table of ours for one of PostgreSQL.
+
+    Raises:
+        HeadraceError: ``unsupported`` if a type has no exact form, with the column.
+    """
+    columns = []
+    for name, type_ in table.columns:
+        try:
+            columns.append(Column(name, inferred(type_), name not in table.key))
+        except HeadraceError as error:
+            raise HeadraceError(
+                error.code,
+                f'column "{name}" of table "{table.reference}": {error.primary}',
+                error.detail,
+                error.hint,
+            ) from error
+    folded = [name.lower() for name, _ in table.columns]
+    twice = next((name for name in folded if folded.count(name) > 1), None)
+    if twice is not None:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'table "{table.reference}" has two columns that differ by case: "{twice}"',
+            hint="Declare the columns of the table, one of them.",
+        )
+    return Schema(tuple(columns)), key_of(table)
+
+
+def key_of(table: PgTable) -> tuple[str, ...]:
+    """Return the columns by which changes name a row; empty if they do by all.
+
+    Raises:
+        HeadraceError: ``invalid`` if they do not name it.
+    """
+    if table.identity == "f" or (table.key and table.identity != "n"):
+        return table.key
+    raise HeadraceError(
+        Code.INVALID,
+        f'changes of table "{table.reference}" do not say of which row they are',
+        "It has no primary key, or its REPLICA IDENTITY is NOTHING."
+        if table.identity != "i"
+        else "The index of its REPLICA IDENTITY is gone.",
+        f"In PostgreSQL: ALTER TABLE {table.reference.sql} REPLICA IDENTITY FULL",
+    )
+
+
+def require_declared(table: PgTable, schema: Schema, key: Sequence[str]) -> tuple[str, ...]:
+    """Return the primary key of a table with declared columns, as the schema spells it.
+
+    Raises:
+        HeadraceError: ``invalid`` if a column does not exist or has other values, or the key is
+            another one.
+    """
+    for column in schema.columns:
+        found = _column(table.columns, column.name)
+        if found is None:
+            near = nearest(column.name, tuple(name for name, _ in table.columns))
+            raise HeadraceError(
+                Code.INVALID,
+                f'table "{table.reference}" publishes no column "{column.name}"',
+                hint=f'Did you mean "{near}"?' if near else None,
+            )
+        if not can_read(found[1], column.type):
+            raise _other_type(column, found[1])
+    spelled = {name.lower(): name for name in schema.names}
+    found_key = key_of(table)
+    missing = [name for name in found_key if name.lower() not in spelled]
+    if missing:
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{missing[0]}" of the key of table "{table.reference}" is not declared',
+            hint="Declare all columns of its key: changes name rows by them.",
+        )
+    if key and {name.lower() for name in key} != {name.lower() for name in found_key}:
+        of = ", ".join(found_key)
+        raise HeadraceError(
+            Code.INVALID,
+            f'the key of table "{table.reference}" is ({of})'
+            if found_key
+            else f'table "{table.reference}" has no key',
+            hint="Leave PRIMARY KEY out: it is taken from PostgreSQL.",
+        )
+    return tuple(spelled[name.lower()] for name in found_key)
+
+
+def bound(table: CapturedTable, relation: Relation, types: Types) -> tuple[int, ...]:
+    """Return which cell of a change each column of a captured table is.
+
+    Raises:
+        HeadraceError: ``conflict`` if the table has changed so that its rows are no longer known.
+    """
+    there = [(each.name, each) for each in relation.columns]
+    cells = []
+    for column in table.schema.columns:
+        found = _column(there, column.name)
+        if found is None:
+            raise _changed(table, f'Its column "{column.name}" was dropped or renamed.')
+        type_ = types.find(found[1].type, found[1].modifier)
+        if not can_read(type_, column.type):
+            raise _changed(
+                table, f'Its column "{column.name}" is {type_.name} now, not {column.sql}.'
+            )
+        cells.append(next(at for at, pair in enumerate(there) if pair is found))
+    identity = {each.name.lower() for each in relation.columns if each.identifies}
+    if table.key and not identity.issuperset(name.lower() for name in table.key):
+        raise _changed(table, "Its primary key or REPLICA IDENTITY has changed.")
+    if not table.key and relation.identity != "f":
+        raise _changed(table, "Its REPLICA IDENTITY is no longer FULL.")
+    return tuple(cells)
+
+
+def added_columns(table: CapturedTable, relation: Relation) -> list[str]:
+    """Return the columns of a relation that a captured table does not take."""
+    known = {name.lower() for name in table.schema.names}
+    return [each.name for each in relation.columns if each.name.lower() not in known]
+
+
+def _column(columns: Iterable[Any], name: str) -> Any:
+    """Return the pair of a column's name and what it is: by its exact name, else in any case."""
+    pairs = list(columns)
+    exact = next((pair for pair in pairs if pair[0] == name), None)
+    return exact or next((pair for pair in pairs if pair[0].lower() == name.lower()), None)
+
+
+def _other_type(column: Column, found: PgType) -> HeadraceError:
+    return HeadraceError(
+        Code.INVALID,
+        f'column "{column.name}" is {found.name} in PostgreSQL, and is declared as'
+        f" {type_name(column.type)}",
+        hint="Leave the columns out to have the types inferred, or declare it as STRING.",
+    )
+
+
+def _changed(table: CapturedTable, how: str) -> HeadraceError:
+    return HeadraceError(
+        Code.CONFLICT,
+        f'table "{table.reference}" has changed in PostgreSQL',
+        how,
+        "CREATE OR REPLACE the table to read it as it is now.",
+    )

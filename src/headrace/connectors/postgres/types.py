@@ -1,0 +1,223 @@
+"""PostgreSQL's types as ours, and its text as values of ours.
+
+| PostgreSQL | here |
+|---|---|
+| `smallint`, `integer`, `bigint`, `oid` | SMALLINT, INT, BIGINT, BIGINT |
+| `real`, `double precision` | FLOAT, DOUBLE |
+| `numeric(p, s)` | DECIMAL(p, s); without digits, DECIMAL(38, 9) |
+| `boolean`, `bytea`, `date` | BOOLEAN, BINARY, DATE |
+| `timestamp`, `timestamptz` | TIMESTAMP_NTZ, TIMESTAMP |
+| `text`, `varchar`, `char`, `name` | STRING |
+| `uuid`, `json`, `jsonb`, `xml`, `time`, `timetz`, `interval` | STRING |
+| `inet`, `cidr`, `macaddr`, `macaddr8`, `bit`, `varbit` | STRING |
+| enums | STRING |
+| arrays of these | ARRAY |
+| domains | as the type below them |
+
+Other types have no exact form here. A column declared as STRING takes the text of any type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as t
+
+from headrace.connectors.postgres.arrays import elements
+from headrace.errors import Code, HeadraceError
+from headrace.formats.values import Refused, from_text, refuse
+from headrace.types import Column, to_arrow
+
+_BOOL, _BYTEA, _DATE, _TIMESTAMP, _TIMESTAMPTZ, _NUMERIC = 16, 17, 1082, 1114, 1184, 1700
+_INTEGERS: Final = {21: t.ShortType(), 23: t.IntegerType(), 20: t.LongType(), 26: t.LongType()}
+_FLOATS: Final = {700: t.FloatType(), 701: t.DoubleType()}
+_PLAIN: Final = {
+    _BOOL: t.BooleanType(),
+    _BYTEA: t.BinaryType(),
+    _DATE: t.DateType(),
+    _TIMESTAMP: t.TimestampNTZType(),
+    _TIMESTAMPTZ: t.TimestampType(),
+}
+_TEXTS: Final = frozenset(
+    {
+        *(18, 19, 25, 1042, 1043),  # "char", name, text, char, varchar
+        *(114, 3802, 142, 2950),  # json, jsonb, xml, uuid
+        *(1083, 1266, 1186),  # time, timetz, interval
+        *(869, 650, 829, 774, 1560, 1562),  # inet, cidr, macaddr, macaddr8, bit, varbit
+    }
+)
+_MOST_DIGITS: Final = 38
+_UNCONSTRAINED: Final = t.DecimalType(38, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A type without domains: its oid and modifier, and for an array, the type of its elements.
+
+    ``name`` is as PostgreSQL shows it. ``enumerated``: whether its values are labels of an enum.
+    """
+
+    oid: int
+    modifier: int = -1
+    name: str = ""
+    element: PgType | None = None
+    enumerated: bool = False
+
+
+@dataclass(slots=True)
+class Types:
+    """The types of a database, as its catalog has them now; ``session`` is one of psycopg."""
+
+    session: Any
+    _known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+
+    def find(self, oid: int, modifier: int = -1) -> PgType:
+        """Return the type of an oid; of a domain, the one below it."""
+        if oid not in self._known:
+            row = self.session.execute(
+                "SELECT typtype::text, typbasetype::int8, typtypmod, typelem::int8,"
+                " typcategory::text, format_type(oid, NULL) FROM pg_type WHERE oid = %s",
+                (oid,),
+            ).fetchone()
+            self._known[oid] = row or ("", 0, -1, 0, "", f"type {oid}, which was dropped")
+        kind, base, base_modifier, element, category, name = self._known[oid]
+        if kind == "d":
+            return self.find(base, base_modifier if modifier == -1 else modifier)
+        inner = self.find(element, modifier) if category == "A" and element else None
+        return PgType(oid, modifier, name, inner, kind == "e")
+
+
+def inferred(found: PgType) -> t.DataType:
+    """Return the type of ours that has all values of a type of PostgreSQL.
+
+    Raises:
+        HeadraceError: ``unsupported`` if there is none.
+    """
+    if found.element is not None:
+        return t.ArrayType(inferred(found.element))
+    if found.enumerated or found.oid in _TEXTS:
+        return t.StringType()
+    if found.oid == _NUMERIC:
+        return _decimal(found.modifier)
+    known = {**_INTEGERS, **_FLOATS, **_PLAIN}.get(found.oid)
+    if known is None:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"PostgreSQL's type {found.name} has no exact form here",
+            hint="Declare the columns of the table: leave this one out, or declare it as STRING to"
+            " have its text.",
+        )
+    return known
+
+
+def _decimal(modifier: int) -> t.DecimalType:
+    if modifier < 0:
+        return _UNCONSTRAINED
+    precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
+    scale -= (scale & 0x400) << 1  # eleven bits, with a sign
+    if not 0 <= scale <= precision <= _MOST_DIGITS:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"PostgreSQL's type numeric({precision},{scale}) has no exact form here",
+            f"DECIMAL has at most {_MOST_DIGITS} digits, none of them left of the last whole one.",
+            "Declare the columns of the table, this one as a DECIMAL that fits or as STRING.",
+        )
+    return t.DecimalType(precision, scale)
+
+
+def can_read(found: PgType, declared: t.DataType) -> bool:
+    """Whether a column of ours may take the values of a type of PostgreSQL.
+
+    It may if it has the same kind of values. Those that do not fit are rejects.
+    """
+    match declared:
+        case t.StringType():
+            return True
+        case t.ArrayType():
+            return found.element is not None and can_read(found.element, declared.elementType)
+        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
+            return found.oid in _INTEGERS
+        case t.DecimalType():
+            return found.oid in _INTEGERS or found.oid == _NUMERIC
+        case t.FloatType() | t.DoubleType():
+            return found.oid in _FLOATS
+    return bool(_PLAIN.get(found.oid) == declared)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The values of a column, NULL where they do not fit; and why these do not, by row."""
+
+    values: pa.Array
+    refused: dict[int, str]
+
+
+def read(texts: pa.Array, column: Column) -> Read:
+    """Return the values of a column, of the text that PostgreSQL has for them."""
+    if isinstance(column.type, t.ArrayType):
+        return _arrays(texts, column)
+    target = to_arrow(column.type)
+    try:
+        return Read(_whole(texts, column.type, target), {})
+    except (pa.ArrowException, ValueError):
+        return _one_by_one(texts, column, target)
+
+
+def _whole(texts: pa.Array, type_: t.DataType, target: pa.DataType) -> pa.Array:
+    match type_:
+        case t.StringType():
+            return texts
+        case t.BooleanType():
+            return pc.equal(texts, "t")
+        case t.BinaryType():
+            return pa.array([_bytes(text) for text in texts.to_pylist()], target)
+    values = pc.cast(texts, target)
+    if isinstance(type_, t.FloatType) and pc.any(pc.is_inf(values)).as_py():
+        raise pa.ArrowInvalid("some may be too large")
+    return values
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text.removeprefix("\\x"))
+
+
+def _one_by_one(texts: pa.Array, column: Column, target: pa.DataType) -> Read:
+    convert = from_text(column)
+    values: list[Any] = []
+    refused: dict[int, str] = {}
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            values.append(None if text is None else convert(text))
+        except Refused as why:
+            values.append(None)
+            refused[row] = str(why)
+    return Read(pa.array(values, target), refused)
+
+
+def _arrays(texts: pa.Array, column: Column) -> Read:
+    inner: t.DataType = column.type.elementType
+    flat: list[str | None] = []
+    ends = [0]
+    present: list[bool] = []
+    refused: dict[int, str] = {}
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            found = None if text is None else elements(text)
+        except ValueError as why:
+            found, refused[row] = None, f"{refuse(text, column.type)}: {why}"
+        present.append(found is not None)
+        flat += found or ()
+        ends.append(len(flat))
+    inside = read(pa.array(flat, pa.string()), Column("element", inner))
+    if inside.refused:
+        rows = np.searchsorted(ends, list(inside.refused), side="right") - 1
+        for row, reason in zip(rows.tolist(), inside.refused.values(), strict=True):
+            refused.setdefault(row, reason)
+    offsets = pa.array(ends, pa.int32())
+    mask = pa.array([not (p and r not in refused) for r, p in enumerate(present)], pa.bool_())
+    made = pa.ListArray.from_arrays(offsets, inside.values, mask=mask)
+    return Read(made.cast(to_arrow(column.type)), refused)

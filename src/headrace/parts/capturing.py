@@ -1,0 +1,97 @@
+"""Capturing: tables that follow those of another database, several through one source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalog import Table
+from headrace.connectors import REFERENCE, CapturedTable, Reference
+from headrace.parts.rows_before import rows_of, with_rows_before
+from headrace.runtime.feeds import Feed
+from headrace.runtime.joint import JointIngest
+from headrace.runtime.ports import Moment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.connectors import Capture, Captures, PostgresSource
+    from headrace.ledger import Ledger
+    from headrace.parts.log import Log
+    from headrace.parts.reader import Reader
+    from headrace.runtime.feeds import Feeds
+    from headrace.runtime.ports import Part
+    from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Capturing:
+    """Has the tables of captures follow their source, each capture on a thread."""
+
+    reader: Reader
+    ledger: Ledger
+    log: Log
+    feeds: Feeds
+    captures: Captures
+
+    def begin_all(self) -> None:
+        """Continue every capture where its last moment ended."""
+        for capture in self.captures:
+            self.begin(capture)
+
+    def begin(self, capture: Capture) -> None:
+        """Begin or continue a capture, with the tables that it has now."""
+        tables = {table.id: table for table in self.tables(capture.name)}
+        self.feeds.share(capture.name, None)
+        ingest = JointIngest.of(self.log, self.ledger, capture.identity, tables)
+        opened = partial(self._opened, capture, tables, ingest)
+        self.feeds.share(capture.name, Feed(ingest, opened))
+
+    def tables(self, name: str) -> list[Table]:
+        """Return the tables of a capture."""
+        return [
+            relation
+            for relation in self.reader.catalog
+            if isinstance(relation, Table) and relation.declaration.shared_source == name
+        ]
+
+    def _opened(
+        self, capture: Capture, tables: Mapping[RelationId, Table], ingest: JointIngest
+    ) -> _Whole:
+        ingest.begin()
+        captured = [_captured(table) for table in tables.values()]
+        return _Whole(self.captures.source(capture, captured), self.reader, tables)
+
+
+def _captured(table: Table) -> CapturedTable:
+    reference = Reference.of(dict(table.declaration.source)[REFERENCE])
+    return CapturedTable(table.id, reference, table.schema, table.primary_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A source whose parts have whole rows."""
+
+    source: PostgresSource
+    reader: Reader
+    tables: Mapping[RelationId, Table]
+
+    def parts(self, position: Mapping[RelationId, Mapping[str, Any] | None]) -> Iterator[Moment]:
+        for moment in self.source.moments(position):
+            parts = tuple((id_, self._whole(id_, part)) for id_, part in moment.parts)
+            yield Moment(parts, moment.done, moment.total, moment.whole)
+
+    def _whole(self, relation: RelationId, part: Part) -> Part:
+        """Return a part with the cells that its changes leave as they were.
+
+        All that precedes it has been landed, and nobody else writes to the table. Rows are deleted
+        as PostgreSQL had them, so they are there without looking.
+        """
+        table = self.tables[relation]
+        if not (part.unchanged or part.emptied) or table.id not in self.reader.catalog.by_id:
+            return part
+        return with_rows_before(part, table.primary_key, rows_of(self.reader, table))
+
+    def close(self) -> None:
+        self.source.close()
