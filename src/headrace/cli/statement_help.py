@@ -87,7 +87,8 @@ STATEMENTS: dict[str, Synopsis] = {
         "load a file of CSV, JSON lines or Parquet; rows that do not fit are kept aside",
         "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]\n"
         "  format = csv | json | parquet, header = true | false, delimiter, quote, null;\n"
-        "  restart = true: read from the beginning a file whose COPY stopped partway",
+        "  restart = true: read from the beginning a file whose COPY stopped partway\n"
+        "  once = true: skip a file that was copied before; of a pattern, the default",
         "COPY orders FROM 'orders.csv';",
     ),
     "SELECT": Synopsis(

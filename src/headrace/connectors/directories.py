@@ -154,6 +154,11 @@ class Place:
         return None if target.is_relative_to(self.root) else str(target)
 
 
+def is_pattern(text: str) -> bool:
+    """Whether a path has special characters."""
+    return _SPECIAL.search(text) is not None
+
+
 def _is_hidden(name: str) -> bool:
     if name.startswith("_"):
         return "=" not in name

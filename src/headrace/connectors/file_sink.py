@@ -53,8 +53,21 @@ class Options:
 
 
 def place(options: Options, directory: Path) -> Path:
-    """Return the directory into which a sink writes; ``directory`` is the data directory."""
-    return directory / "sinks" / options.path
+    """Return the directory into which a sink writes; ``directory`` is the data directory.
+
+    Raises:
+        HeadraceError: ``invalid`` if a symbolic link leads out of the directory for sinks.
+    """
+    root = (directory / "sinks").resolve()
+    found = (root / options.path).resolve()
+    if not found.is_relative_to(root):
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{options.path}' is outside of the directory for sinks",
+            f"A symbolic link leads to {found}.",
+            "Remove the link, or use another path.",
+        )
+    return found
 
 
 def opened(options: Options, directory: Path, key: tuple[str, ...]) -> FileSink:
@@ -92,12 +105,23 @@ class FileSink:
     guarantee: str = "exactly once: one file per epoch"
 
     def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Write the file of an epoch, replacing an existing one."""
+        """Write the file of an epoch, replacing an existing one.
+
+        Raises:
+            HeadraceError: ``invalid`` if the directory has become a link to another.
+        """
+        if self.directory.resolve() != self.directory:
+            raise HeadraceError(
+                Code.INVALID,
+                f'directory "{self.directory}" has become a symbolic link',
+                hint="Put the directory back.",
+            )
         self.directory.mkdir(parents=True, exist_ok=True)
         ending = "jsonl" if self.format is FileFormat.JSON else "csv"
         place = self.directory / f"{epoch:020d}.{ending}"
         draft = place.with_suffix(".draft")
-        with draft.open("wb") as file:
+        draft.unlink(missing_ok=True)
+        with draft.open("xb") as file:  # never through a link
             if self.format is FileFormat.CSV:
                 pa_csv.write_csv(with_operations(changes, self.key), file)
             else:

@@ -103,6 +103,7 @@ class _Given:
     quote: str | None = option(convert=character, default=None)
     null: str | None = None
     restart: bool = False
+    once: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,14 @@ class FileOptions:
     """How to read a file; ``header`` and ``dialect`` matter to CSV only.
 
     With ``restart``, a file is read from its beginning where an earlier COPY of it has stopped.
+    ``once`` says whether one that was copied before is passed over, None if nothing is said.
     """
 
     format: FileFormat
     header: bool = True
     dialect: Dialect = field(default_factory=Dialect)
     restart: bool = False
+    once: bool | None = None
 
     @classmethod
     def of(cls, path: Path, options: Iterable[Given] = ()) -> FileOptions:
@@ -142,7 +145,7 @@ class FileOptions:
         )
         if dialect.delimiter == dialect.quote:
             raise HeadraceError(Code.INVALID, 'options "delimiter" and "quote" are the same')
-        return cls(file_format, given.header is not False, dialect, given.restart)
+        return cls(file_format, given.header is not False, dialect, given.restart, given.once)
 
 
 @dataclass(frozen=True, slots=True)

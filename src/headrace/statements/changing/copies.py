@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.catalog import Stream, Table
 from headrace.connectors import ChangeFormat, Given, format_of, is_captured
+from headrace.connectors.directories import Place, is_pattern
 from headrace.connectors.file_source import FileOptions, FileSource
 from headrace.errors import Code, HeadraceError
 from headrace.formats.envelopes import read_changes
@@ -39,6 +40,10 @@ class Copied(NamedTuple):
     rejected: int
     note: str
     left_out: int = 0
+    skipped: bool = False
+
+
+_SKIPPED: Final = Copied(0, 0, ": the file was copied before", skipped=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +57,48 @@ class Copies:
     report: Callable[[Progress], None]
 
     def copy(self, statement: Copy) -> Copied:
-        """Append a file's rows, in parts; rows that do not fit are stored as rejects.
+        """Append the rows of files, in parts; rows that do not fit are stored as rejects.
 
-        A load of the same file that was interrupted is resumed where it stopped.
+        A load of the same file that was interrupted is resumed where it stopped. Of a pattern,
+        files that were copied before are passed over, so the same COPY goes on after a failure.
         """
         relation = target_named(self.reader.catalog, statement.target)
         path = Path(statement.path)
-        if isinstance(relation, Table) and is_captured(relation):
-            return self._copy_changes(statement, relation, path)
-        return self._copy_rows(statement, relation, path)
+        if not is_pattern(statement.path) or path.exists():
+            return self._copy_file(statement, relation, path, once=False)
+        try:
+            paths = _named(statement.path)
+        except HeadraceError as error:
+            raise error.at(statement.path_span) from error
+        each = [self._copy_file(statement, relation, found, once=True) for found in paths]
+        new = sum(not copied.skipped for copied in each)
+        note = f", from {new:,} of {len(each):,} files: the others were copied before"
+        return Copied(
+            sum(copied.rows for copied in each),
+            sum(copied.rejected for copied in each),
+            f", from {new:,} files" if new == len(each) else note,
+            sum(copied.left_out for copied in each),
+        )
 
-    def _copy_rows(self, statement: Copy, relation: Stream | Table, path: Path) -> Copied:
+    def _copy_file(
+        self, statement: Copy, relation: Stream | Table, path: Path, *, once: bool
+    ) -> Copied:
+        """Append one file; ``once`` is whether to pass it over if it was copied before."""
+        if isinstance(relation, Table) and is_captured(relation):
+            return self._copy_changes(statement, relation, path, once=once)
+        return self._copy_rows(statement, relation, path, once=once)
+
+    def _copy_rows(
+        self, statement: Copy, relation: Stream | Table, path: Path, *, once: bool
+    ) -> Copied:
         given, before = Given.of(statement.options), self._left_out(relation)
         load = None
         try:
             options = FileOptions.of(path, given)
             columns = chosen(relation, statement.columns, statement.span)
             load = Load.begin(self.ledger, self.log, relation, path, restart=options.restart)
+            if load.before and (once if options.once is None else options.once):
+                return _SKIPPED
             source = FileSource(path, Schema(columns), options)
             for part in source.parts(load.ingest.position):
                 rows = completed(self.queries, relation, part.rows)
@@ -87,15 +117,18 @@ class Copies:
     def _left_out(self, relation: Stream | Table) -> int:
         return sum(self.ledger.left_out(relation.id).values()) if takes_some(relation) else 0
 
-    def _copy_changes(self, statement: Copy, table: Table, path: Path) -> Copied:
+    def _copy_changes(self, statement: Copy, table: Table, path: Path, *, once: bool) -> Copied:
         """Append the changes that the messages in a file make."""
-        restart = _restarts(statement, format_of(table))
+        chosen_options = _choices(statement, format_of(table))
         generated = table.declaration.generated
         value = Schema(tuple(c for c in table.schema.columns if c.name not in generated))
         decoder = ChangeFormat.of(table).captured(table, value)
         done, load = 0, None
         try:
+            restart = chosen_options.get("restart", False)
             load = Load.begin(self.ledger, self.log, table, path, restart=restart)
+            if load.before and chosen_options.get("once", once):
+                return _SKIPPED
             for part, taken in read_changes(path, decoder, load.resumed):
                 done += taken - self._land_changes(load, table, part)
                 self._report(load, part)
@@ -125,15 +158,40 @@ class Copies:
         self.report(Progress(what, part.done, part.total, "bytes", rejected))
 
 
-def _restarts(statement: Copy, form: str) -> bool:
-    """Return whether to read a file from its beginning even if an earlier COPY stopped in it.
+def _named(pattern: str) -> list[Path]:
+    """Return the files that a pattern names, by name.
+
+    Raises:
+        HeadraceError: ``invalid`` if there is none, or a link leads out of its directory.
+    """
+    found = sorted(Place.of(pattern).files(), key=lambda file: file.name)
+    outside = next((file for file in found if file.outside is not None), None)
+    if outside is not None:
+        raise HeadraceError(
+            Code.INVALID,
+            f'file "{outside.path}" is a link out of the directory of the pattern',
+            f"It leads to {outside.outside}.",
+            "Remove the link, or COPY the file by its own path.",
+        )
+    if not found:
+        raise HeadraceError(
+            Code.INVALID,
+            f"pattern '{pattern}' names no file",
+            hint="Names that begin with . or _ or end in .tmp are not among the files it names.",
+        )
+    return [file.path for file in found]
+
+
+def _choices(statement: Copy, form: str) -> dict[str, bool]:
+    """Return the options ``restart`` and ``once``, where they are given.
 
     The other options of a COPY choose a format, and a table of captured changes has one.
     """
-    restart = False
+    choices = {}
     for option in statement.options:
-        if option.key.lower() == "restart" and option.value.lower() in {"true", "false"}:
-            restart = option.value.lower() == "true"
+        key, value = option.key.lower(), option.value.lower()
+        if key in {"restart", "once"} and value in {"true", "false"}:
+            choices[key] = value == "true"
             continue
         if (option.key.lower(), option.value.lower()) in {("format", "json"), ("format", form)}:
             continue
@@ -150,4 +208,4 @@ def _restarts(statement: Copy, form: str) -> bool:
             hint="Leave the list out: captured changes have the table's columns.",
             span=statement.span,
         )
-    return restart
+    return choices

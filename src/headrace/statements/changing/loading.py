@@ -29,7 +29,7 @@ class Load:
     """One file being loaded into one relation, and how far it is loaded.
 
     ``line`` counts from the beginning of the file. ``resumed`` is where this COPY began, if an
-    earlier one had stopped there.
+    earlier one had stopped there. ``before`` is how often the file was copied in its present state.
     """
 
     relation: Stream | Table
@@ -37,6 +37,7 @@ class Load:
     ingest: Ingest
     line: int = 0
     resumed: Progress | None = None
+    before: int = 0
 
     @classmethod
     def begin(
@@ -64,12 +65,15 @@ class Load:
         base, times = identity(path), 1
         while ledger.load_of(relation.id, f"{base}|{times}") is not None:
             times += 1
-        return cls(relation, path, Ingest(into, f"{base}|{times}"))
+        return cls(relation, path, Ingest(into, f"{base}|{times}"), before=times - 1)
 
     @property
     def note(self) -> str:
-        """Where the load resumed, for the message; empty if it began with the file."""
-        return f", resumed at byte {self.resumed.position:,}" if self.resumed else ""
+        """Where the load resumed, or that it repeats another, for the message; else empty."""
+        if self.resumed:
+            return f", resumed at byte {self.resumed.position:,}"
+        again = "; the same file was copied before: WITH (once = true) would skip it"
+        return again if self.before else ""
 
     def land(self, part: Part, changes: pa.Table) -> None:
         """Append one part durably, together with the position in the file."""
