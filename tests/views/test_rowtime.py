@@ -128,3 +128,18 @@ def test_times_out_of_range_and_of_tables_are_refused(db):
         db.sql("INSERT INTO t (ROWTIME, k) VALUES (1, 'a')")
     assert unknown.value.code == "invalid"
     assert rows(db, "SELECT k FROM s") == []
+
+
+def test_the_bounds_of_windows_are_columns_of_a_table_of_windows(db):
+    db.sql("CREATE STREAM s (k STRING, v INT)")
+    db.sql(
+        "CREATE TABLE w AS SELECT k, SUM(v) AS v FROM s WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY k"
+    )
+    db.sql(
+        "CREATE TABLE b AS SELECT WINDOWSTART AS b, COUNT(*) AS n FROM s"
+        " WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY k HAVING COUNT(*) > 1"
+    )
+    db.sql("INSERT INTO s (ROWTIME, k, v) VALUES (1000, 'a', 1), (2000, 'a', 2), (61000, 'a', 4)")
+    assert rows(db, "SELECT * FROM w") == [("a", 3, 0, MINUTE), ("a", 4, MINUTE, 2 * MINUTE)]
+    assert rows(db, "SELECT v FROM w WHERE k = 'a' AND WINDOWSTART >= 60000") == [(4,)]
+    assert rows(db, "SELECT b, n, WINDOWEND FROM b") == [(0, 2, MINUTE)]

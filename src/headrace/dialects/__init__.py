@@ -9,6 +9,7 @@ from headrace.dialects.refused import REFUSED_CALLS, RefusedCall
 from headrace.dialects.spark_text import spark_text
 from headrace.dialects.streams import OFFSET
 from headrace.dialects.translate import TRANSLATED, translated
+from headrace.dialects.windows import with_bounds
 
 __all__ = [
     "CALLS",
@@ -29,4 +30,5 @@ __all__ = [
     "spark_text",
     "timed",
     "translated",
+    "with_bounds",
 ]

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import ROWTIME, Stream, View, with_rowtime
 from headrace.dialects.blocks import KSQL_WINDOWS, blocks_of, in_set, opens_within
-from headrace.dialects.tree import Group, Node, bare_name, is_group, is_query, tree_of
-from headrace.errors import Span
-from headrace.sql.cursor import RESERVED_PREFIX, Cursor
+from headrace.dialects.tree import Group, Node, bare_name, is_group, is_query, nodes_of
+from headrace.sql.cursor import RESERVED_PREFIX
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Source
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -136,10 +134,9 @@ def timed(query: str) -> str | None:
 
     None if its rows are none of the rows that it reads: if it groups them, or reads nothing.
     """
-    span = Span(query, 0, len(query))
-    nodes = tree_of(Cursor(Source(query, 0, len(query))).tokens[:-1], span)
-    blocks = blocks_of(nodes or ())
-    if len(blocks) != 1 or nodes is None or in_set(blocks[0]):
+    nodes = nodes_of(query)
+    blocks = blocks_of(nodes)
+    if len(blocks) != 1 or in_set(blocks[0]):
         return None
     (block,) = blocks
     words = {node.word for node in nodes}

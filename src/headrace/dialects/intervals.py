@@ -10,10 +10,8 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from headrace.dialects.tree import tree_of
-from headrace.errors import Span
-from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Kind, Source, Token, string_value
+from headrace.dialects.tree import nodes_of
+from headrace.sql.lexer import Kind, Token, string_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +42,7 @@ _NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*$")
 
 def duration_of(text: str) -> int | None:
     """Return the constant duration that a text is, in microseconds; None if it is none."""
-    nodes = _nodes(text)
-    return None if nodes is None else microseconds(nodes)
+    return microseconds(nodes_of(text))
 
 
 def delay_of(watermark: str) -> int:
@@ -53,16 +50,11 @@ def delay_of(watermark: str) -> int:
 
     0 if it is not a constant.
     """
-    nodes = _nodes(watermark)
-    signs = [i for i, node in enumerate(nodes or ()) if node.text == "-"]
-    if nodes is None or len(signs) != 1:
+    nodes = nodes_of(watermark)
+    signs = [i for i, node in enumerate(nodes) if node.text == "-"]
+    if len(signs) != 1:
         return 0
     return microseconds(nodes[signs[0] + 1 :]) or 0
-
-
-def _nodes(text: str) -> Sequence[Node] | None:
-    span = Span(text, 0, len(text))
-    return tree_of(Cursor(Source(text, 0, len(text))).tokens[:-1], span)
 
 
 def unit_of(word: str) -> str | None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.errors import Code, HeadraceError, Span
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.cursor import Cursor
+from headrace.sql.lexer import Kind, Source, Token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,12 @@ class Found:
     parts: list[Part]
     first: int | None = None
     wrapped: tuple[str, str] = ("", "")
+
+
+def nodes_of(text: str) -> tuple[Node, ...]:
+    """Return the nodes of a text of our own, which is whole; none if a bracket has no partner."""
+    span = Span(text, 0, len(text))
+    return tuple(tree_of(Cursor(Source(text, 0, len(text))).tokens[:-1], span) or ())
 
 
 def tree_of(tokens: Sequence[Token], query: Span) -> tuple[Node, ...] | None:

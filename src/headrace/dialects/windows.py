@@ -14,9 +14,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.dialects.blocks import KSQL_WINDOWS, Block
+from headrace.dialects.blocks import KSQL_WINDOWS, Block, blocks_of
 from headrace.dialects.intervals import microseconds, spelled
-from headrace.dialects.tree import Found, Group, Node, Part, bare_name, folded, is_group, split_at
+from headrace.dialects.tree import (
+    Found,
+    Group,
+    Node,
+    Part,
+    bare_name,
+    folded,
+    is_group,
+    nodes_of,
+    split_at,
+)
 from headrace.dialects.writer import Edits, Ending, Scope, WindowColumn, Writer
 from headrace.sql.cursor import RESERVED_PREFIX
 from headrace.sql.lexer import Kind, Token
@@ -393,3 +403,25 @@ def _in_select(nodes: Sequence[Node], at: int) -> bool:
         if node.word in {"FROM", "BY", "WHERE", "HAVING"}:
             return False
     return False
+
+
+def with_bounds(query: str) -> str | None:
+    """Return a query of ksqlDB with the bounds of its windows as last columns.
+
+    In ksqlDB they are part of the key of a table of windows, and can be read although its query
+    does not name them. None if there is nothing to add.
+    """
+    blocks = blocks_of(nodes_of(query))
+    if len(blocks) != 1 or "FROM" not in blocks[0].clauses:
+        return None
+    (block,) = blocks
+    first, _ = block.clauses.get("WINDOW", (0, 0))
+    from_ = block.clauses["FROM"][0] - 1
+    if not first or block.nodes[first].word not in KSQL_WINDOWS:
+        return None
+    named = {node.word for node in block.nodes[block.start : from_]}
+    lacking = [name for name in ("WINDOWSTART", "WINDOWEND") if name not in named]
+    if not lacking:
+        return None
+    at = block.nodes[from_].start
+    return f"{query[:at]}, {', '.join(lacking)} {query[at:]}"

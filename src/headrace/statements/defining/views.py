@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, View
 from headrace.circuit.digest import digest
+from headrace.dialects import with_bounds
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.parts.information_schema import refuse_system
 from headrace.parts.naming import HIDDEN
@@ -57,7 +58,7 @@ class Views:
         check_view_options(statement.options)
         existing = self.reader.catalog.by_id.get(replaced[0]) if replaced else None
         former = existing if isinstance(existing, View) else None
-        query = query or statement.query
+        query = query or _with_windows(statement)
         view = None if former is None else self._view_in_place_of(former, statement, query)
         if view is None:
             self.reader.catalog.without(replaced, statement.name.span)
@@ -212,6 +213,13 @@ class Views:
             digest(circuit),
             None if former is None else build,
         )
+
+
+def _with_windows(statement: CreateMaterializedView | CreateTableAs) -> Query:
+    """Return a view's query; that of a CREATE TABLE AS of ksqlDB with the bounds of its windows."""
+    query = statement.query
+    text = with_bounds(query.text) if isinstance(statement, CreateTableAs) else None
+    return query if text is None else replace(query, text=text, span=Span.whole(text))
 
 
 def check_names(names: tuple[str, ...], count: int, span: Span) -> None:
