@@ -235,6 +235,7 @@ def test_tables_follow_keyed_messages_and_changes_of_mysql(create, broker) -> No
     ("columns", "options", "reason"),
     [
         ("id INT PRIMARY KEY", "connector = 'upsert-kafka'", "has no key.format"),
+        ("id INT", "connector = 'upsert-kafka', 'key.format' = 'json'", "has no primary key"),
         ("id INT PRIMARY KEY", "'key.format' = 'avro'", "'avro' is not a value of option"),
         (
             "id INT, b INT, PRIMARY KEY (id)",

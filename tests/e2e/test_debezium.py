@@ -73,6 +73,31 @@ def test_without_a_key_equal_rows_are_counted_and_one_is_taken_back(db, capture)
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+def test_values_that_were_not_sent_and_truncates_in_files(db, capture):
+    db.sql(
+        "CREATE TABLE t (k INT, v STRING, n DECIMAL(4,4), twice AS k * 2, PRIMARY KEY (k))"
+        " WITH (format = 'debezium-json')"
+    )
+    db.sql("CREATE MATERIALIZED VIEW sums AS SELECT count(*) AS n, sum(n) AS total FROM t")
+    row = {"k": 1, "v": "long", "n": "BAg="}
+    capture("t", {"op": "c", "after": row}, {"op": "c", "after": {**row, "k": 2, "n": "+/g="}})
+    assert rows(db, "SELECT * FROM sums") == [(2, 0)]
+    lost = {"k": 1, "v": "__debezium_unavailable_value", "n": None}
+    message = capture(
+        "t",
+        {"op": "u", "before": None, "after": lost},
+        {"op": "u", "before": {"k": 2}, "after": {**lost, "k": 3}},
+        {"op": "d", "before": {"k": 1}, "after": None},
+        "null",
+        {"op": "u", "before": None, "after": lost},
+    )
+    assert message == "3 rows copied, 1 rejected: see SHOW REJECTS"
+    assert rows(db, "SELECT * FROM t") == [(3, "long", None, 6)]
+    capture("t", {"op": "t"}, {"op": "c", "after": {**row, "k": 9}})
+    assert rows(db, "SELECT k, twice FROM t") == [(9, 18)]
+    assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+
+
 def test_how_envelopes_are_read_cannot_be_chosen(db, tmp_path):
     db.sql("CREATE TABLE t (k INT, PRIMARY KEY (k)) WITH (format = 'debezium-json')")
     path = tmp_path / "x.json"

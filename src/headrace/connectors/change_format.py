@@ -270,6 +270,14 @@ def change_decoder(
             f"messages of format '{format_of(relation)}' have no metadata \"{of_values[0]}\"",
             hint="Declare it as an ordinary column, if it is a field of the value.",
         )
+    keyed = isinstance(relation, Table) and relation.primary_key
+    if relation.declaration.connector == "upsert-kafka" and not keyed:
+        raise HeadraceError(
+            Code.INVALID,
+            f'{relation.kind} "{relation.name}" over upsert-kafka has no primary key',
+            "The last message of each key counts.",
+            "CREATE TABLE with a PRIMARY KEY, or use connector = 'kafka'.",
+        )
     if isinstance(relation, Table):
         return ChangeFormat.of(relation).decoder(relation, value, decoder_of)
     if captured:
