@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
@@ -99,6 +100,7 @@ class Database:
         self.directory = directory
         self.settings = settings
         self._open = False
+        self._sessions: WeakSet[Session] = WeakSet()
         prepare_directory(directory)
         self._lock = DirectoryLock(directory)
         try:
@@ -202,7 +204,9 @@ class Database:
     def session(self) -> Session:
         """Open a session: one client, with its own settings, whose statements run beside others."""
         self._require_open()
-        return Session(self.parts, lambda: self._open)
+        session = Session(self.parts, lambda: self._open)
+        self._sessions.add(session)
+        return session
 
     def sql(
         self,
@@ -327,11 +331,16 @@ class Database:
         self._default.cancel()
 
     def close(self) -> None:
-        """Stop making epochs and release the directory; also stop Spark if it was started here."""
+        """Stop making epochs and release the directory; also stop Spark if it was started here.
+
+        Running statements are cancelled.
+        """
         if not self._open:
             return
         self._open = False
         self.parts.loop.published.wake()
+        for session in list(self._sessions):
+            session.close()
         self.parts.feeds.close()
         self.parts.deliveries.close()
         self.parts.pump.close()

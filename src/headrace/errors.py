@@ -24,6 +24,8 @@ class Code(StrEnum):
     """The request conflicts with another writer or object: resolve that, then retry."""
     UNAVAILABLE = "unavailable"
     """An external system is down or not ready: retry later."""
+    CANCELLED = "cancelled"
+    """The statement was ended, by whoever asked for that or by closing its session."""
     CORRUPT = "corrupt"
     """Stored data fails its checksum or is missing: restore or rebuild it."""
     INTERNAL = "internal"

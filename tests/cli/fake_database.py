@@ -100,7 +100,7 @@ class FakeDatabase:
                     progress(Progress("waiting for Ctrl-C", 0, None, "rows"))
                 self.waiting.set()
                 self._cancelled.wait(60)
-                raise HeadraceError(Code.UNAVAILABLE, "the statement was cancelled")
+                raise HeadraceError(Code.CANCELLED, "the statement was cancelled")
             case "LONG":
                 return Result(pa.table({"n": pa.array(range(200))}), 7)
             case "WIDE":

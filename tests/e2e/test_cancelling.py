@@ -43,7 +43,7 @@ def cancelled_at(db, text, when):
 
     with pytest.raises(HeadraceError, match="cancelled") as caught:
         db.sql(text, progress=progress)
-    assert caught.value.code is Code.UNAVAILABLE
+    assert caught.value.code is Code.CANCELLED
     return seen
 
 
@@ -65,7 +65,7 @@ def cancelled_once(db, reached):
     finally:
         ended.set()
         thread.join()
-    assert caught.value.code is Code.UNAVAILABLE
+    assert caught.value.code is Code.CANCELLED
 
 
 def nothing_is_left(db, names=()):
@@ -228,3 +228,36 @@ def test_a_row_that_says_cancelled_is_not_taken_for_a_cancelled_job(db):
     with pytest.raises(HeadraceError) as failed:
         db.sql("SELECT CAST(state AS INT) + 1 AS n FROM orders")
     assert failed.value.code is Code.INVALID
+
+
+@pytest.mark.parametrize("closes", ["session", "database"])
+def test_closing_ends_the_statement_that_runs(tmp_path, spark, closes):
+    begun, found = threading.Event(), []
+
+    def slowly(k):
+        time.sleep(0.05)
+        return k
+
+    db = headrace.connect(tmp_path / "db", spark=spark, continuous=False)
+    db.register("slowly", slowly, returns="INT", arguments=["INT"], deterministic=True)
+    db.sql("CREATE TABLE t (k INT)")
+    db.insert("t", [(k,) for k in range(2000)])
+    session = db.session()
+
+    def run():
+        begun.set()
+        try:
+            session.sql("SELECT sum(slowly(k)) FROM t")
+        except HeadraceError as error:
+            found.append(error.code)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert begun.wait(60)
+    time.sleep(0.5)
+    (session if closes == "session" else db).close()
+    thread.join(30)
+    assert found == [Code.CANCELLED]
+    if closes == "session":
+        assert db.sql("SELECT count(*) FROM t").fetchall() == [(2000,)]
+    db.close()

@@ -271,7 +271,7 @@ def test_a_slow_or_failing_statement_holds_up_nobody(tmp_path: Path, spark: Spar
         while thread.is_alive():
             slow.cancel()
             thread.join(0.2)
-        assert [str(error).partition(":")[0] for error in found] == ["error[unavailable]"], found
+        assert [str(error).partition(":")[0] for error in found] == ["error[cancelled]"], found
         with pytest.raises(HeadraceError, match="the session is closed"):
             other.sql("SELECT 1")
 

@@ -55,11 +55,16 @@ def check_cancelled() -> None:
     """End this thread's statement if its cancellation was requested.
 
     Raises:
-        HeadraceError: ``unavailable`` in that case.
+        HeadraceError: ``cancelled`` in that case.
     """
     cancellation = running_statement()
     if cancellation is not None and cancellation.asked:
-        raise HeadraceError(Code.UNAVAILABLE, "the statement was cancelled")
+        raise cancelled()
+
+
+def cancelled() -> HeadraceError:
+    """Return the error with which a cancelled statement ends."""
+    return HeadraceError(Code.CANCELLED, "the statement was cancelled")
 
 
 @dataclass(slots=True)
@@ -72,7 +77,7 @@ class StatementLock:
         """Take the lock.
 
         Raises:
-            HeadraceError: ``unavailable`` if the statement was cancelled meanwhile.
+            HeadraceError: ``cancelled`` if the statement was cancelled meanwhile.
         """
         while not self._lock.acquire(timeout=_LISTEN_SECONDS):
             check_cancelled()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.engine.cancelling import StatementJobs
 from headrace.errors import Code, HeadraceError, Span
 from headrace.ledger import ProducerPosition
-from headrace.runtime.cancelling import check_cancelled
+from headrace.runtime.cancelling import cancelled, check_cancelled
 from headrace.session.client import Client, silent
 from headrace.session.dispatch import Statements
 from headrace.sql import Query
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from headrace.statements.reading.subscription import Subscription
     from headrace.statements.results import Progress, Result
     from headrace.types import Epoch
+
+
+_CANCEL_SECONDS = 0.2
+"""How often a statement is cancelled that does not end: between two jobs nothing can be."""
 
 
 class Session:
@@ -126,8 +130,15 @@ class Session:
         return True
 
     def close(self) -> None:
-        """End the session; its subscriptions end."""
+        """End the session: its statement is cancelled, and its subscriptions end.
+
+        Returns when the statement has ended, unless this is the thread that runs it.
+        """
         self._open = False
+        while self.cancel():
+            if self._client.lock.acquire(timeout=_CANCEL_SECONDS):
+                self._client.lock.release()
+                return
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -152,6 +163,10 @@ class Session:
             try:
                 with client.cancellation.statement():
                     yield
+            except HeadraceError as error:
+                if client.cancellation.asked and error.code is Code.UNAVAILABLE:
+                    raise cancelled() from error  # its job was
+                raise
             finally:
                 client.listener = silent
                 if client.cancellation.asked:
