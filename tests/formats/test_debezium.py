@@ -441,3 +441,20 @@ def test_an_event_may_say_its_transaction() -> None:
     assert made.transaction(b'{"transaction"') is None
     event = {"op": "c", "transaction": {"id": "x"}}
     assert made.transaction(json.dumps(typed(event), separators=(",", ":")).encode()) == "x"
+
+
+def test_half_of_a_surrogate_pair_is_in_no_reason_and_in_no_column() -> None:
+    half = "\ud800"
+    for type_ in (t.IntegerType(), t.DecimalType(4, 2), t.StringType(), t.BinaryType()):
+        reason = value_of(type_, f"x{half}")
+        assert isinstance(reason, str)
+        reason.encode()
+    columns = (Column("id", t.IntegerType()), Column("db", t.StringType()))
+    made = CapturedMessages(
+        Schema(columns),
+        ("id",),
+        Debezium(columns[:1], ("id",), Encoding()),
+        {"db": ORIGINS["value.source.database"]},
+    )
+    rows, _ = changes(made, {"op": "c", "after": {"id": 1}, "source": {"db": half}})
+    assert rows == [(1, 1, "?")]

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.formats.changes import Changes, payload
 from headrace.formats.rows import together
-from headrace.formats.values import Refused, field_of
+from headrace.formats.values import Refused, field_of, writable
 from headrace.ledger import Reject
 from headrace.types import Schema
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 OP: Final = "op"
 """The column that has the operation, in any case."""
+
+
+_LAST_MICROSECOND: Final = 253_402_300_799_999_999
+"""The end of the year 9999."""
 
 
 class _Kept:
@@ -81,8 +85,10 @@ class Origin(NamedTuple):
         for name in self.path:
             found = found.get(name) if isinstance(found, dict) else None
         if self.micros is None:
-            return found if isinstance(found, str) else None
-        return found * self.micros if type(found) is int else None
+            return writable(found) if isinstance(found, str) else None
+        if type(found) is not int or abs(found) * self.micros > _LAST_MICROSECOND:
+            return None
+        return found * self.micros
 
 
 class Capture(Protocol):
@@ -127,9 +133,11 @@ class CapturedMessages:
                     for step in images.steps(change)
                 ]
             except BadMessage as bad:
-                rejects.append(Reject("", at, bad.column, bad.reason, payload(value)))
+                reason = writable(bad.reason)
+                rejects.append(Reject("", at, bad.column, reason, payload(value)))
             except Refused as refused:
-                rejects.append(Reject("", at, None, str(refused), payload(value)))
+                reason = writable(str(refused))
+                rejects.append(Reject("", at, None, reason, payload(value)))
             else:
                 for step in steps:
                     made.add(at, step)

@@ -186,8 +186,10 @@ class _Typed:
 def _field(schema: Any, name: str) -> Any:
     """Return the schema of a field of a struct; None if it is not known."""
     fields = schema.get("fields") if isinstance(schema, dict) else None
-    found = (each for each in fields or () if isinstance(each, dict))
-    return next((each for each in found if each.get("field") == name), None)
+    found = fields if isinstance(fields, list) else ()
+    return next(
+        (each for each in found if isinstance(each, dict) and each.get("field") == name), None
+    )
 
 
 def _object_or_none(text: bytes) -> dict[str, Any] | None:

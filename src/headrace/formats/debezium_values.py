@@ -98,23 +98,27 @@ class Semantic:
         """Return the type that a schema in JSON has; None if there is none."""
         if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
             return None
-        parameters = schema.get("parameters") or {}
-        scale = str(parameters.get("scale", ""))
+        parameters, fields = schema.get("parameters"), schema.get("fields")
+        scale = str(parameters.get("scale", "")) if isinstance(parameters, dict) else ""
         digits = scale.removeprefix("-")
-        fields = {
+        known = digits.isascii() and digits.isdigit() and len(digits) <= _SCALE_DIGITS
+        inner = {
             str(each["field"]).casefold(): found
-            for each in schema.get("fields") or ()
+            for each in (fields if isinstance(fields, list) else ())
             if isinstance(each, dict) and "field" in each and (found := cls.of(each)) is not None
         }
+        name = schema.get("name")
         return cls(
             schema["type"],
-            schema.get("name") or "",
-            int(scale) if digits.isascii() and digits.isdigit() else None,
+            name if isinstance(name, str) else "",
+            int(scale) if known else None,
             cls.of(schema.get("items")),
-            fields,
+            inner,
         )
 
 
+_SCALE_DIGITS: Final = 4
+_LARGEST_SCALE: Final = 9999
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _DATES: Final = frozenset({"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"})
 _TIMESTAMPS: Final = {
@@ -209,22 +213,19 @@ def _of_number(
     declared = data_type.scale if isinstance(data_type, t.DecimalType) else 0
     scaled = isinstance(data_type, t.DecimalType | t.IntegralType)
 
-    def exact(number: Decimal) -> Any:
-        return plain(float(number) if isinstance(data_type, _FLOATING) else number)
-
     def convert(value: Any) -> Any:
         if isinstance(value, dict):
-            return exact(_with_scale(value, data_type))
+            return plain(_with_scale(value, data_type))
         if not isinstance(value, str):
             return plain(value)
         if semantic is not None:
             if semantic.kind != "bytes":
                 return plain(value)
-            return exact(_scaled(value, declared if semantic.scale is None else semantic.scale))
+            return plain(_scaled(value, declared if semantic.scale is None else semantic.scale))
         if encoding.decimals is Decimals.PRECISE:
             if not scaled:
                 raise Refused(f'"{value}" is the binary form of a number whose scale is not known')
-            return exact(_scaled(value, declared))
+            return plain(_scaled(value, declared))
         if encoding.decimals is None and _is_base64(value):
             if is_number_text(value):
                 raise Refused(
@@ -232,19 +233,16 @@ def _of_number(
                     " 'debezium.decimal-handling-mode'"
                 )
             if scaled:
-                return exact(_scaled(value, declared))
+                return plain(_scaled(value, declared))
         return plain(value)
 
     return convert
 
 
-_FLOATING: Final = (t.FloatType, t.DoubleType)
-
-
 def _with_scale(value: Mapping[str, Any], data_type: t.DataType) -> Decimal:
     """Return a number that comes with its scale: ``{"scale": 2, "value": "BAg="}``."""
     scale, text = value.get("scale"), value.get("value")
-    if type(scale) is not int or not isinstance(text, str):
+    if type(scale) is not int or abs(scale) > _LARGEST_SCALE or not isinstance(text, str):
         raise refuse(value, data_type)
     return _scaled(text, scale)
 

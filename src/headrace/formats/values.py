@@ -183,7 +183,13 @@ def _shown(value: object) -> str:
         if not _is_number(value)
         else f"{value}"
     )
+    text = writable(text)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def writable(text: str) -> str:
+    """Return a text with question marks for halves of surrogate pairs, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _plain(value: object) -> object:
