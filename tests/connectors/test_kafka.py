@@ -130,6 +130,25 @@ def test_messages_that_do_not_fit_are_rejects_at_their_offset(broker, topic, sou
     assert reasons[6] == (None, "a message without a value")
 
 
+def test_a_key_that_is_not_text_is_a_reject_of_a_text_column(broker, topic, source) -> None:
+    keys = [b"k", b"\xff", None, b""]
+    broker.produce(topic, (message(n, key=key, partition=0) for n, key in enumerate(keys)))
+    parts = read(source(), 4)
+    assert [row["k"] for part in parts for row in part.rows.to_pylist()] == ["k", None, ""]
+    (reject,) = [reject for part in parts for reject in part.rejects]
+    assert (reject.file, reject.line, reject.column) == (f"{topic}/0", 1, "k")
+    assert reject.reason == "not UTF-8"
+    binary = Schema((*VALUE.columns, Column("k", t.BinaryType())))
+    as_bytes = KafkaSource(
+        Options(brokers=broker.address, topic=topic),
+        Columns(binary, VALUE, (("k", "key"),)),
+        Appended(JsonMessages(VALUE)),
+        str,
+    )
+    as_bytes.check()
+    assert [row["k"] for part in read(as_bytes, 4) for row in part.rows.to_pylist()] == keys
+
+
 def test_the_time_of_a_message_is_a_column(broker, topic, source) -> None:
     broker.produce(topic, [message(1, timestamp=1_700_000_000_123, partition=0)])
     (part,) = read(source(), 1)

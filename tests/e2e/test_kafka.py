@@ -98,7 +98,7 @@ def test_a_view_follows_a_topic(opened, broker, topic) -> None:
     with pytest.raises(HeadraceError, match="gets its rows from elsewhere"):
         db.sql("INSERT INTO orders (order_id) VALUES ('x')")
     (source,) = [row for row in db.sql("SHOW SOURCES").fetchall() if row[0] == "orders"]
-    assert source == ("orders", "table", "", "running", "kafka", 0, 1, None)
+    assert source[:8] == ("orders", "table", "", "running", "kafka", 0, 1, None)
     assert {verdict for *_, verdict in db.verify()} == {"equal to batch"}
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from headrace.connectors.file_source import FileFormat, FileOptions, read_file
+from headrace.errors import HeadraceError
 from headrace.formats.blocks import Block, Progress
-from headrace.formats.json_lines import JsonDecoder
+from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -137,3 +138,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, lines: i
     assert [row["id"] for chunk in chunks for row in chunk.table.to_pylist()] == [1] * lines
     assert all(not chunk.rejects for chunk in chunks)
     assert chunks[-1].progress.position == path.stat().st_size
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_file_that_is_one_array_is_refused_also_after_a_mark(mark: bytes) -> None:
+    with pytest.raises(HeadraceError, match="holds a JSON array"):
+        require_lines("f.json", mark + b' [{"a": 1}]')
+    require_lines("f.json", mark + b'{"a": [1]}')

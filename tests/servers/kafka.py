@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,10 @@ _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{listeners}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{listeners}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL
 log.dirs={data}
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
@@ -45,9 +45,26 @@ group.initial.rebalance.delay.ms=0
 log.retention.check.interval.ms=500
 """
 
+_GUARDED = """
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.ssl.ssl.keystore.type=PEM
+listener.name.ssl.ssl.keystore.location={certificates}
+"""
+
 
 class Unavailable(Exception):  # noqa: N818 - a state of the machine, with its reason
     """A server cannot be had here."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A user who may log in, by PLAIN and SCRAM, and the PEM file of the broker's certificates."""
+
+    user: str
+    password: str
+    certificates: Path
 
 
 @dataclass
@@ -62,6 +79,11 @@ class Kafka:
     def address(self) -> str:
         """What clients connect to."""
         return f"127.0.0.1:{self.port}"
+
+    def guarded(self, protocol: str) -> str:
+        """Return what clients connect to by a protocol of a guarded broker."""
+        text = (self.directory / "server.properties").read_text()
+        return text.partition(f",{protocol}://")[2].partition(",")[0].partition("\n")[0]
 
     def start(self) -> None:
         """Start the broker, and wait until it answers."""
@@ -153,8 +175,10 @@ class Kafka:
 
 
 @contextmanager
-def kafka(directory: Path, port: int | None = None) -> Iterator[Kafka]:
+def kafka(directory: Path, port: int | None = None, guard: Guard | None = None) -> Iterator[Kafka]:
     """Run a broker over a directory, which keeps its port and data.
+
+    A guarded one has listeners for SASL_PLAINTEXT and SSL, too.
 
     Raises:
         Unavailable: if it cannot be fetched, or does not start.
@@ -163,10 +187,12 @@ def kafka(directory: Path, port: int | None = None) -> Iterator[Kafka]:
     properties = directory / "server.properties"
     if not properties.exists():
         given = {"port": port or free_port(), "controller": free_port(), "data": directory / "data"}
-        properties.write_text(_PROPERTIES.format(**given))
-        _format(properties)
+        more = "" if guard is None else _listeners()
+        text = _PROPERTIES.format(**given, listeners=more)
+        properties.write_text(text + ("" if guard is None else _GUARDED.format(**asdict(guard))))
+        _format(properties, guard)
     (line,) = [x for x in properties.read_text().splitlines() if x.startswith("advertised")]
-    broker = Kafka(directory, int(line.rpartition(":")[2]))
+    broker = Kafka(directory, int(line.partition(",")[0].rpartition(":")[2]))
     broker.start()
     try:
         yield broker
@@ -174,14 +200,22 @@ def kafka(directory: Path, port: int | None = None) -> Iterator[Kafka]:
         broker.stop()
 
 
-def _format(properties: Path) -> None:
+def _listeners() -> str:
+    return f",SASL_PLAINTEXT://127.0.0.1:{free_port()},SSL://127.0.0.1:{free_port()}"
+
+
+def _format(properties: Path, guard: Guard | None) -> None:
     """Make the directory of a broker's data."""
     storage = [*_java(), "kafka.tools.StorageTool"]
     done = subprocess.run(
         [*storage, "random-uuid"], capture_output=True, text=True, check=True, timeout=60
     )
+    command = [*storage, "format", "--standalone", "-t", done.stdout.split()[-1]]
+    if guard is not None:
+        login = f"SCRAM-SHA-256=[name={guard.user},password={guard.password}]"
+        command += ["--add-scram", login]
     subprocess.run(
-        [*storage, "format", "--standalone", "-t", done.stdout.split()[-1], "-c", str(properties)],
+        [*command, "-c", str(properties)],
         capture_output=True,
         check=True,
         timeout=60,

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
@@ -19,7 +20,9 @@ from headrace.connectors.kafka_batch import Batch, HeldBack
 from headrace.connectors.kafka_client import Client, place_of
 from headrace.connectors.kafka_options import Options, Startup, offsets_of
 from headrace.errors import Code, HeadraceError
+from headrace.formats.blocks import is_utf8
 from headrace.formats.changes import payload
+from headrace.ledger import Reject
 from headrace.runtime.ports import Part
 from headrace.zset import WEIGHT
 
@@ -28,8 +31,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors.kafka_client import Place
     from headrace.formats.changes import ChangeDecoder
-    from headrace.ledger import Reject
-    from headrace.types import Schema
+    from headrace.types import Column, Schema
 
 _MOST_MESSAGES: Final = 50_000
 _TOPICS: Final = "topics"
@@ -41,7 +43,7 @@ _TYPES: Final[dict[str, tuple[type[t.DataType], ...]]] = {
     "partition": (t.IntegerType, t.LongType),
     "offset": (t.LongType,),
     "timestamp": (t.TimestampType, t.TimestampNTZType),
-    "key": (t.StringType,),
+    "key": (t.StringType, t.BinaryType),
     "headers": (t.MapType,),
 }
 _DECLARED: Final = {
@@ -49,7 +51,7 @@ _DECLARED: Final = {
     "partition": "INT",
     "offset": "BIGINT",
     "timestamp": "TIMESTAMP",
-    "key": "STRING",
+    "key": "STRING or BINARY",
     "headers": "MAP<STRING, BINARY> or MAP<STRING, STRING>",
 }
 _DISCOVER_SECONDS: Final = 30.0
@@ -286,6 +288,7 @@ class KafkaSource:
 
     def _part(self, batch: Batch, at: Mapping[str, Any]) -> Part:
         """Return the changes that messages make, and the position after them."""
+        batch, refused = self._readable(batch)
         found = self.decoder.changes(batch.keys, batch.values)
         messages = found.messages
         rows = self._with_metadata(found.rows, batch, messages)
@@ -298,7 +301,7 @@ class KafkaSource:
         times = pa.array(_metadata(batch, "timestamp", instant), instant)
         return Part(
             rows,
-            tuple(_placed(reject, batch) for reject in found.rejects),
+            (*refused, *(_placed(reject, batch) for reject in found.rejects)),
             dict(at),
             origin=origin,
             times=times.take(pa.array(messages)),
@@ -306,6 +309,23 @@ class KafkaSource:
             emptied=found.emptied,
             payload=lambda row: payload(batch.values[messages[row]]),
         )
+
+    def _readable(self, batch: Batch) -> tuple[Batch, list[Reject]]:
+        """Return the messages whose keys a column can have, and the others as rejects."""
+        column = next((name for name, key in self.columns.metadata if key == "key"), None)
+        if column is None or not isinstance(_column(self.columns.all, column).type, t.StringType):
+            return batch, []
+        refused = [at for at, key in enumerate(batch.keys) if key and not is_utf8(key)]
+        if not refused:
+            return batch, []
+        kept = np.setdiff1d(np.arange(len(batch.keys)), refused)
+        rejects = [
+            Reject(
+                batch.place(at), batch.offsets[at], column, "not UTF-8", payload(batch.values[at])
+            )
+            for at in refused
+        ]
+        return batch.take(kept), rejects
 
     def _with_metadata(self, rows: pa.Table, batch: Batch, kept: Any) -> pa.Table:
         """Return rows with all columns, in the order of the relation."""
@@ -320,13 +340,17 @@ class KafkaSource:
         return pa.table(columns, schema=self.columns.all.arrow)
 
 
+def _column(schema: Schema, name: str) -> Column:
+    return next(each for each in schema.columns if each.name == name)
+
+
 def _require_type(schema: Schema, name: str, key: str) -> None:
     """Refuse a column whose type does not hold what it is to have.
 
     Raises:
         HeadraceError: ``invalid``.
     """
-    column = next(each for each in schema.columns if each.name == name)
+    column = _column(schema, name)
     if not isinstance(column.type, _TYPES[key]):
         raise HeadraceError(
             Code.INVALID,
@@ -354,7 +378,9 @@ def _metadata(batch: Batch, key: str, type_: pa.DataType) -> list[Any]:
         case "timestamp":
             return [None if at is None else at * 1000 for at in batch.timestamps]
         case "key":
-            return [None if key is None else key.decode("utf-8", "replace") for key in batch.keys]
+            if pa.types.is_binary(type_):
+                return list(batch.keys)
+            return [None if key is None else key.decode() for key in batch.keys]
         case "headers":
             text = pa.types.is_string(type_.item_type)
             return [_headers(headers or (), text=text) for headers in batch.headers]

@@ -20,6 +20,7 @@ from headrace.formats.blocks import (
     Block,
     Decoded,
     Span,
+    after_mark,
     is_utf8,
     last_line_end,
     lines_of,
@@ -200,7 +201,7 @@ def require_lines(path: str, beginning: bytes) -> None:
     Raises:
         HeadraceError: UNSUPPORTED.
     """
-    if beginning.lstrip().startswith(b"["):
+    if beginning[after_mark(beginning).position :].lstrip().startswith(b"["):
         raise HeadraceError(
             Code.UNSUPPORTED,
             f'file "{path}" holds a JSON array, not one object per line',
