@@ -208,7 +208,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         def described(_session: object, reference: Reference, _name: str) -> PgTable:
             columns = (("id", PgType(23)), ("v", PgType(23)))
-            return PgTable(OIDS[reference.table], reference, "d", columns, ("id",), 7, False)  # noqa: FBT003
+            return PgTable(OIDS[reference.table], reference, "d", columns, ("id",), 7)
 
         def taken(_session: object, _tables: object) -> Snapshot:
             snapshot, seen["now"] = server.snapshot()

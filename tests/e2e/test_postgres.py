@@ -296,6 +296,7 @@ def test_what_cannot_be_followed_is_refused_when_it_is_created(shop: Shop) -> No
         "CREATE TABLE keyless (v int)",
         "CREATE TABLE other (id int PRIMARY KEY, at point, n int)",
         "CREATE TABLE unpublished (id int PRIMARY KEY)",
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY HASH (id)",
         "CREATE PUBLICATION p FOR TABLE keyless, other",
         "CREATE PUBLICATION part FOR TABLE other WITH (publish = 'insert')",
         "CREATE ROLE reader LOGIN",
@@ -313,6 +314,7 @@ def test_what_cannot_be_followed_is_refused_when_it_is_created(shop: Shop) -> No
     shop.here.sql(SOURCE)
     for columns, reference, primary in [
         ("", "othr", 'table "public.othr" does not exist in PostgreSQL'),
+        ("", "parted", 'table "public.parted" is partitioned'),
         ("", "unpublished", 'table "public.unpublished" is not in publication "p"'),
         ("", "other", 'column "at" of table "public.other": PostgreSQL\'s type point has no exact'),
         ("(id INT, m INT)", "other", 'table "public.other" publishes no column "m"'),

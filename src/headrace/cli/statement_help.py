@@ -58,9 +58,16 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE CONNECTION shop TO POSTGRES\n"
         "  (HOST 'db.example.com', DATABASE 'shop', USER 'headrace', PASSWORD SECRET shop);",
     ),
+    "CREATE SOURCE": Synopsis(
+        "follow tables of a PostgreSQL database, through a publication",
+        "CREATE SOURCE [IF NOT EXISTS] name FROM POSTGRES CONNECTION connection\n"
+        "  (PUBLICATION 'name' [, SLOT 'name']) [FOR ALL TABLES | FOR TABLES (a [AS name], ...)]\n"
+        "CREATE TABLE name [(column TYPE, ...)] FROM SOURCE source (REFERENCE schema.table)",
+        "CREATE SOURCE shop FROM POSTGRES CONNECTION pg (PUBLICATION 'p') FOR TABLES (orders);",
+    ),
     "DROP": Synopsis(
         "remove a relation; CASCADE also those that depend on it",
-        "DROP STREAM | TABLE | VIEW | MATERIALIZED VIEW | SCHEMA | SECRET | CONNECTION\n"
+        "DROP STREAM | TABLE | SOURCE | VIEW | MATERIALIZED VIEW | SCHEMA | SECRET | CONNECTION\n"
         "  | SINK | JOB\n"
         "  [IF EXISTS] name [CASCADE]",
         "DROP MATERIALIZED VIEW totals;",

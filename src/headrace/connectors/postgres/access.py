@@ -18,11 +18,18 @@ _SETTINGS: Final = {
     "client_encoding": "UTF8",
     "datestyle": "ISO",
     "extra_float_digits": "3",
+    "idle_in_transaction_session_timeout": "0",
     "intervalstyle": "iso_8601",
+    "lock_timeout": "0",
+    "row_security": "off",
+    "statement_timeout": "0",
     "synchronous_commit": "on",
     "timezone": "UTC",
 }
-"""What a session is set to, so that values have one text whatever the server's settings are."""
+"""What a session is set to, whatever the server's settings are.
+
+Values have one text, what takes long is not ended, and rows that the user may not see are an error.
+"""
 
 
 class SslMode(StrEnum):

@@ -78,9 +78,8 @@ def copied(session: Any, table: CapturedTable, found: PgTable) -> Iterator[list[
     there = {name.lower(): name for name, _ in found.columns}
     there |= {name: name for name, _ in found.columns}
     names = [there.get(name) or there[name.lower()] for name in table.schema.names]
-    only = "" if found.partitioned else "ONLY "
     listed = ", ".join(quoted(name) for name in names)
-    query = f"SELECT {listed} FROM {only}{table.reference.sql}"
+    query = f"SELECT {listed} FROM ONLY {table.reference.sql}"
     with (
         session.cursor() as cursor,
         cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)") as copy,

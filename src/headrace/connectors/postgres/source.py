@@ -13,6 +13,7 @@ in memory as columns until it is landed.
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,7 @@ _MOST_CHANGES: Final = 20_000
 """About how many changes are read at once; a transaction is read whole."""
 _FETCHED: Final = 2_000
 _POLL_SECONDS: Final = 0.1
+_CANCEL_SECONDS: Final = 5
 STOPPED: Final = "stopped"
 """The key in a table's position with the error for which it is not followed any more."""
 
@@ -117,6 +119,7 @@ class PostgresSource:
     tables: Sequence[CapturedTable]
     secret: Callable[[str], str]
     _closed: threading.Event = field(default_factory=threading.Event)
+    _sessions: list[Any] = field(default_factory=list)
     _by_oid: dict[int, _Followed] = field(default_factory=dict)
     _recent: set[int] = field(default_factory=set)
     """Transactions that were read and may not be visible yet, while tables are to be copied."""
@@ -126,8 +129,11 @@ class PostgresSource:
     """The end of the server's log when all of it had been read."""
 
     def close(self) -> None:
-        """End :meth:`moments` soon."""
+        """End :meth:`moments` soon: what the server is asked at the moment is cancelled."""
         self._closed.set()
+        for session in tuple(self._sessions):
+            with suppress(Exception):  # one that does not answer is left to itself
+                session.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def moments(self, positions: Mapping[RelationId, Mapping[str, Any] | None]) -> Iterator[Moment]:
         """Yield transactions as they arrive, first copies of tables without a position.
@@ -137,10 +143,21 @@ class PostgresSource:
                 refused; ``conflict`` if changes that were not read yet are gone.
         """
         try:
-            with connected(self.place.access, self.secret) as session:
+            with self._session() as session:
                 yield from self._moments(session, positions)
         except library().Error as error:
+            if self._closed.is_set():
+                return
             raise self._failure(error) from error
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        with connected(self.place.access, self.secret) as session:
+            self._sessions.append(session)
+            try:
+                yield session
+            finally:
+                self._sessions.remove(session)
 
     def _moments(
         self, session: Any, positions: Mapping[RelationId, Mapping[str, Any] | None]
@@ -242,7 +259,7 @@ class PostgresSource:
             tables = [table for table, _ in known]
             if not tables:
                 return
-            with connected(self.place.access, self.secret) as reader:
+            with self._session() as reader:
                 snapshot = taken(reader, tables)
                 if not all(snapshot.sees(xid) for xid in self._recent):
                     self._closed.wait(_POLL_SECONDS)

@@ -51,7 +51,7 @@ class PgTable:
     ``columns`` are those that are published. ``key`` are the columns of the replica identity, if
     it is a key; ``identity`` is ``d``, ``n``, ``f`` or ``i``, as in :class:`Relation`.
     ``membership`` is the oid of what makes it a part of the publication: another one if it was
-    taken out in between. ``partitioned``: whether its rows are in other tables.
+    taken out in between.
     """
 
     oid: int
@@ -60,7 +60,6 @@ class PgTable:
     columns: tuple[tuple[str, PgType], ...]
     key: tuple[str, ...]
     membership: int
-    partitioned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +117,19 @@ def described(session: Any, reference: Reference, publication: str) -> PgTable:
             hint=_near(session, reference),
         )
     oid, kind, identity, membership, names, condition = row
+    if kind == "p":
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'table "{reference}" is partitioned, which cannot be followed as a whole',
+            "PostgreSQL does not tell when partitions are emptied, attached or dropped.",
+            "Create a table here for each partition, and a view of their UNION ALL.",
+        )
     if membership is None or names is None:
         raise HeadraceError(
             Code.INVALID,
             f'table "{reference}" is not in publication "{publication}"',
-            None
-            if kind == "r"
-            else "It is partitioned: its rows are published as those of its partitions.",
-            f"In PostgreSQL: ALTER PUBLICATION {quoted(publication)} ADD TABLE {reference.sql}"
-            if kind == "r"
-            else f"In PostgreSQL: ALTER PUBLICATION {quoted(publication)}"
-            " SET (publish_via_partition_root = true)",
+            hint=f"In PostgreSQL: ALTER PUBLICATION {quoted(publication)}"
+            f" ADD TABLE {reference.sql}",
         )
     if condition is not None:
         raise HeadraceError(
@@ -145,7 +146,7 @@ def described(session: Any, reference: Reference, publication: str) -> PgTable:
     ]
     keys = session.execute(_KEYS, (oid,)).fetchall()
     key = tuple(name for of_identity, name in keys if of_identity is (identity == "i"))
-    return PgTable(oid, reference, identity, tuple(columns), key, membership, kind == "p")
+    return PgTable(oid, reference, identity, tuple(columns), key, membership)
 
 
 def _near(session: Any, reference: Reference) -> str | None:
