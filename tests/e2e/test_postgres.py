@@ -10,10 +10,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import IntegerType
 
 import headrace
+from headrace.catalog import SHARED_SOURCE, Declaration, Table
 from headrace.errors import Code, HeadraceError
+from headrace.log import Append
+from headrace.types import Column, Schema
+from headrace.zset import WEIGHT
 from length import choose
 
 if TYPE_CHECKING:
@@ -35,7 +41,8 @@ class Shop:
         self.server, self.place, self.spark = server, place, spark
         self.name = server.create(f"shop_{uuid4().hex[:8]}")
         self.there = server.connect(self.name)
-        self.here = headrace.connect(place, spark=spark, partitions=2)
+        # A backlog would be read in small epochs, if it were of tables that are written one by one.
+        self.here = headrace.connect(place, spark=spark, partitions=2, epoch_rows=20)
         self.here.sql(
             f"CREATE CONNECTION pg TO POSTGRES (HOST '127.0.0.1', PORT {server.port},"
             f" DATABASE '{self.name}', USER 'postgres')"
@@ -411,3 +418,28 @@ def test_a_slot_or_publication_that_is_gone_is_said_and_dropping_the_source_drop
     assert shop.here.sql("SELECT count(*) FROM a").fetchall() == [(2,)]
     shop.here.sql("DROP SOURCE src CASCADE; DROP CONNECTION pg")
     assert refused(shop, "DROP SOURCE src").code is Code.INVALID
+
+
+def test_an_epoch_reads_all_that_has_arrived_of_tables_of_one_source(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    shared = (("connector", "postgres"), (SHARED_SOURCE, "src"), ("reference", "public.t"))
+    with headrace.connect(
+        tmp_path / "d", spark=spark, partitions=1, continuous=False, epoch_rows=2
+    ) as db:
+        parts = db.parts
+        for name, source in [("a", shared), ("b", shared), ("alone", ())]:
+            schema = Schema((Column("id", IntegerType(), nullable=False),))
+            id_, declaration = parts.ledger.reserve_relation(), Declaration(source=source)
+            parts.definer.create(Table(id_, name, schema, ("id",), None, declaration))
+        ids = {table.name: table.id for table in parts.reader.catalog}
+        for at in range(3):
+            rows = pa.table({"id": pa.array([at, at + 9], pa.int32())})
+            rows = rows.append_column(WEIGHT, pa.array([1, 1]))
+            parts.log.land_together([], [Append(id_, rows) for id_ in ids.values()])
+        ranges = parts.loop.poll().ranges
+        assert {name: ranges[ids[name]].rows for name in "ab"} == {"a": 6, "b": 6}
+        assert "alone" not in {name for name, id_ in ids.items() if id_ in ranges}
+        assert db.flush() == parts.ledger.last_epoch()
+        counts = [db.sql(f"SELECT count(*) FROM {name}").fetchall() for name in ids]
+        assert counts == [[(6,)]] * 3
