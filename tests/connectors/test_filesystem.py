@@ -81,7 +81,7 @@ class Landed:
         assert all(row.pop("__weight") == 1 for row in rows)
         self.rows += rows
         self.rejects += part.rejects
-        self.notes = json.loads(json.dumps({**self.notes, **part.notes}))
+        self.notes |= json.loads(json.dumps(dict(part.notes)))
         self.position = dict(part.position)
 
 

@@ -1,4 +1,4 @@
-"""``kill -9`` of a process that lands a Kafka topic, around each part of a commit."""
+"""``kill -9`` of a process that lands a Kafka topic or a directory, around each part of a commit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,18 +26,14 @@ LANDING = """
     from pathlib import Path
     import pyarrow as pa
     from pyspark.sql.types import LongType
-    from headrace.connectors import kafka
-    from headrace.formats.changes import Appended
-    from headrace.formats.messages import JsonMessages
     from headrace.ledger import EpochCommit, Ledger, NewObject, prepare_directory
     from headrace.log import Append, Appender, SegmentWriter
     from headrace.runtime.feeds import Feed
     from headrace.runtime.ingest import Ingest
     from headrace.types import Column, Schema
 
-    directory, brokers, topic, stage, times, wanted = sys.argv[1:]
+    directory, place, name, stage, times, wanted = sys.argv[1:]
     directory, times, wanted = Path(directory), int(times), int(wanted)
-    kafka._MOST_MESSAGES = 100  # many small parts
 
     def reached(name):
         global times
@@ -60,11 +57,7 @@ LANDING = """
         return appender.append(Append(1, rows, load, None, rejects)).end
 
     schema = Schema((Column("n", LongType()),))
-    options = kafka.Options(brokers=brokers, topic=topic)
-    def opened():
-        return kafka.KafkaSource(
-            options, kafka.Columns(schema, schema), Appended(JsonMessages(schema)), str
-        )
+    SOURCE
 
     feed = Feed(Ingest.of(ledger, 1, opened().identity, append), opened)
     feed.start("feed")
@@ -72,13 +65,34 @@ LANDING = """
         time.sleep(0.01)
     feed.close()
 """
+KAFKA = """
+    from headrace.connectors import kafka
+    from headrace.formats.changes import Appended
+    from headrace.formats.messages import JsonMessages
+    kafka._MOST_MESSAGES = 100  # many small parts
+    options = kafka.Options(brokers=place, topic=name)
+    def opened():
+        return kafka.KafkaSource(
+            options, kafka.Columns(schema, schema), Appended(JsonMessages(schema)), str
+        )
+"""
+DIRECTORY = """
+    from headrace.connectors import file_source, filesystem
+    from headrace.formats import blocks
+    blocks.BLOCK_BYTES = 1000  # many small parts, also of one file
+    file_source.CHUNK_ROWS = filesystem.CHUNK_ROWS = 1
+    options = filesystem.Options(place, settle=0.0, interval=0.01)
+    def opened():
+        columns = filesystem.Columns(schema, schema)
+        return filesystem.DirectorySource(options, columns, lambda of: ledger.notes_of(1, of))
+"""
 
 
-def land(directory: Path, brokers: str, topic: str, stage: str, times: int) -> int:
-    """Land the topic until everything is there, or the process is killed; return its exit code."""
-    arguments = [str(directory), brokers, topic, stage, str(times), str(MESSAGES)]
+def land(directory: Path, source: str, place: str, name: str, stage: str, times: int) -> int:
+    """Land a source until everything is there, or the process is killed; return its exit code."""
+    arguments = [str(directory), place, name, stage, str(times), str(MESSAGES)]
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(LANDING), *arguments],
+        [sys.executable, "-c", textwrap.dedent(LANDING.replace("    SOURCE", source)), *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         timeout=120,
         check=False,
@@ -90,11 +104,29 @@ def test_a_feed_that_is_killed_lands_every_message_once(broker, tmp_path: Path, 
     topic = broker.create(f"killed-{uuid4().hex[:8]}", 3)
     broker.produce(topic, ({"value": b'{"n": %d}' % n} for n in range(MESSAGES)))
     for times in choose((5,), (1, 2, 5, 9)):
-        assert land(tmp_path, broker.address, topic, stage, times) < 0
-    assert land(tmp_path, broker.address, topic, "", 0) == 0
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        assert land(tmp_path, KAFKA, broker.address, topic, stage, times) < 0
+    assert land(tmp_path, KAFKA, broker.address, topic, "", 0) == 0
+    assert landed(tmp_path) == list(range(MESSAGES))
+
+
+@pytest.mark.parametrize("stage", ["before commit", "after commit"])
+def test_files_of_a_directory_are_landed_once(tmp_path: Path, stage: str) -> None:
+    place = tmp_path / "in"
+    place.mkdir()
+    ends = [0, 1, 1000, 1010, 2000, MESSAGES]
+    for first, end in pairwise(ends):
+        lines = "".join(f'{{"n": {n}}}\n' for n in range(first, end))
+        (place / f"{first}.jsonl").write_text(lines)
+    for times in choose((5,), (1, 2, 5, 9, 20)):
+        assert land(tmp_path / "d", DIRECTORY, str(place), "", stage, times) < 0
+    assert land(tmp_path / "d", DIRECTORY, str(place), "", "", 0) == 0
+    assert landed(tmp_path / "d") == list(range(MESSAGES))
+
+
+def landed(directory: Path) -> list[int]:
+    """The numbers in the log of the only relation, in order."""
+    with Ledger.open(directory / "ledger.db") as ledger:
         end = ledger.log_end(RelationId(1))
         segments = ledger.segments(RelationId(1), Offset(0), end)
-    batches = read_range(tmp_path / "log", segments, Offset(0), end)
-    found = sorted(value for batch in batches for value in batch["n"].to_pylist())
-    assert found == list(range(MESSAGES))
+    batches = read_range(directory / "log", segments, Offset(0), end)
+    return sorted(value for batch in batches for value in batch["n"].to_pylist())
