@@ -335,6 +335,27 @@ def test_files_that_are_there_already_are_passed_over_if_so_asked(tmp_path: Path
     assert landed.rejects == []
 
 
+def test_a_file_that_is_being_written_at_the_beginning_is_not_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(lines(1))
+    write(tmp_path / "old.jsonl", lines(9))
+    landed = Landed(str(tmp_path), {"scan.startup.mode": "latest-offset", "scan.settle": "0.3 s"})
+    assert landed.step() == []
+    with path.open("a") as file:
+        file.write(lines(2))
+    time.sleep(0.35)
+    assert landed.step() == [1, 2]
+    assert landed.rejects == []
+
+
+def test_a_relative_path_is_stored_as_the_place_that_it_meant(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "in" / "a.jsonl", lines(1))
+    source = Landed("in/../in/*.jsonl").source()
+    assert source.options.path == f"{tmp_path}/in/*.jsonl"
+    assert source.identity == f"filesystem|{tmp_path}/in/*.jsonl"
+
+
 # -- files that grow -----------------------------------------------------------------------
 
 
@@ -428,11 +449,19 @@ def test_random_histories_of_a_directory_land_every_line_once_or_say_why_not(tmp
         assert len(landed.rejects) == changed, seed
 
 
+def test_a_pattern_does_not_leave_the_directories_that_it_names(tmp_path, monkeypatch) -> None:
+    (tmp_path / "x").mkdir()
+    monkeypatch.chdir(tmp_path / "x")
+    write(tmp_path / "a.csv", "n\n1\n")
+    assert [each.name for each in Place.of("../*.csv").files()] == ["a.csv"]
+    with pytest.raises(HeadraceError, match="has '..' after"):
+        Place.of("*/../*.csv")
+
+
 @pytest.mark.parametrize(
     ("path", "options", "metadata", "code", "words"),
     [
         ("s3://bucket/x", {}, {}, Code.UNSUPPORTED, "s3://"),
-        ("../x/*.csv", {}, {}, Code.INVALID, "has '..'"),
         ("", {"scan.file-mode": "append", "format": "parquet"}, {}, Code.INVALID, "not appended to"),
         ("", {}, {"a": ("file.size", t.StringType())}, Code.INVALID, "cannot have the file.size"),
         ("", {}, {"a": ("partition.x", t.ArrayType(t.LongType()))}, Code.UNSUPPORTED, "cannot be read"),

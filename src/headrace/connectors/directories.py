@@ -72,12 +72,14 @@ class Place:
                 f"files of {scheme}:// cannot be read",
                 hint="Give a path of this machine, such as one on which the store is mounted.",
             )
-        parts = Path(os.path.abspath(plain)).parts  # noqa: PTH100 (keeps symbolic links)
-        if ".." in Path(plain).parts and _SPECIAL.search(plain):
+        if ".." in Path(plain).parts[_plain_parts(Path(plain).parts) :]:
             raise HeadraceError(
-                Code.INVALID, f"pattern '{text}' has '..'", hint="Write the path without it."
+                Code.INVALID,
+                f"pattern '{text}' has '..' after a special character",
+                hint="Write the path without it.",
             )
-        plain_parts = next((n for n, part in enumerate(parts) if _SPECIAL.search(part)), len(parts))
+        parts = Path(os.path.abspath(plain)).parts  # noqa: PTH100 (keeps symbolic links)
+        plain_parts = _plain_parts(parts)
         root = Path(*parts[:plain_parts])
         if plain_parts < len(parts):
             return cls(root.resolve(), _expression(parts[plain_parts:]))
@@ -152,6 +154,11 @@ class Place:
             return None
         target = path.resolve()
         return None if target.is_relative_to(self.root) else str(target)
+
+
+def _plain_parts(parts: tuple[str, ...]) -> int:
+    """Return how many parts of a path come before the first with a special character."""
+    return next((n for n, part in enumerate(parts) if _SPECIAL.search(part)), len(parts))
 
 
 def is_pattern(text: str) -> bool:

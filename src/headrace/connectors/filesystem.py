@@ -7,6 +7,7 @@ twice. A file that changes after it was read, or cannot be read, is a reject tha
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -69,11 +70,16 @@ class FileMode(StrEnum):
     APPEND = "append"
 
 
+def _absolute(path: str) -> str:
+    """Return a path that means the same wherever the process is started."""
+    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 (keeps links)
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Which files are read, how, and when they are complete."""
 
-    path: str
+    path: str = option(convert=_absolute)
     format: FileFormat | None = option("format", "value.format", "value_format", default=None)
     header: bool | None = option("header", "csv.header", default=None)
     delimiter: str | None = option(
@@ -227,14 +233,15 @@ class DirectorySource:
     # -- which files -----------------------------------------------------------------------
 
     def _beginning(self, place: Place) -> _Batch:
-        """Return the notes of files that are passed over because they are there already."""
+        """Return the notes of files that are passed over because they are complete already."""
         batch = _Batch()
         if self.options.startup is Startup.EARLIEST:
             return batch
         for found in place.files():
             state = [found.size, found.modified_ns]
             if self.options.mode is FileMode.WHOLE:
-                self._take(_Piece(found, [*state, None]), batch)
+                if self._is_settled(found):
+                    self._take(_Piece(found, [*state, None]), batch)
                 continue
             try:
                 end = end_of(found.path, self.columns.value, self.options.of_file(found.path))
