@@ -389,6 +389,41 @@ def test_a_table_that_changes_stops_alone_and_is_read_anew_when_it_is_replaced(s
     shop.same("SELECT * FROM a")
 
 
+def test_a_user_with_few_rights_is_enough_and_a_password_that_changes_is_waited_for(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = f"follower_{shop.name}"
+    monkeypatch.setenv("HEADRACE_TEST_PASSWORD_OF_FOLLOWER", "one")
+    shop.run(
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE PUBLICATION p FOR TABLE a",
+        f"CREATE ROLE {user} LOGIN REPLICATION PASSWORD 'one'",
+    )
+    shop.here.sql(
+        "CREATE SECRET pw FROM ENV 'HEADRACE_TEST_PASSWORD_OF_FOLLOWER';"
+        f" CREATE CONNECTION few TO POSTGRES (HOST '127.0.0.1', PORT {shop.server.port},"
+        f" DATABASE '{shop.name}', USER '{user}', PASSWORD SECRET pw);"
+        f" {SOURCE.replace('CONNECTION pg', 'CONNECTION few')}"
+    )
+    shop.caught_up()
+    assert shop.states() == {"src": ("running", None)}
+    table = "CREATE TABLE a FROM SOURCE src (REFERENCE a)"
+    assert "GRANT SELECT" in (refused(shop, table).hint or "")
+    shop.run(f"GRANT SELECT ON a TO {user}", "INSERT INTO a VALUES (1)")
+    shop.here.sql(table)
+    shop.caught_up()
+    shop.same("SELECT * FROM a")
+    gone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + user + "'"
+    shop.run(f"ALTER ROLE {user} PASSWORD 'two'", gone, "INSERT INTO a VALUES (2)")
+    until(lambda: "password" in (shop.states()["src"][1] or ""), shop.sources)
+    assert shop.states()["src"][0] == "retrying"
+    monkeypatch.setenv("HEADRACE_TEST_PASSWORD_OF_FOLLOWER", "two")
+    shop.caught_up()
+    shop.same("SELECT * FROM a")
+    shop.here.sql("DROP SOURCE src CASCADE")
+    shop.run(f"DROP OWNED BY {user}", f"DROP ROLE {user}")
+
+
 def test_a_slot_or_publication_that_is_gone_is_said_and_dropping_the_source_drops_its_slot(
     shop: Shop,
 ) -> None:

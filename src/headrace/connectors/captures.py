@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.connectors.options import Given, option, read_options
 from headrace.connectors.postgres.access import connected, failure, library
 from headrace.connectors.postgres.source import Place, PostgresSource, system_of
-from headrace.connectors.postgres.tables import Reference, described, published
+from headrace.connectors.postgres.tables import Reference, described, published, quoted
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
@@ -161,9 +161,22 @@ class Captures:
                 return
 
     def described(self, capture: Capture, reference: Reference) -> PgTable:
-        """Return a table of a capture as PostgreSQL has it now; see :func:`tables.described`."""
+        """Return a table of a capture as PostgreSQL has it now; see :func:`tables.described`.
+
+        Raises:
+            HeadraceError: ``invalid``, too, if the user may not read it.
+        """
         with self.session(capture.connection) as session:
-            return described(session, reference, capture.publication)
+            found = described(session, reference, capture.publication)
+            asked = "SELECT has_table_privilege(%s::oid, 'SELECT'), current_user"
+            may, user = session.execute(asked, (found.oid,)).fetchone()
+            if not may:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'user "{user}" may not read table "{reference}"',
+                    hint=f"In PostgreSQL: GRANT SELECT ON {reference.sql} TO {quoted(user)}",
+                )
+            return found
 
     def published(self, capture: Capture) -> list[Reference]:
         """Return all tables of the publication of a capture."""
@@ -200,14 +213,22 @@ class _Session:
 
 
 def _require_server(session: Any) -> None:
-    version, level = session.execute(
-        "SELECT current_setting('server_version_num')::int, current_setting('wal_level')"
+    version, level, encoding = session.execute(
+        "SELECT current_setting('server_version_num')::int, current_setting('wal_level'),"
+        " current_setting('server_encoding')"
     ).fetchone()
     if version < _OLDEST_VERSION:
         raise HeadraceError(
             Code.UNSUPPORTED,
             f"PostgreSQL {version // 10_000} is not supported as a source",
             hint="Use PostgreSQL 15 or newer.",
+        )
+    if encoding == "SQL_ASCII":
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a database in encoding SQL_ASCII is not supported as a source",
+            "It does not say what its text means.",
+            "Move it into a database in encoding UTF8.",
         )
     if level != "logical":
         raise HeadraceError(

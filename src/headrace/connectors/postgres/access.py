@@ -100,6 +100,7 @@ def check(access: Access, secret: Callable[[str], str]) -> None:
 
 
 _REFUSED: Final = ("28000", "28P01", "3D000", "42501")
+_UNREACHABLE: Final = ("08", "57P")
 _SAID: Final = (
     "password authentication failed",
     "no password supplied",
@@ -114,18 +115,20 @@ _SAID: Final = (
 def failure(error: Any, access: Access) -> HeadraceError:
     """Return an error of the client as one of ours: ``invalid`` if trying again cannot help."""
     said = " ".join(str(error).split()).rstrip(".")
-    refused = error.sqlstate in _REFUSED
-    if error.sqlstate is None:
+    state = error.sqlstate
+    refused = state in _REFUSED
+    if state is None:
         refused = any(words in said for words in _SAID) and "No such file" not in said
-    return HeadraceError(
-        Code.INVALID if refused else Code.UNAVAILABLE,
-        f'PostgreSQL at "{access.place}" '
-        + ("refused the connection's user or database" if refused else "could not be asked"),
-        f"It says: {said}.",
-        "Correct the connection's user, password or database, or what the user may do."
-        if refused
-        else "Start the server, or correct the connection's host and port.",
-    )
+    if refused:
+        code, what = Code.INVALID, "refused the connection's user or database"
+        hint = "Correct the connection's user, password or database, or what the user may do."
+    elif state is None or state.startswith(_UNREACHABLE):
+        code, what = Code.UNAVAILABLE, "could not be reached"
+        hint = "Start the server, or correct the connection's host and port."
+    else:
+        code, what = Code.UNAVAILABLE, "did not do what it was asked for"
+        hint = "Remove the cause that it names; a source is then tried again by itself."
+    return HeadraceError(code, f'PostgreSQL at "{access.place}" {what}', f"It says: {said}.", hint)
 
 
 def library() -> Any:

@@ -152,7 +152,11 @@ class PostgresSource:
 
     @contextmanager
     def _session(self) -> Iterator[Any]:
-        with connected(self.place.access, self.secret) as session:
+        try:
+            opened = connected(self.place.access, self.secret)
+        except HeadraceError as error:
+            raise _tried_again(error) from error
+        with opened as session:
             self._sessions.append(session)
             try:
                 yield session
@@ -408,7 +412,7 @@ class PostgresSource:
                 f"PostgreSQL says: {said}.",
                 "End the other reader: what it takes is missing here.",
             )
-        return failure(error, self.place.access)
+        return _tried_again(failure(error, self.place.access))
 
 
 @dataclass(slots=True)
@@ -500,6 +504,14 @@ def _followed(table: CapturedTable, found: PgTable, snapshot: Snapshot) -> _Foll
     taken_columns = {name.lower() for name in table.schema.names}
     beside = [name for name, _ in found.columns if name.lower() not in taken_columns]
     return _Followed(table, found.oid, found.membership, beside, 0, Changes(table), snapshot)
+
+
+def _tried_again(error: HeadraceError) -> HeadraceError:
+    """Return an error of a session as one that may pass.
+
+    A password that was changed at one place is soon changed at the other, and a right granted.
+    """
+    return HeadraceError(Code.UNAVAILABLE, error.primary, error.detail, error.hint)
 
 
 def _flushed(session: Any) -> int:
