@@ -219,3 +219,34 @@ def test_a_dropped_stream_is_read_no_more(opened, broker, topic) -> None:
     db.sql("DROP TABLE orders")
     assert not feed._thread.is_alive()
     assert not db.parts.feeds.by_relation
+
+
+def test_a_source_stops_at_what_does_not_fit_by_choice(broker, topic, opened) -> None:
+    db = opened()
+    db.sql(
+        f"CREATE STREAM strict (id INT) ON ERROR STOP WITH (kafka_topic = '{topic}',"
+        f" value_format = 'json', brokers = '{broker.address}')"
+    )
+
+    def state() -> tuple[str, str | None]:
+        listed = db.sql("SHOW SOURCES").to_arrow().to_pylist()
+        (row,) = (row for row in listed if row["name"] == "strict")
+        return row["state"], row["error"]
+
+    broker.produce(topic, [{"value": b'{"id": 1}', "partition": 0}])
+    landed(db, "strict", 1)
+    with pytest.raises(HeadraceError, match="has not stopped"):
+        db.sql("RESUME SOURCE strict")
+    bad = [b'{"id": 2}', b'{"id": "two"}', b'{"id": 3}']
+    broker.produce(topic, [{"value": value, "partition": 0} for value in bad])
+    until(lambda: state()[0] == "stopped")
+    assert f"{topic}/0, 2: id:" in (state()[1] or "")
+    assert db.sql("SHOW REJECTS FOR strict").fetchall() == []
+    db.sql("RESUME SOURCE strict")
+    until(lambda: state()[0] == "stopped")
+    db.sql("RESUME SOURCE strict ON ERROR REJECT")
+    landed(db, "strict", 3)
+    assert sorted(db.sql("SELECT id FROM strict").fetchall()) == [(1,), (2,), (3,)]
+    assert len(db.sql("SHOW REJECTS FOR strict")) == 1
+    broker.produce(topic, [{"value": b"nonsense", "partition": 0}])
+    until(lambda: state()[0] == "stopped")

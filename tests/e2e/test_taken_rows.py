@@ -74,6 +74,10 @@ def test_late_rows_are_rejected_by_choice_and_counted_always(db):
     }
     assert all("late" in row["reason"] and row["column"] == "at" for row in rejects)
     assert db.sql("SHOW REJECTS FOR lenient").fetchall() == []
+    (newest,) = db.sql("SHOW REJECTS LIMIT 1").to_arrow().to_pylist()
+    assert '"id": 6' in newest["raw"]
+    listed = "SELECT table_name, count(*) FROM information_schema.rejects GROUP BY table_name"
+    assert db.sql(listed).fetchall() == [("strict", 2)]
 
 
 @pytest.mark.parametrize(

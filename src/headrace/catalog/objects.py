@@ -46,6 +46,8 @@ class Declaration:
     """By how much rows of a stream may be late, in microseconds; None if that is not declared."""
     rejects_late: bool = False
     """Whether later ones are rejected; else they are taken, and counted."""
+    stops_on_error: bool = False
+    """Whether its source stops at what does not fit; otherwise that is rejected."""
     unique: tuple[str, ...] = ()
     """The columns with the id of an event, of which a stream takes the first row."""
     within: int | None = None
@@ -91,6 +93,7 @@ class Declaration:
             "delay": self.delay,
             "lateness": self.lateness,
             "rejects_late": self.rejects_late,
+            "stops_on_error": self.stops_on_error,
             "unique": list(self.unique),
             "within": self.within,
         }
@@ -113,6 +116,7 @@ class Declaration:
             delay=value.get("delay", 0),
             lateness=value.get("lateness"),
             rejects_late=value.get("rejects_late", False),
+            stops_on_error=value.get("stops_on_error", False),
             unique=tuple(value.get("unique", ())),
             within=value.get("within"),
         )

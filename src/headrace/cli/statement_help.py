@@ -152,6 +152,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "REPAIR totals;",
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
+    "RESUME": Synopsis(
+        "try a source again that has stopped; what it has stopped for becomes rejects",
+        "RESUME SOURCE name [ON ERROR REJECT]",
+        "RESUME SOURCE orders;",
+    ),
     "REFRESH": Synopsis(
         "wait until all changes that have arrived are readable, and delivered to sinks",
         "REFRESH [name]",

@@ -53,14 +53,17 @@ class Feeding:
             if isinstance(relation, Stream | Table):
                 self.begin(relation)
 
-    def begin(self, relation: Stream | Table) -> None:
-        """Begin or continue the source of a relation, if it has one."""
+    def begin(self, relation: Stream | Table, *, rejecting: bool = False) -> None:
+        """Begin or continue the source of a relation, if it has one.
+
+        A source that stops at what does not fit lands the first such part if it is ``rejecting``.
+        """
         if not relation.declaration.source or relation.declaration.shared_source:
             return
         connector, options = _restored(relation)
         identity = self._opened(connector, options, relation).identity
         ingest = Ingest.of(self.ledger, relation.id, identity, partial(self.log.land, relation))
-        opened = partial(self._opened, connector, options, relation)
+        opened = partial(self._opened, connector, options, relation, rejecting=rejecting)
         self.feeds.add(relation.id, relation.name, Feed(ingest, opened))
 
     def check(self, relation: Stream | Table) -> None:
@@ -75,12 +78,18 @@ class Feeding:
             connector.check_source(options, self._context(relation))
 
     def _opened(
-        self, connector: Connector[Any], options: Any, relation: Stream | Table
+        self,
+        connector: Connector[Any],
+        options: Any,
+        relation: Stream | Table,
+        *,
+        rejecting: bool = False,
     ) -> LiveSource:
         if connector.open_source is None:
             raise HeadraceError(Code.INTERNAL, f"connector {connector.name} has no source")
         source = connector.open_source(options, self._context(relation))
-        return _Completed(source, self.reader, self.queries, relation)
+        stops = relation.declaration.stops_on_error
+        return _Completed(source, self.reader, self.queries, relation, stops, rejecting)
 
     def _context(self, relation: Stream | Table) -> SourceContext:
         declaration = relation.declaration
@@ -108,12 +117,16 @@ class _Completed:
     reader: Reader
     queries: Queries
     relation: Stream | Table
+    stops: bool = False
+    rejecting: bool = False
+    """Whether it stops only after a part with rejects was landed."""
 
     @property
     def identity(self) -> str:
         return self.source.identity
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
+        rejecting = self.rejecting
         for given in self.source.parts(position):
             part = self._whole(given)
             rows = completed(self.queries, self.relation, self._timed(part))
@@ -121,8 +134,21 @@ class _Completed:
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
             rows, refused = self._computed(self._placed(rows, part), part, 0)
             rejects = (*part.rejects, *refused)
+            if rejects and self.stops and not rejecting:
+                raise self._stopped(rejects[0])
+            rejecting = rejecting and not rejects
             done, total, notes = part.done, part.total, part.notes
             yield Part(rows, rejects, part.position, done, total, notes=notes)
+
+    def _stopped(self, reject: Reject) -> HeadraceError:
+        what = reject.reason if reject.column is None else f"{reject.column}: {reject.reason}"
+        name = self.relation.name
+        return HeadraceError(
+            Code.INVALID,
+            f'a row does not fit {self.relation.kind} "{name}", which stops then',
+            f"{reject.file}, {reject.line}: {what}. Nothing of its part was appended.",
+            f"Correct it there and RESUME SOURCE {name}; or RESUME SOURCE {name} ON ERROR REJECT.",
+        )
 
     def _whole(self, part: Part) -> Part:
         """Return a part with whole rows; what precedes it has been landed.

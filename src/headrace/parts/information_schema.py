@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.types import DataType
 
 _MOST_EPOCHS = 1000
+_MOST_REJECTS = 10_000
 _TEXT, _WHOLE, _FLAG, _TIME, _REAL = (
     StringType(),
     LongType(),
@@ -236,6 +237,16 @@ def _sinks(at: _Moment) -> list[tuple[Any, ...]]:
     return jobs(at.deliveries, at.state)
 
 
+def _rejects(at: _Moment) -> list[tuple[Any, ...]]:
+    return [
+        (*_place(r), each.file, each.line, each.column, each.reason, each.raw, _time(record.at))
+        for r in _listed(at.state)
+        if isinstance(r, Stream | Table)
+        for record in at.ledger.rejects(r.id, _MOST_REJECTS)
+        for each in (record.reject,)
+    ]
+
+
 Columns = tuple[tuple[str, "DataType"], ...]
 _PLACE: Columns = (("table_schema", _TEXT), ("table_name", _TEXT))
 _JOBS: Columns = tuple(
@@ -246,6 +257,18 @@ _RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]
     "tables": (
         (*_PLACE, ("table_type", _TEXT), ("primary_key", _TEXT), ("state", _TEXT)),
         _tables,
+    ),
+    "rejects": (
+        (
+            *_PLACE,
+            ("file", _TEXT),
+            ("line", _WHOLE),
+            ("column", _TEXT),
+            ("reason", _TEXT),
+            ("raw", _TEXT),
+            ("rejected_at", _TIME),
+        ),
+        _rejects,
     ),
     "streams": ((*_PLACE, ("connector", _TEXT), ("log_end", _WHOLE)), _streams),
     "views": ((*_PLACE, ("view_definition", _TEXT), ("is_materialized", _FLAG)), _views),

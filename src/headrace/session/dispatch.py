@@ -35,6 +35,7 @@ from headrace.sql import (
     Refresh,
     Repair,
     ResetOption,
+    ResumeSource,
     SetOption,
     Show,
     ShowCreate,
@@ -66,6 +67,7 @@ from headrace.statements.functions import FunctionChanges
 from headrace.statements.reading.following import Begin, Following
 from headrace.statements.reading.selects import Selects
 from headrace.statements.results import Result
+from headrace.statements.resuming import Resuming
 from headrace.statements.sinks.creations import SinkCreations
 from headrace.statements.sinks.sources import Sources
 
@@ -126,6 +128,9 @@ class Statements:
         self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer)
         self._secrets = SecretChanges(parts.reader, parts.secrets, parts.connections)
         self._connections = ConnectionChanges(parts.reader, parts.connections, parts.captures)
+        self._resuming = Resuming(
+            parts.reader, parts.feeds, parts.feeding, parts.capturing, parts.captures
+        )
         self._captures = CaptureChanges(
             parts.reader,
             parts.ledger,
@@ -197,6 +202,8 @@ class Statements:
             case Flush():
                 epoch = self._reader.settle_all()
                 return Result(None, epoch, f"epoch {epoch} is committed")
+            case ResumeSource():
+                return self._done(self._resuming.resume(statement))
             case Refresh():
                 return self._refresh(statement)
             case Show() | ShowCreate() | Describe() | Explain():

@@ -24,6 +24,7 @@ from headrace.sql.statements import (
     Refresh,
     Repair,
     ResetOption,
+    ResumeSource,
     SetOption,
     Show,
     ShowCreate,
@@ -139,8 +140,11 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     like = None
     if listing in NAMED_LISTINGS and cursor.accept("LIKE"):
         like = cursor.string("a pattern between quotes")
+    limit = None
+    if listing is Listing.REJECTS and cursor.accept("LIMIT"):
+        limit = cursor.number("a number of rejects")
     cursor.expect_end(*(() if relation or like is not None else _further(listing)))
-    return Show(listing, cursor.span(first), relation, like, schema)
+    return Show(listing, cursor.span(first), relation, like, schema, limit)
 
 
 def _further(listing: Listing) -> tuple[str, ...]:
@@ -228,6 +232,16 @@ def take_flush(cursor: Cursor) -> Flush:
     cursor.expect("FLUSH")
     cursor.expect_end()
     return Flush(cursor.span(first))
+
+
+def take_resume(cursor: Cursor) -> ResumeSource:
+    """Take ``RESUME SOURCE name [ON ERROR REJECT]``."""
+    first = cursor.token
+    cursor.expect("RESUME", "SOURCE")
+    name = cursor.name("a stream's, table's or source's name")
+    rejecting = cursor.accept("ON", "ERROR", "REJECT")
+    cursor.expect_end(*(() if rejecting else ("ON ERROR REJECT",)))
+    return ResumeSource(name, cursor.span(first), rejecting)
 
 
 def take_refresh(cursor: Cursor) -> Refresh:

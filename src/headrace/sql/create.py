@@ -214,7 +214,8 @@ def _relation(
     options = (*take_from_connection(cursor), *take_options(cursor))
     if taken is EVERY_ROW:
         taken = take_taken(cursor)
-    if taken.span is not None and (kind is ObjectKind.TABLE or columns.primary_key):
+    some = taken.unique or taken.lateness is not None
+    if some and (kind is ObjectKind.TABLE or columns.primary_key):
         raise HeadraceError(
             Code.UNSUPPORTED,
             "a table takes every row",
@@ -243,6 +244,7 @@ def _relation(
             options,
             or_replace,
             if_not_exists,
+            taken=taken,
         )
     return CreateStream(
         name,

@@ -174,6 +174,14 @@ class Cursor:
             raise self.expected(what)
         return string_value(self.advance())
 
+    def number(self, what: str) -> int:
+        """Take a whole number of at most 18 digits."""
+        token = self.token
+        if not (token.kind is Kind.NUMBER and token.text.isdecimal() and len(token.text) <= 18):  # noqa: PLR2004
+            raise self.expected(what)
+        self.advance()
+        return int(token.text)
+
     def listed(self, item: Callable[[], None], *, may_end_in_comma: bool = False) -> None:
         """Take ``(item, item, ...)``, calling ``item`` for each."""
         self.expect_symbol("(")

@@ -143,7 +143,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("REINDEX", "Arrangements are sorted automatically."),
     _refused("RENAME", _COLUMNS),
     _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
-    _refused("RESUME", "Start the process: it resumes from the last committed epoch."),
     _refused("REVOKE", _ACCOUNTS),
     _refused("ROLLBACK", _ATOMIC),
     _refused("RUN", _SCRIPTS),

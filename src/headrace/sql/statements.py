@@ -84,6 +84,7 @@ class CreateTable:
     or_replace: bool = False
     if_not_exists: bool = False
     captured: FromSource | None = None
+    taken: Taken = EVERY_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +340,8 @@ NAMED_LISTINGS = frozenset(Listing) - {
 class Show:
     """``SHOW``; ``relation`` restricts rejects to those of one relation.
 
-    ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern.
+    ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern,
+    and ``limit`` rejects to a number, the newest first.
     """
 
     listing: Listing
@@ -347,6 +349,7 @@ class Show:
     relation: Name | None = None
     like: str | None = None
     schema: Name | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +366,15 @@ class Refresh:
 
     span: Span
     name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeSource:
+    """``RESUME SOURCE``: try a source again; ``rejecting`` what it has stopped for."""
+
+    name: Name
+    span: Span
+    rejecting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,6 +496,7 @@ Statement: TypeAlias = (
     | Copy
     | Flush
     | Refresh
+    | ResumeSource
     | Show
     | ShowCreate
     | Describe

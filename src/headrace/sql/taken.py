@@ -1,7 +1,8 @@
 """The clauses of ``CREATE STREAM`` that say which rows it takes.
 
 ``DEDUPLICATE ON (id) [WITHIN INTERVAL '7' DAY]`` and ``ALLOWED LATENESS INTERVAL '1' HOUR [ON LATE
-REJECT | ON LATE ACCEPT]``, in any order.
+REJECT | ON LATE ACCEPT]``, ``ON ERROR STOP | ON ERROR REJECT``, in any order. The last one is for
+tables, too.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ class Taken:
 
     ``unique`` are the columns of an event's id, which is remembered ``within`` a duration.
     ``lateness`` is the duration by which rows may be late; ``rejects`` says that later ones are
-    rejected.
+    rejected. ``stops`` says that its source stops at what does not fit, and rejects nothing.
     """
 
     unique: tuple[str, ...] = ()
     within: Fragment | None = None
     lateness: Fragment | None = None
     rejects: bool = False
+    stops: bool = False
     span: Span | None = None
 
 
@@ -50,10 +52,18 @@ def take_taken(cursor: Cursor) -> Taken:
     unique: tuple[str, ...] = ()
     within: Fragment | None = None
     lateness: Fragment | None = None
-    rejects = False
-    while cursor.at("DEDUPLICATE", "ON") or cursor.at("ALLOWED", "LATENESS"):
+    rejects = stops = False
+    while (
+        cursor.at("DEDUPLICATE", "ON")
+        or cursor.at("ALLOWED", "LATENESS")
+        or cursor.at("ON", "ERROR")
+    ):
         word = cursor.token
-        if cursor.accept("DEDUPLICATE", "ON"):
+        if cursor.accept("ON", "ERROR"):
+            stops = cursor.accept("STOP")
+            if not stops and not cursor.accept("REJECT"):
+                raise cursor.expected("STOP", "REJECT")
+        elif cursor.accept("DEDUPLICATE", "ON"):
             _once(cursor, "DEDUPLICATE", unique or None, word)
             unique = (
                 cursor.identifiers("a column's name")
@@ -72,7 +82,7 @@ def take_taken(cursor: Cursor) -> Taken:
                     raise cursor.expected("REJECT", "ACCEPT")
     if cursor.index == begin:
         return EVERY_ROW
-    return Taken(unique, within, lateness, rejects, cursor.span(first, cursor.previous))
+    return Taken(unique, within, lateness, rejects, stops, cursor.span(first, cursor.previous))
 
 
 def _once(cursor: Cursor, clause: str, before: object, word: Token) -> None:

@@ -180,6 +180,7 @@ def _declaration(
         statement.message_key if isinstance(statement, CreateStream) else (),
         tuple((c.name, c.default.text) for c in statement.columns if c.default is not None),
         source,
+        stops_on_error=statement.taken.stops,
         delay=0 if watermark is None else delay_of(watermark.expression.text),
         precisions=tuple(
             (c.name, digits)

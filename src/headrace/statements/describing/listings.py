@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 _MOST_EPOCHS = 100
+_MOST_REJECTS = 1000
 _COUNTED = ("rejected", "duplicates", "late", "watermark")
 
 
@@ -192,11 +193,13 @@ class Listings:
                 record.reject.column,
                 record.reject.reason,
                 record.reject.raw,
+                _time(record.at),
             )
             for relation in relations
-            for record in ledger.rejects(relation.id)
+            for record in ledger.rejects(relation.id, _MOST_REJECTS)
         ]
-        return self._listing(("relation", "file", "line", "column", "reason", "raw"), rows)
+        names = ("relation", "file", "line", "column", "reason", "raw", "at")
+        return self._listing(names, rows[: statement.limit])
 
     def _dirty(self) -> Result:
         catalog = self.reader.catalog
