@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup quick affected test suites tpcds check laws format demo services random-queries benchmark benchmark-peers benchmark-nexmark clean
+.PHONY: setup quick affected test suites tpcds check laws format demo example-kafka services random-queries benchmark benchmark-peers benchmark-nexmark clean
 
 setup: $(READY)
 
@@ -62,7 +62,7 @@ format: setup
 
 # For example: make benchmark OPTIONS="--events 500000 --save try"
 benchmark: setup
-	$(BIN)/python -m benchmarks.run $(OPTIONS)
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.run $(OPTIONS)
 
 benchmark-peers: setup
 	$(BIN)/python -m benchmarks.run --only peers $(OPTIONS)
@@ -74,6 +74,10 @@ benchmark-nexmark: setup
 # A year of flights through six views; for instance: make demo ARGS='--rows 50000 --seconds 10'
 demo: setup
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
+
+# Orders from Kafka, followed through a view. For example: make example-kafka ARGS='--seconds 20'
+example-kafka: setup
+	@PYTHONPATH=tests $(BIN)/python examples/kafka/pipeline.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -46,6 +46,25 @@ def throughput(results: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def kafka(results: dict[str, Any]) -> list[Table]:
+    """Return rows per second by source, and freshness by rate."""
+    speed = _table(
+        "From a source to a readable view", ["source", "rows", "rows/s", "of the file's"]
+    )
+    per_second = results["rows_per_second"]
+    for source, found in per_second.items():
+        share = f"{found / per_second['file']:.0%}"
+        speed.add_row(source, f"{results['rows']:,}", f"{found:,}", share)
+    fresh = _table(
+        "From producing to a read that sees it, milliseconds",
+        ["events/s", "samples", "p50", "p99", "most"],
+    )
+    for found in results["freshness"]:
+        milliseconds = (f"{found[name]:.1f}" for name in ("p50_ms", "p99_ms", "most_ms"))
+        fresh.add_row(f"{found['rate']:,}", f"{found['samples']:,}", *milliseconds)
+    return [speed, fresh]
+
+
 def freshness(results: dict[str, Any]) -> Table:
     """Return a row per size of insert."""
     table = _table(

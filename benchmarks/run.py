@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 DATA = HERE / "data"
 RESULTS = HERE / "results"
 _WIDTH = 170
-PARTS = ("throughput", "freshness", "state", "peers", "queries", "concurrency")
+PARTS = ("throughput", "freshness", "state", "peers", "queries", "concurrency", "kafka")
 _QUERY_RUNS = 3
 
 
@@ -61,7 +61,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     """Measure Headrace; with --only peers, other systems on the same files.
 
     With --only queries, Nexmark's 23 queries, and Flink beside them. With --only concurrency, many
-    clients at once.
+    clients at once. With --only kafka, topics of a broker that is started for it.
     """
     console = Console()
     if not console.is_terminal:
@@ -102,6 +102,12 @@ def main(  # noqa: PLR0917 (options, given by name)
         found = _apart(concurrency.measure, DATA, seconds, keys, filled, partitions)
         results["concurrency"] = found
         for table in report.concurrency(found):
+            console.print(table)
+    if "kafka" in parts:
+        from benchmarks import kafka  # noqa: PLC0415 (it needs clients and servers of its own)
+
+        results["kafka"] = _apart(kafka.measure, DATA, events, seconds, partitions)
+        for table in report.kafka(results["kafka"]):
             console.print(table)
     if save:
         RESULTS.mkdir(exist_ok=True)
