@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,8 @@ def test_a_copy_that_fills_the_disk_says_what_is_in_and_goes_on_after_it(
         assert full.value.code is Code.UNAVAILABLE
         kept = db.parts.ledger.log_end(db.parts.reader.catalog.resolve("t").id)
         assert 0 < kept < ROWS
-        assert "No space left on device." in full.value.detail
+        # whichever file needs another block first: a segment, or the ledger
+        assert re.search("No space left on device|disk is full", full.value.detail)
         assert f"with {kept:,} rows, up to line {kept + 1:,}, are in table" in full.value.detail
         assert "then continues after these rows" in full.value.hint
         with pytest.raises(HeadraceError) as unread:
