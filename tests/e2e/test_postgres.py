@@ -313,6 +313,7 @@ def test_what_cannot_be_followed_is_refused_when_it_is_created(shop: Shop) -> No
         (SOURCE.replace("'p'", "'part'"), 'publication "part" does not have all changes'),
         (f"{SOURCE} FOR TABLES (keyless)", 'changes of table "public.keyless" do not say of which'),
         (f"{SOURCE} FOR ALL TABLES", 'changes of table "public.keyless" do not say of which'),
+        (f"{SOURCE} FOR TABLES (other, public.other AS o)", "a table of PostgreSQL is given twice"),
         (SOURCE.replace("pg (", "gp ("), 'connection "gp" does not exist'),
         (SOURCE.replace(")", ", SLOT 'Bad')"), "'Bad' is not the name of a replication slot"),
     ]:
@@ -340,6 +341,8 @@ def test_what_cannot_be_followed_is_refused_when_it_is_created(shop: Shop) -> No
     assert refused(shop, "DROP CONNECTION pg").primary == 'connection "pg" is used by src'
     assert refused(shop, SOURCE).primary == 'source "src" exists already'
     shop.here.sql("CREATE TABLE t (id BIGINT, at STRING) FROM SOURCE src (REFERENCE other)")
+    twice = refused(shop, "CREATE TABLE u (id INT) FROM SOURCE src (REFERENCE public.other)")
+    assert twice.primary == 'table "t" follows that table of source "src" already'
     assert shop.here.columns("t") == [("id", "bigint"), ("at", "string")]
     shop.run("INSERT INTO other VALUES (1, '(1,2)', 3)")
     shop.caught_up()

@@ -128,6 +128,20 @@ class PostgresSource:
     _seen: int = 0
     """The end of the server's log when all of it had been read."""
 
+    def __post_init__(self) -> None:
+        """Refuse two tables that follow the same one: each change goes to one table.
+
+        Raises:
+            HeadraceError: ``conflict``.
+        """
+        references = [table.reference for table in self.tables]
+        if len(set(references)) < len(references):
+            raise HeadraceError(
+                Code.CONFLICT,
+                "two tables follow the same table of a source",
+                hint="DROP one of them.",
+            )
+
     def close(self) -> None:
         """End :meth:`moments` soon: what the server is asked at the moment is cancelled."""
         self._closed.set()
@@ -139,8 +153,8 @@ class PostgresSource:
         """Yield transactions as they arrive, first copies of tables without a position.
 
         Raises:
-            HeadraceError: ``unavailable`` if the server does not answer; ``invalid`` if access is
-                refused; ``conflict`` if changes that were not read yet are gone.
+            HeadraceError: ``unavailable`` if the server does not answer, or refuses access;
+                ``conflict`` if changes that were not read yet are gone.
         """
         try:
             with self._session() as session:

@@ -72,6 +72,7 @@ class CaptureChanges:
         try:
             reference = Reference.of(".".join(statement.captured.reference.parts))
             table = self._table(statement.name.dotted, capture, reference, statement)
+            self._require_first(capture, table, statement)
         except HeadraceError as error:
             raise (error if error.span is not None else error.at(statement.span)) from error
         self.definer.create(table, replaced)
@@ -128,6 +129,18 @@ class CaptureChanges:
                 span=name.span,
             )
 
+    def _require_first(self, capture: Capture, table: Table, statement: CreateTable) -> None:
+        """Refuse a second table that would follow the same one, unless it replaces the first."""
+        source = table.declaration.source
+        for other in self.capturing.tables(capture.name):
+            if other.declaration.source == source and other.name != table.name:
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f'table "{other.name}" follows that table of source "{capture.name}" already',
+                    hint="Create a view of it, or another source.",
+                    span=statement.name.span,
+                )
+
     def _asked(self, statement: CreateSource, capture: Capture) -> list[Table]:
         """Return the tables that are created with a source."""
         asked = [
@@ -135,6 +148,12 @@ class CaptureChanges:
             for each in statement.tables or ()
         ]
         names = {reference: None if name is None else name.dotted for reference, name in asked}
+        if len(names) < len(asked):
+            raise HeadraceError(
+                Code.INVALID,
+                "a table of PostgreSQL is given twice",
+                hint="Give it once; create views of it for other names.",
+            )
         if statement.all_tables:
             names = dict.fromkeys(self.captures.published(capture))
         found = {}
