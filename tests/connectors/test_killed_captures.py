@@ -16,7 +16,7 @@ from headrace.ledger import Ledger
 from headrace.log import read_range
 from headrace.types import Offset, RelationId
 from headrace.zset import WEIGHT
-from length import choose
+from length import choose, thorough
 
 if TYPE_CHECKING:
     from servers.postgres import Postgres
@@ -141,7 +141,8 @@ def test_a_capture_that_is_killed_lands_every_transaction_once_and_whole(
         session.execute(f"SELECT pg_create_logical_replication_slot('slot_{name}', 'pgoutput')")
         session.execute("INSERT INTO a SELECT n, 0 FROM generate_series(1, 30) n")
         session.execute("INSERT INTO b SELECT n, 0 FROM generate_series(1, 30) n")
-        assert follow(tmp_path, postgres_server, name, stage, 1) < 0  # while it lands the copies
+        if thorough():
+            assert follow(tmp_path, postgres_server, name, stage, 1) < 0  # as it lands the copies
         assert follow(tmp_path, postgres_server, name, "", 0) == 0
         for times in choose((2,), (1, 1, 2, 3)):
             for key in range(1, 31):

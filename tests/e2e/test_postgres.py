@@ -211,8 +211,11 @@ def workload(chance: random.Random) -> list[str]:
     return found
 
 
-def test_tables_and_a_join_are_those_of_postgresql_after_each_transaction(shop: Shop) -> None:
-    chance = random.Random(choose(3, time.time_ns()))
+@pytest.mark.parametrize("seed", choose([3], range(4)))
+def test_tables_and_a_join_are_those_of_postgresql_after_each_transaction(
+    shop: Shop, seed: int
+) -> None:
+    chance = random.Random(seed)
     shop.run(*TABLES)
     for _ in range(15):
         shop.run(*workload(chance))
@@ -220,7 +223,7 @@ def test_tables_and_a_join_are_those_of_postgresql_after_each_transaction(shop: 
     for name in ("orders", "lines", "visits"):
         shop.here.sql(f"CREATE TABLE {name} FROM SOURCE src (REFERENCE public.{name})")
     shop.here.sql(f"CREATE MATERIALIZED VIEW joined AS {JOINED}")
-    for at in range(choose(14, 120)):
+    for at in range(choose(11, 60)):
         for _ in range(choose(4, 2)):
             shop.run(*workload(chance))
         with shop.there.transaction(force_rollback=True):
