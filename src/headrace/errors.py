@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class Code(StrEnum):
@@ -156,6 +156,29 @@ class HeadraceError(Exception):
         if self.span is not None:
             return self
         return HeadraceError(self.code, self.primary, self.detail, self.hint, span)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads; secrets are masked."""
+        span = None if self.span is None else {**asdict(self.span), "text": masked(self.span.text)}
+        return {
+            "code": str(self.code),
+            "primary": self.primary,
+            "detail": self.detail,
+            "hint": self.hint,
+            "span": span,
+        }
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> HeadraceError:
+        """Return the error that :meth:`to_json` wrote."""
+        span = value["span"]
+        return cls(
+            Code(value["code"]),
+            value["primary"],
+            value["detail"],
+            value["hint"],
+            None if span is None else Span(**span),
+        )
 
     def __str__(self) -> str:
         parts = [f"error[{self.code}]: {self.primary}"]

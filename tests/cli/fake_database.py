@@ -135,6 +135,9 @@ class FakeDatabase:
     def pending(self) -> int:
         return 0
 
+    def session(self) -> FakeDatabase:
+        return self
+
     def cancel(self) -> None:
         self._cancelled.set()
 

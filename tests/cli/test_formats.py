@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.formats import ChangeTable, csv_line, json_rows
+from headrace.cli.formats import ChangeTable
 from headrace.cli.tables import Columns
 from headrace.errors import HeadraceError
 from headrace.serving import Change
+from headrace.serving.texts import csv_line, json_rows
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1))

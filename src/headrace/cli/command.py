@@ -53,6 +53,7 @@ Examples:
   headrace --data mill sql --format json -c "SELECT * FROM orders"
   headrace --data mill sql -c "SELECT * FROM totals EMIT CHANGES"
   headrace --data mill verify                     are all views right?
+  headrace --data mill serve                      HTTP at 127.0.0.1:8088
 
 \b
 Settings such as partitions and driver_memory are read from HEADRACE_PARTITIONS and so on.
@@ -332,3 +333,34 @@ def verify(
         printer.rows(table)
     bad = zip(table["differences"].to_pylist(), table["verdict"].to_pylist(), strict=True)
     return _FAILED if any(count or verdict.startswith(_UNREAD) for count, verdict in bad) else _DONE
+
+
+@headrace.command()
+@_common
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:8088",
+    show_default=True,
+    help="The address, of this machine only; port 0 takes a free one.",
+)
+@functions_options
+@click.pass_context
+def serve(
+    context: click.Context,
+    listen: str,
+    functions: tuple[Path, ...],
+    replace_functions: bool,  # noqa: FBT001
+) -> int:
+    """Serve the database over HTTP until Ctrl-C.
+
+    The data directory is "data" if --data is not given.
+    """
+    from headrace.cli.serve import serve_directory  # noqa: PLC0415  (as above)
+
+    invocation = context.ensure_object(Invocation)
+    keep_quiet(debug=invocation.debug)
+    directory = context.meta.get("headrace.data", Path("data"))
+    given = FunctionFiles(functions, replace_functions)
+    serve_directory(directory, listen, invocation, StatementThread(_note), sys.stderr, given)
+    return _DONE

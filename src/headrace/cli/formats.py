@@ -1,39 +1,18 @@
-"""Rows and changes as text: in the formats for programs, and changes as a table."""
+"""Changes as text: as JSON for programs, and as a table for people."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.cli.tables import Cells, Columns, Look
 from headrace.cli.values import cell_text, is_number
-from headrace.errors import Code, HeadraceError
-from headrace.serving.values import csv_text, json_text
+from headrace.serving.values import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from headrace.serving import Change
-
-
-def json_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield one JSON object per row.
-
-    Raises:
-        HeadraceError: ``invalid`` if two columns have the same name: one would hide the other.
-    """
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise HeadraceError(
-            Code.INVALID,
-            f'column "{twice[0]}" appears twice, which a JSON object cannot show',
-            hint="Give the columns different names with AS, or choose --format csv.",
-        )
-    keys = [json_text(name) for name in names]
-    for row in rows:
-        fields = ",".join(f"{key}:{json_text(v)}" for key, v in zip(keys, row, strict=True))
-        yield "{" + fields + "}\n"
 
 
 def json_change(change: Change) -> str:
@@ -42,20 +21,6 @@ def json_change(change: Change) -> str:
         f'{{"epoch":{change.epoch},"op":{json_text(change.operation)},'
         f'"row":{json_text(change.row)}}}\n'
     )
-
-
-def csv_line(values: Iterable[Any]) -> str:
-    """Return one record of RFC 4180; NULL is an empty field, empty text is ``""``."""
-    return ",".join(map(_csv_field, values)) + "\r\n"
-
-
-def _csv_field(value: Any) -> str:
-    text = csv_text(value)
-    if text is None:
-        return ""
-    if not text or any(c in text for c in ',"\r\n'):
-        return '"' + text.replace('"', '""') + '"'
-    return text
 
 
 @dataclass(slots=True)

@@ -12,9 +12,7 @@ from headrace.cli.formats import (
     ChangeTable,
     change_cells,
     copies,
-    csv_line,
     json_change,
-    json_rows,
     numeric,
 )
 from headrace.cli.paint import Paint
@@ -28,7 +26,7 @@ from headrace.cli.tables import (
     vertical,
 )
 from headrace.cli.terminal import page, size
-from headrace.cli.values import rows
+from headrace.serving.texts import csv_line, json_rows, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,7 +9,8 @@ import pyarrow as pa
 from rich.cells import cell_len, set_cell_size
 
 from headrace.cli.paint import Paint
-from headrace.cli.values import cell_text, rows
+from headrace.cli.values import cell_text
+from headrace.serving.texts import rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

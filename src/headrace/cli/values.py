@@ -5,26 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable  # noqa: TC003  (read when the tables are made)
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headrace.serving.values import column_values, csv_text, float_text, json_text, utc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
+from headrace.serving.values import csv_text, float_text, json_text, utc
 
 NULL = "NULL"
 """The text for NULL in tables."""
-
-_BATCH_ROWS = 10_000
-
-
-def rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield the table's rows as Python values; maps are dictionaries."""
-    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
-        if batch.num_columns:
-            yield from zip(*map(column_values, batch.columns), strict=True)
 
 
 def is_number(value: Any) -> bool:

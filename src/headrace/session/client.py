@@ -27,12 +27,13 @@ class Client:
     """One client of a database.
 
     ``awaited`` are the offsets that its reads wait for: the ends of all logs when it began,
-    advanced by its own writes.
+    advanced by its own writes, ``written``.
     """
 
     reader: Reader
     is_open: Callable[[], bool]
     awaited: dict[RelationId, Offset]
+    written: dict[RelationId, Offset] = field(default_factory=dict)
     properties: Properties = field(default_factory=Properties)
     listener: Callable[[Progress], None] = silent
     """Told of the progress of the running statement."""
@@ -46,7 +47,8 @@ class Client:
 
     def wrote(self, relation: RelationId, end: Offset) -> None:
         """Have later reads wait until the client's write before an offset is seen."""
-        self.awaited[relation] = Offset(max(end, self.awaited.get(relation, 0)))
+        for known in (self.awaited, self.written):
+            known[relation] = Offset(max(end, known.get(relation, 0)))
 
     def seen(self, reads: Iterable[RelationId]) -> Published:
         """Return a state in which some relations show what this client must see of them.

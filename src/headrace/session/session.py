@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.subscription import Subscription
     from headrace.statements.results import Progress, Result
-    from headrace.types import Epoch
+    from headrace.types import Epoch, Offset, RelationId
 
 
 _CANCEL_SECONDS = 0.2
@@ -111,6 +111,11 @@ class Session:
             if not isinstance(statement, Query):
                 raise HeadraceError(Code.INVALID, "only a query can be followed")
             return self._statements.subscribe(statement, after)
+
+    @property
+    def written(self) -> dict[RelationId, Offset]:
+        """The ends of logs after this session's writes, by relation: what shows them has these."""
+        return dict(self._client.written)
 
     def flush(self) -> Epoch:
         """Wait until all written changes are readable; return the epoch."""

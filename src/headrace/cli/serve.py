@@ -1,0 +1,80 @@
+"""``headrace serve``: a database over HTTP until Ctrl-C, or until the process is asked to end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.connection import make_directory, opened
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import TextIO
+
+    from headrace.cli.connection import Invocation
+    from headrace.cli.functions import FunctionFiles
+    from headrace.cli.statement_thread import StatementThread
+
+_LISTEN_SECONDS = 0.2
+
+
+def serve_directory(
+    directory: Path,
+    listen: str,
+    invocation: Invocation,
+    thread: StatementThread,
+    err: TextIO,
+    functions: FunctionFiles,
+) -> None:
+    """Serve a data directory until the process gets SIGTERM.
+
+    Raises:
+        KeyboardInterrupt: on Ctrl-C, when the server has stopped and the database is closed.
+        HeadraceError: ``unavailable`` if the libraries of the server are missing; as
+            :meth:`Address.of` and :meth:`Address.bound`, before anything is opened.
+    """
+    try:
+        from headrace.server.address import Address  # noqa: PLC0415  (an extra)
+        from headrace.server.listener import Server  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    address = Address.of(listen)
+    bound = address.bound()
+    logging.basicConfig(stream=err, level=logging.WARNING, format="%(asctime)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    try:
+        make_directory(directory, err)
+        with opened(directory, invocation, thread, err, functions) as database:
+            server = Server(database, address, bound)
+            thread.call(server.start)
+            try:
+                click.echo(f"headrace serves {directory} at {server.url} (Ctrl-C stops it)")
+                _wait_for_end()
+            finally:
+                thread.call(server.close, database.cancel)
+    finally:
+        bound.close()
+
+
+def _wait_for_end() -> None:
+    """Wait until the process is asked to end by SIGTERM, or interrupted by Ctrl-C."""
+    ended = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    try:
+        while not ended.wait(_LISTEN_SECONDS):
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _missing(error: ModuleNotFoundError) -> HeadraceError:
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f"the library {error.name}, which serves HTTP, is missing",
+        hint='Install it: pip install "headrace[server]".',
+    )

@@ -1,0 +1,1 @@
+"""One open database served over HTTP, on a loopback address."""

@@ -1,0 +1,188 @@
+"""Results as answers, in the format that the request accepts."""
+
+from __future__ import annotations
+
+import io
+from enum import StrEnum
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from starlette.responses import Response, StreamingResponse
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.failures import Refused
+from headrace.serving.texts import csv_line, json_rows, rows
+from headrace.serving.values import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.server.limits import Limits
+    from headrace.server.tokens import Token
+    from headrace.session import Result
+
+_NOT_ACCEPTABLE: Final = 406
+_LINES: Final = 500
+"""How many lines of text are sent at a time."""
+_BATCH_ROWS: Final = 16_384
+
+
+class Format(StrEnum):
+    """The media types of answers with rows; the first is the default."""
+
+    JSON = "application/json"
+    LINES = "application/x-ndjson"
+    CSV = "text/csv"
+    ARROW = "application/vnd.apache.arrow.stream"
+
+
+def accepted(accept: str | None) -> Format:
+    """Return the format that an Accept header prefers.
+
+    Raises:
+        Refused: ``invalid`` if it accepts none.
+    """
+    asked = [_weighed(part) for part in (accept or "*/*").split(",")]
+    best: tuple[float, Format] | None = None
+    for form in Format:
+        kind = form.split("/")[0]
+        weights = [q for name, q in asked if name == form]
+        weights = weights or [q for name, q in asked if name in (f"{kind}/*", "*/*")]
+        if weights and max(weights) > (best[0] if best else 0.0):
+            best = (max(weights), form)
+    if best is None:
+        raise Refused(
+            _NOT_ACCEPTABLE,
+            HeadraceError(
+                Code.INVALID,
+                "none of the formats that are accepted is served",
+                hint=f"Accept one of: {', '.join(Format)}.",
+            ),
+        )
+    return best[1]
+
+
+def _weighed(part: str) -> tuple[str, float]:
+    """Return a media type of an Accept header, and its weight."""
+    name, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return name, float(parameter[2:])
+            except ValueError:
+                return name, 0.0
+    return name, 1.0
+
+
+def answer(result: Result, token: Token, form: Format, limits: Limits) -> Response:
+    """Return a result as an answer. One without rows is JSON, whatever is accepted.
+
+    Headers say which epoch it is and how fresh, in every format.
+
+    Raises:
+        HeadraceError: ``unsupported`` if it is larger than is allowed; as the writer of its format.
+    """
+    table, headers = result.to_arrow(), _headers(result, token)
+    if table.nbytes > limits.result_bytes:
+        raise _too_large(f"{table.nbytes:,} bytes", f"{limits.result_bytes:,}", "Use LIMIT.")
+    if form is Format.JSON or result.kind == "done":
+        if table.num_rows > limits.json_rows:
+            hint = f"Use LIMIT, or accept {Format.ARROW}, which is streamed."
+            raise _too_large(f"{table.num_rows:,} rows", f"{limits.json_rows:,} in JSON", hint)
+        return Response(_document(result, table, token), 200, headers, Format.JSON)
+    match form:
+        case Format.LINES:
+            content: Iterable[bytes] = _sent(json_rows(table.column_names, rows(table)))
+        case Format.CSV:
+            lines = chain([csv_line(table.column_names)], map(csv_line, rows(table)))
+            content = _sent(lines)
+        case Format.ARROW:
+            content = _ipc(table)
+    return StreamingResponse(content, 200, headers, form)
+
+
+def _document(result: Result, table: pa.Table, token: Token) -> str:
+    fresh = result.freshness
+    return json_text(
+        {
+            "kind": result.kind,
+            "columns": [{"name": f.name, "type": type_name(f.type)} for f in table.schema],
+            "rows": list(rows(table)),
+            "message": result.message,
+            "epoch": result.epoch,
+            "token": str(token),
+            "freshness": None
+            if fresh is None
+            else {
+                "epoch": fresh.epoch,
+                "committed_at": fresh.committed_at,
+                "pending": fresh.pending,
+            },
+        }
+    )
+
+
+def _headers(result: Result, token: Token) -> dict[str, str]:
+    headers = {
+        "Cache-Control": "no-store",
+        "Headrace-Epoch": str(result.epoch),
+        "Headrace-Token": str(token),
+    }
+    if result.freshness is not None:
+        headers["Headrace-Committed-At"] = repr(float(result.freshness.committed_at))
+        headers["Headrace-Pending"] = str(result.freshness.pending)
+    return headers
+
+
+def type_name(type_: pa.DataType) -> str:
+    """Return Spark SQL's name of an Arrow type."""
+    try:
+        return str(from_arrow_type(type_, prefer_timestamp_ntz=True).simpleString())
+    except TypeError:  # Spark has no such type: a count that a listing made
+        return str(type_)
+
+
+def _sent(lines: Iterator[str]) -> Iterator[bytes]:
+    """Yield lines as bytes, many at a time. The first are made now, so that their errors are known.
+
+    Raises:
+        HeadraceError: that of the first lines.
+    """
+    first = "".join(islice(lines, _LINES)).encode()
+
+    def later() -> Iterator[bytes]:
+        yield first
+        while part := "".join(islice(lines, _LINES)):
+            yield part.encode()
+
+    return later()
+
+
+def _ipc(table: pa.Table) -> Iterator[bytes]:
+    """Yield a table as an Arrow IPC stream, batch by batch."""
+    sink = io.BytesIO()
+
+    def written() -> bytes:
+        part = sink.getvalue()
+        sink.seek(0)
+        sink.truncate()
+        return part
+
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+            writer.write_batch(batch)
+            yield written()
+    yield written()
+
+
+def _too_large(what: str, most: str, hint: str) -> HeadraceError:
+    return HeadraceError(
+        Code.UNSUPPORTED, f"a result of {what} is too large", f"The limit is {most}.", hint
+    )
+
+
+def done(values: dict[str, Any], status: int = 200) -> Response:
+    """Return a small JSON object as an answer."""
+    return Response(json_text(values), status, {"Cache-Control": "no-store"}, Format.JSON)

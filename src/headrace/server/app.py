@@ -1,0 +1,64 @@
+"""The application: routes, the guard before them, and errors as answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette import routing
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.failures import Refused, failure, shown
+from headrace.server.guard import Guard
+from headrace.server.routes import ROUTES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp
+
+    from headrace.server.routes import Handler
+    from headrace.server.service import Service
+
+
+def application(service: Service, names: frozenset[str]) -> ASGIApp:
+    """Return the application that serves a database under some names of hosts."""
+    app = Starlette(
+        routes=[
+            routing.Route(r.path, _endpoint(service, r.handler), methods=[r.method]) for r in ROUTES
+        ],
+        exception_handlers={HTTPException: _unknown},
+    )
+    return Guard(app, names)
+
+
+def _endpoint(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await handler(service, request)
+        except Refused as refused:
+            return failure(shown(refused.error, service.database.directory), refused.status)
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return failure(shown(error, service.database.directory))
+
+    return endpoint
+
+
+async def _unknown(request: Request, error: Any) -> Response:
+    """Answer a request that no route is for."""
+    wrong = "method" if error.status_code == 405 else "path"  # noqa: PLR2004 (of HTTP)
+    value = request.method if wrong == "method" else request.url.path
+    found = HeadraceError(
+        Code.INVALID,
+        f'{wrong} "{value}" does not exist here',
+        hint="GET /openapi.json describes what there is.",
+    )
+    answered = failure(found, error.status_code)
+    answered.headers.update(error.headers or {})
+    return answered

@@ -1,0 +1,79 @@
+"""Errors as answers: a status for each code, and a body from which the error is made again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from starlette.responses import Response
+
+from headrace.errors import Code, HeadraceError
+from headrace.serving.values import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+_STATUS: Final[Mapping[Code, int]] = {
+    Code.INVALID: 400,
+    Code.UNSUPPORTED: 422,
+    Code.CONFLICT: 409,
+    Code.UNAVAILABLE: 503,
+    Code.CANCELLED: 499,
+    Code.CORRUPT: 500,
+    Code.INTERNAL: 500,
+}
+
+
+class Refused(Exception):  # noqa: N818  (a request is; nothing has gone wrong)
+    """An error that is answered with another status than that of its code."""
+
+    def __init__(self, status: int, error: HeadraceError) -> None:
+        super().__init__(error)
+        self.status = status
+        self.error = error
+
+
+def failure(error: HeadraceError, status: int | None = None) -> Response:
+    """Return an error as an answer, ``{"error": {...}}``; see :meth:`HeadraceError.to_json`."""
+    headers = {"Retry-After": "1"} if error.code is Code.UNAVAILABLE else {}
+    return Response(
+        json_text({"error": error.to_json()}),
+        status or _STATUS[error.code],
+        headers,
+        "application/json",
+    )
+
+
+def shown(error: BaseException, directory: Path) -> HeadraceError:
+    """Return what clients are shown of an error: nothing of the machine that the server runs on.
+
+    Of a defect, they are shown a number under which the server's log has it.
+    """
+    if not isinstance(error, HeadraceError) or error.code is Code.INTERNAL:
+        number = uuid4().hex[:12]
+        _log.error("request failed (%s)", number, exc_info=error)
+        return HeadraceError(
+            Code.INTERNAL,
+            "the server failed to answer this request",
+            hint=f"The server's log has the reason under {number}.",
+        )
+    return HeadraceError(
+        error.code,
+        _without(directory, error.primary) or "",
+        _without(directory, error.detail),
+        _without(directory, error.hint),
+        error.span,
+    )
+
+
+def _without(directory: Path, text: str | None) -> str | None:
+    """Return a text in which the data directory is not named by its path."""
+    if text is None:
+        return None
+    for path in {str(directory.resolve()), str(directory.absolute())}:
+        text = text.replace(path, "DATA")
+    return text

@@ -1,0 +1,60 @@
+"""Refuse requests that another site's page has made a browser send.
+
+A page can have a browser call a server on the loopback address. Its requests are told apart by
+three headers that a page cannot forge: Host, which names another host if the page's own name was
+bound to 127.0.0.1 (DNS rebinding); Origin; and Sec-Fetch-Site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.failures import failure
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+_FORBIDDEN: Final = 403
+_OWN: Final = frozenset({"", "none", "same-origin"})
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Passes on the requests for one of the server's own names and from its own pages."""
+
+    app: ASGIApp
+    names: frozenset[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, by the application or with status 403."""
+        if scope["type"] == "http":
+            refused = self._refused(scope)
+            if refused is not None:
+                await failure(refused, _FORBIDDEN)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> HeadraceError | None:
+        sent = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+        given = dict(sent)
+        host = given.get(b"host", "").lower()
+        if host not in self.names or sum(name == b"host" for name, _ in sent) != 1:
+            names = ", ".join(sorted(self.names))
+            return _refusal("another host", f"The Host header must be one of: {names}.")
+        origin = given.get(b"origin")
+        if origin is not None and origin.lower() not in {f"http://{name}" for name in self.names}:
+            return _refusal("another origin", "The Origin header names another site.")
+        if given.get(b"sec-fetch-site", "").lower() not in _OWN:
+            return _refusal("another site", "The Sec-Fetch-Site header says so.")
+        return None
+
+
+def _refusal(what: str, detail: str) -> HeadraceError:
+    return HeadraceError(
+        Code.INVALID,
+        f"a request for or from {what} is refused",
+        detail,
+        "Use the address that the server has printed; browsers only from its own pages.",
+    )

@@ -1,0 +1,112 @@
+"""The server itself: an application on a socket, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+import uvicorn
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.app import application
+from headrace.server.limits import Limits
+from headrace.server.service import Service
+
+if TYPE_CHECKING:
+    import socket
+
+    from headrace.database import Database
+    from headrace.server.address import Address
+
+_CONNECTIONS = 4096
+_GOODBYE_SECONDS = 5
+"""How long answers may take to be sent once the server stops."""
+_START_SECONDS = 30.0
+
+
+class Server:
+    """Serves an open database at an address until it is closed. A context manager.
+
+    The socket, which is bound already, is closed with it; the database is not.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        address: Address,
+        bound: socket.socket,
+        limits: Limits | None = None,
+    ) -> None:
+        self.address = replace(address, port=bound.getsockname()[1])
+        self.service = Service.of(database, limits or Limits())
+        self._socket = bound
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                application(self.service, self.address.names),
+                loop="asyncio",
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                limit_concurrency=_CONNECTIONS,
+                timeout_graceful_shutdown=_GOODBYE_SECONDS,
+            )
+        )
+        self._thread = threading.Thread(target=self._run, name="headrace-http", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where the server is."""
+        return self.address.url
+
+    def start(self) -> None:
+        """Serve from now on.
+
+        Raises:
+            HeadraceError: ``unavailable`` if it did not start in half a minute.
+        """
+        self._thread.start()
+        if not self._uvicorn.ready.wait(_START_SECONDS):
+            raise HeadraceError(Code.UNAVAILABLE, "the server did not start")
+
+    def close(self) -> None:
+        """Stop: statements are cancelled, and what followed changes is told."""
+        self.service.close()
+        self._uvicorn.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        tidying = asyncio.create_task(self.service.tidy())
+        try:
+            await self._uvicorn.serve(sockets=[self._socket])
+        finally:
+            tidying.cancel()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Tells other threads when it has started."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        self.ready.set()

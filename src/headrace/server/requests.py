@@ -1,0 +1,137 @@
+"""Requests read exactly: what is missing, unknown or of another type is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.server.failures import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+_TOO_LONG: Final = 413
+_OTHER_TYPE: Final = 415
+
+
+async def body(request: Request, most: int) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        Refused: ``unsupported`` if it is longer than ``most`` bytes.
+    """
+    parts, length = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        length += len(part)
+        if length > most:
+            raise Refused(
+                _TOO_LONG,
+                HeadraceError(
+                    Code.UNSUPPORTED,
+                    f"a request of more than {most:,} bytes is not supported",
+                    hint="Send it in several parts.",
+                ),
+            )
+    return b"".join(parts)
+
+
+async def json_object(
+    request: Request, most: int, fields: Mapping[str, tuple[type, ...]]
+) -> dict[str, Any]:
+    """Return the JSON object in a request's body: some of ``fields``, each of one of its types.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is something else.
+        Refused: ``invalid`` if it is not declared as JSON; as :func:`body`.
+    """
+    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if declared != "application/json":
+        # What a form or a script of another site can send without being asked is never taken.
+        raise Refused(
+            _OTHER_TYPE,
+            HeadraceError(
+                Code.INVALID,
+                f"a body of type '{declared}' is not taken here",
+                hint="Send JSON, with the header Content-Type: application/json.",
+            ),
+        )
+    try:
+        found = json.loads(await body(request, most))
+    except (ValueError, RecursionError) as error:
+        raise HeadraceError(Code.INVALID, "the body is not JSON", f"{error}.") from error
+    if not isinstance(found, dict):
+        raise HeadraceError(Code.INVALID, "the body is not a JSON object")
+    _require_known(found, tuple(fields), "field")
+    for name, value in found.items():
+        if value is not None and (
+            not isinstance(value, fields[name])
+            or (isinstance(value, bool) and bool not in fields[name])
+        ):
+            kinds = " or ".join(_KINDS[kind] for kind in fields[name] if kind in _KINDS)
+            raise HeadraceError(Code.INVALID, f'field "{name}" is not {kinds}')
+    return found
+
+
+def queried(request: Request, known: tuple[str, ...], repeated: tuple[str, ...] = ()) -> None:
+    """Refuse a request with a query parameter that does not exist, or that is given twice."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    _require_known(names, known, "query parameter")
+    for name in names:
+        if name not in repeated and names.count(name) > 1:
+            raise HeadraceError(Code.INVALID, f'query parameter "{name}" is given twice')
+
+
+def number(request: Request, name: str) -> float | None:
+    """Return a number among the query parameters; None if it is not given.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is not a number.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError as error:
+        raise _not_a("a number", name) from error
+
+
+def count(request: Request, name: str) -> int | None:
+    """Return a whole number of 0 or more among the query parameters; None if it is not given.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is none.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_COUNT:
+        raise _not_a("a whole number of 0 or more", name)
+    return int(text)
+
+
+_LONGEST_COUNT = 18
+_KINDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    bool: "true or false",
+}
+
+
+def _not_a(what: str, name: str) -> HeadraceError:
+    return HeadraceError(Code.INVALID, f'query parameter "{name}" is not {what}')
+
+
+def _require_known(given: Any, known: tuple[str, ...], kind: str) -> None:
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            hint = f'Did you mean "{near}"?' if near else f"There are: {', '.join(known)}."
+            raise HeadraceError(Code.INVALID, f'{kind} "{name}" does not exist', hint=hint)

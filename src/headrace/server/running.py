@@ -1,0 +1,175 @@
+"""Run statements for requests: some at a time, each until its timeout or its client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.failures import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import Receive
+
+    from headrace.server.limits import Limits
+    from headrace.session import Session
+
+T = TypeVar("T")
+
+_CANCEL_AGAIN_SECONDS: Final = 0.2
+_GRACE_SECONDS: Final = 10.0
+"""How long a cancelled statement may take to end before its request is answered."""
+_TIMED_OUT: Final = 408
+
+
+class Runner:
+    """Runs calls of sessions on threads of its own.
+
+    A call that can neither be cancelled nor ends keeps its thread, and is counted as running: the
+    number of threads is a limit whatever the calls do.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._threads = ThreadPoolExecutor(limits.statements, "headrace-server")
+        self._lock = threading.Lock()
+        self._given = 0
+        self._cancelling: set[asyncio.Task[None]] = set()
+
+    async def run(
+        self,
+        session: Session,
+        call: Callable[[], T],
+        receive: Receive,
+        seconds: float | None = None,
+    ) -> T:
+        """Run a call of a session and return its value; ``receive`` tells if the client leaves.
+
+        A call that succeeds in spite of being cancelled has taken effect, so its value is returned.
+
+        Raises:
+            HeadraceError: as the call; ``unavailable`` if too many run or wait; ``cancelled``.
+            Refused: ``cancelled`` by its timeout.
+        """
+        allowed = self.allowed(seconds)
+        future = self._submit(call)
+        ended = asyncio.wrap_future(future)
+        leaving = asyncio.create_task(left(receive))
+        try:
+            both: set[asyncio.Future[Any]] = {ended, leaving}
+            done, _ = await asyncio.wait(both, timeout=allowed, return_when=asyncio.FIRST_COMPLETED)
+            if ended in done:
+                return ended.result()
+            await self._end(session, future, ended)
+            return _after_end(ended, None if done else allowed)
+        finally:
+            leaving.cancel()
+            if not ended.done():
+                self._cancel(session, future)
+
+    @property
+    def running(self) -> int:
+        """How many calls run or wait."""
+        return self._given
+
+    def allowed(self, seconds: float | None) -> float:
+        """Return how long a request may take that names some seconds, or none.
+
+        Raises:
+            HeadraceError: ``invalid`` if it is no positive number, or more than is allowed.
+        """
+        limits = self._limits
+        if seconds is None:
+            return limits.statement_seconds
+        if not 0 < seconds <= limits.longest_seconds:
+            raise HeadraceError(
+                Code.INVALID,
+                f"a timeout of {seconds:g} seconds is out of range",
+                hint=f"Give more than 0 and at most {limits.longest_seconds:g} seconds.",
+            )
+        return seconds
+
+    def close(self) -> None:
+        """Start nothing more; what waits is dropped. What runs is ended by closing its session."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, call: Callable[[], T]) -> Future[T]:
+        with self._lock:
+            if self._given >= self._limits.statements + self._limits.queued:
+                raise HeadraceError(
+                    Code.UNAVAILABLE,
+                    "the server had too many statements to run",
+                    detail=f"{self._limits.statements} run at a time, {self._limits.queued} wait.",
+                    hint="Try again in a second.",
+                )
+            self._given += 1
+        try:
+            future = self._threads.submit(call)
+        except RuntimeError as error:
+            self._forget()
+            raise HeadraceError(Code.UNAVAILABLE, "the server was stopping") from error
+        future.add_done_callback(lambda _: self._forget())
+        return future
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._given -= 1
+
+    async def _end(self, session: Session, future: Future[T], ended: asyncio.Future[T]) -> None:
+        """Cancel a call, and wait until it has ended or the time of grace is over."""
+        if future.cancel():
+            return
+        self._cancel(session, future)
+        await asyncio.wait({ended}, timeout=_GRACE_SECONDS)
+
+    def _cancel(self, session: Session, future: Future[T]) -> None:
+        """Have a call cancelled until it ends, also after its request was answered."""
+        task = asyncio.create_task(_cancel_until_ended(session, future))
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
+
+
+async def left(receive: Receive) -> None:
+    """Return when the client has left; the request's body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel_until_ended(session: Session, future: Future[T]) -> None:
+    """Cancel again and again: between two jobs of a statement there may be nothing to cancel."""
+    while not future.done():
+        with suppress(Exception):
+            await asyncio.to_thread(session.cancel)
+        await asyncio.sleep(_CANCEL_AGAIN_SECONDS)
+
+
+def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:
+    """Return the value of a call that was cancelled, or raise what its request is told.
+
+    ``seconds`` is the timeout that has passed; None if the client has left.
+    """
+    unknown = None
+    if not ended.done():
+        unknown = "It has not ended yet, so it is not known whether it takes effect."
+    elif not ended.cancelled():
+        error = ended.exception()
+        if error is None:
+            return ended.result()
+        if not isinstance(error, HeadraceError) or error.code is not Code.CANCELLED:
+            raise error
+    if seconds is None:
+        raise HeadraceError(Code.CANCELLED, "the statement was cancelled: its client left", unknown)
+    raise Refused(
+        _TIMED_OUT,
+        HeadraceError(
+            Code.CANCELLED,
+            f"the statement was cancelled after {seconds:g} seconds, its timeout",
+            unknown,
+            "Give the request a longer timeout.",
+        ),
+    )

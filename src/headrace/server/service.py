@@ -1,0 +1,42 @@
+"""What the handlers of requests share: the database, its sessions, the threads, the limits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from headrace.server.running import Runner
+from headrace.server.sessions import Sessions
+
+if TYPE_CHECKING:
+    from headrace.database import Database
+    from headrace.server.limits import Limits
+
+_TIDY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One database as it is served."""
+
+    database: Database
+    limits: Limits
+    runner: Runner
+    sessions: Sessions
+
+    @classmethod
+    def of(cls, database: Database, limits: Limits) -> Self:
+        """Return the service of an open database."""
+        return cls(database, limits, Runner(limits), Sessions(database.session, limits))
+
+    async def tidy(self) -> None:
+        """End what nobody uses any more, again and again."""
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            await asyncio.to_thread(self.sessions.end_idle)
+
+    def close(self) -> None:
+        """End what runs for clients; the database stays open."""
+        self.runner.close()
+        self.sessions.close_all()

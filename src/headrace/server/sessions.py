@@ -1,0 +1,140 @@
+"""Sessions that clients name in several requests; those that nobody uses end."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.failures import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from headrace.server.limits import Limits
+    from headrace.session import Session
+
+_NOT_FOUND: Final = 404
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A session that clients name, and when it was last used, on the monotonic clock."""
+
+    session: Session
+    used: float = field(default_factory=time.monotonic)
+    waiting: int = 0
+    """How many requests use it, or wait until they can."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the request whose statement runs."""
+
+
+class Sessions:
+    """The sessions of one server, by id: those that clients name, and those of one request."""
+
+    def __init__(self, opened: Callable[[], Session], limits: Limits) -> None:
+        self._opened = opened
+        self._limits = limits
+        self._kept: dict[str, Kept] = {}
+        self._all: set[Session] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def count(self) -> int:
+        """How many sessions clients can name."""
+        return len(self._kept)
+
+    def open(self) -> str:
+        """Open a session; return its id, which nobody can guess.
+
+        Raises:
+            HeadraceError: ``unavailable`` if there are too many.
+        """
+        if len(self._kept) >= self._limits.sessions:
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                "the server had too many sessions",
+                detail=f"There are {len(self._kept)}.",
+                hint="DELETE those that are not needed, or wait until idle ones end.",
+            )
+        id_ = secrets.token_urlsafe(18)
+        self._kept[id_] = Kept(self._begin())
+        return id_
+
+    async def close(self, id_: str) -> None:
+        """End a session: its statement is cancelled."""
+        kept = self._kept.pop(self._known(id_))
+        await asyncio.to_thread(self._end, kept.session)
+
+    def cancel(self, id_: str) -> bool:
+        """Cancel the running statement of a session; return whether one ran."""
+        return self._kept[self._known(id_)].session.cancel()
+
+    @asynccontextmanager
+    async def used(self, id_: str | None) -> AsyncIterator[Session]:
+        """Yield the session of an id, while no other request uses it; without one, a new session.
+
+        Raises:
+            Refused: ``invalid`` if there is no session of this id.
+        """
+        if id_ is None:
+            session = self._begin()
+            try:
+                yield session
+            finally:
+                with self._lock:
+                    self._all.discard(session)
+            return
+        kept = self._kept[self._known(id_)]
+        kept.waiting += 1
+        try:
+            async with kept.turn:
+                yield kept.session
+        finally:
+            kept.waiting -= 1
+            kept.used = time.monotonic()
+
+    def end_idle(self) -> None:
+        """End the sessions that were not used for longer than is allowed."""
+        oldest = time.monotonic() - self._limits.idle_seconds
+        for id_, kept in list(self._kept.items()):
+            if kept.waiting == 0 and kept.used < oldest:
+                del self._kept[id_]
+                self._end(kept.session)
+
+    def close_all(self) -> None:
+        """End all sessions; their statements are cancelled."""
+        self._kept.clear()
+        with self._lock:
+            every = list(self._all)
+        for session in every:
+            self._end(session)
+
+    def _begin(self) -> Session:
+        session = self._opened()
+        with self._lock:
+            self._all.add(session)
+        return session
+
+    def _end(self, session: Session) -> None:
+        with self._lock:
+            self._all.discard(session)
+        session.close()
+
+    def _known(self, id_: str) -> str:
+        if id_ not in self._kept:
+            raise Refused(
+                _NOT_FOUND,
+                HeadraceError(
+                    Code.INVALID,
+                    "this session does not exist",
+                    detail="It was never opened, was deleted, or was idle for too long.",
+                    hint="Open one with POST /v1/sessions.",
+                ),
+            )
+        return id_

@@ -1,0 +1,63 @@
+"""``headrace serve``: where it listens, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.server.address import Address
+
+if TYPE_CHECKING:
+    from conftest import Command
+
+
+def free_port() -> int:
+    with Address.of("127.0.0.1:0").bound() as found:
+        return int(found.getsockname()[1])
+
+
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_it_serves_until_it_is_asked_to_end(command: Command, ending: int, code: int) -> None:
+    port, answers = free_port(), []
+
+    def ask() -> None:
+        while not answers:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz") as found:
+                    answers.append(found.read())
+            except OSError:
+                time.sleep(0.02)
+        os.kill(os.getpid(), ending)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    assert command("serve", "--listen", f"127.0.0.1:{port}") == code
+    asking.join()
+    assert answers == [b'{"status":"ok"}']
+    assert f"at http://127.0.0.1:{port} (Ctrl-C stops it)" in command.out
+    assert command.database.closed
+
+
+def test_an_address_that_others_could_reach_is_refused_before_anything_is_opened(
+    command: Command,
+) -> None:
+    command.connect = lambda *_: pytest.fail("it was opened")
+    assert command("serve", "--listen", "0.0.0.0:8088") == 1
+    assert "error[unsupported]: listening on '0.0.0.0' is not supported" in command.err
+
+
+def test_without_its_libraries_it_says_how_to_get_them(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "headrace.server.listener", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert command("serve") == 1
+    assert "error[unavailable]: the library uvicorn, which serves HTTP, is missing" in command.err
+    assert 'pip install "headrace[server]"' in command.err

@@ -1,0 +1,84 @@
+"""Who may call: this machine, under the server's own names, and no other site's page."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.address import Address
+
+if TYPE_CHECKING:
+    from served import Client
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:1", "192.168.1.2:80", "example.org:80", "[::]:80"])
+def test_an_address_that_others_could_reach_is_refused(text: str):
+    with pytest.raises(HeadraceError) as raised:
+        Address.of(text)
+    assert raised.value.code is Code.UNSUPPORTED
+
+
+@pytest.mark.parametrize("text", ["", "127.0.0.1", "127.0.0.1:70000", ":80", "[::1]", "a b:x"])
+def test_text_that_is_no_address_is_refused(text: str):
+    with pytest.raises(HeadraceError) as raised:
+        Address.of(text)
+    assert raised.value.code is Code.INVALID
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("127.0.0.1:8088", "http://127.0.0.1:8088"),
+        ("LOCALHOST:1", "http://localhost:1"),
+        ("[::1]:9", "http://[::1]:9"),
+        ("127.0.0.9:9", "http://127.0.0.9:9"),
+    ],
+)
+def test_a_loopback_address_is_taken(text: str, url: str):
+    assert Address.of(text).url == url
+
+
+def test_a_port_that_is_taken_is_a_conflict():
+    first = Address.of("127.0.0.1:0").bound()
+    with first, pytest.raises(HeadraceError) as raised:
+        Address("127.0.0.1", first.getsockname()[1]).bound()
+    assert raised.value.code is Code.CONFLICT
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:{port}"}, 200),
+        ({"Host": "[::1]:{port}"}, 200),
+        ({"Host": "LocalHost:{port}"}, 200),
+        ({"Host": "evil.example:{port}"}, 403),
+        ({"Host": "localhost.evil.example:{port}"}, 403),
+        ({"Host": "127.0.0.1"}, 403),
+        ({"Host": "127.0.0.1:1"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "http://127.0.0.1:{port}"}, 200),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+)
+def test_requests_that_another_site_causes_are_refused(
+    client: Client, headers: dict[str, str], status: int
+):
+    given = {name: value.format(port=client.port) for name, value in headers.items()}
+    assert client.ask("GET", "/healthz", headers=given).status == status
+    found = client.ask(
+        "POST",
+        "/v1/sql",
+        json.dumps({"sql": "SHOW PROPERTIES"}),
+        {"Content-Type": "application/json", **given},
+    )
+    assert found.status == status
