@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROPOSED = {
     "ADD JAR x": ["COPY t FROM '{rows}'"],
-    "ALTER TABLE t ADD COLUMN y INT": [
+    "RENAME TABLE t TO u": [
         "CREATE TABLE wider (id INT PRIMARY KEY, x INT, y INT)",
         "INSERT INTO wider SELECT id, x, x FROM t",
     ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -45,9 +45,17 @@ class Expression:
     handle: Any
 
 
+PLACE: Final = 1 << 20
+TIME: Final = PLACE + 1
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scan:
-    """The rows of a stream, table or view; ``columns`` are the positions that are read."""
+    """The rows of a stream, table or view.
+
+    ``columns`` are the positions that are read; the place and the time of a row in a stream's log
+    are at :data:`PLACE` and :data:`TIME`, whatever columns the stream has.
+    """
 
     relation: RelationId
     attributes: tuple[Attribute, ...]

@@ -202,7 +202,11 @@ class Planner:
         parsed = self.scala.parser(self._session).parsePlan(plain.text)
         self._reads[name] = relations_read(parsed, self._reads)
         listed = ", ".join(quote(column) for column in columns)
-        self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({listed}) AS {plain.text}")
+        text = f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({listed}) AS {plain.text}"
+        try:
+            self.spark.sql(text)
+        except PySparkException as error:
+            raise translate(error, plain.span) from error
         self._names[name] = relation
         self._queries[name] = (read, plain)
 

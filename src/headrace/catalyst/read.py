@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.catalog import ROWTIME
 from headrace.catalyst.aggregates import called, check_together, leaves_out
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
@@ -12,6 +13,8 @@ from headrace.catalyst.columns import distinct_columns, exact_columns, only_colu
 from headrace.catalyst.generators import generate_alone
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
+    PLACE,
+    TIME,
     Aggregate,
     Attribute,
     Compared,
@@ -56,6 +59,7 @@ from headrace.catalyst.subqueries import (
 )
 from headrace.catalyst.ties import ties_below
 from headrace.catalyst.window_functions import functions_alone, numbers_all_rows, without_order
+from headrace.dialects import OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +73,9 @@ _PASSED = frozenset(
     "LocalLimit RebalancePartitions Repartition RepartitionByExpression Sort SubqueryAlias".split()  # noqa: SIM905
 )
 """Nodes that change no rows: a view is a bag, so order and partitioning are irrelevant."""
+
+_HIDDEN = {OFFSET: PLACE, ROWTIME: TIME}
+"""Columns of a stream's log besides those of the stream, and their positions in a scan."""
 
 _JOINS = {
     "Inner": JoinKind.INNER,
@@ -165,7 +172,7 @@ class Reader:
             return self.recursion.reference(node)
         attributes = attributes_of(node)
         if kind == "LogicalRDD":
-            columns = tuple(range(len(attributes)))
+            columns = tuple(_HIDDEN.get(each.name, i) for i, each in enumerate(attributes))
             return Scan(self.relations[node.rdd().id()], attributes, columns)
         return Constant(node, attributes)
 

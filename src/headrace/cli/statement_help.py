@@ -152,6 +152,12 @@ STATEMENTS: dict[str, Synopsis] = {
         "REPAIR totals;",
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
+    "ALTER STREAM": Synopsis(
+        "add columns to a stream; rows that it has are NULL in them",
+        "ALTER STREAM name ADD COLUMN column type [DEFAULT expression]\n"
+        "ALTER STREAM name ADD COLUMNS (column type, ...)",
+        "ALTER STREAM orders ADD COLUMN region STRING;",
+    ),
     "RESUME": Synopsis(
         "try a source again that has stopped; what it has stopped for becomes rejects",
         "RESUME SOURCE name [ON ERROR REJECT]",

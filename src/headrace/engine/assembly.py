@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.catalog import logged
@@ -26,8 +27,6 @@ from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    import pyarrow as pa
 
     from headrace.catalog import Relation
     from headrace.catalyst import plan
@@ -165,8 +164,10 @@ class Assembly:
 
     def leaf(self, relation: Relation, columns: tuple[str, ...], *, offsets: bool) -> Any:
         """Read columns of a relation's share, as ``c0``, ``c1``, ... with its weight."""
-        task = LeafTask(relation.id, columns, offsets, self.partitions, self.log)
-        types = {c.name: c.type for c in logged(relation).columns}
+        schema = logged(relation)
+        read = pa.schema([schema.arrow.field(name) for name in columns])
+        task = LeafTask(relation.id, read, offsets, self.partitions, self.log)
+        types = {c.name: c.type for c in schema.columns}
         fields = [(f"c{i}", types[name]) for i, name in enumerate(columns)]
         fields.append((WEIGHT, LongType()))
         if offsets:

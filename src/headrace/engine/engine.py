@@ -17,7 +17,7 @@ from headrace.engine.jobs import jobs_of
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.worker import LogReader, reports_of
-from headrace.errors import HeadraceError, Span
+from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import LoopPlan, StepPlan
 from headrace.spine import sync_directory
@@ -152,7 +152,13 @@ class Engine:
                 if known is not None and (known.view, known.build) == (view.id, view.build):
                     return known
             span, names = Span(view.query, 0, len(view.query)), view.schema.names
-            return self.circuit_of(view.id, view.build, self.planner.analyse(span), span, names)
+            analysed = self.planner.analyse(span)
+            if len(analysed.schema.columns) != len(names):
+                raise HeadraceError(
+                    Code.CORRUPT,
+                    f'view "{view.name}" has {len(names)} columns, and its query another number',
+                )
+            return self.circuit_of(view.id, view.build, analysed, span, names)
 
     def circuit_of(
         self,

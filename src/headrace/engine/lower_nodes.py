@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType
 
-from headrace.catalog import logged
+from headrace.catalog import ROWTIME
 from headrace.catalyst import plan
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.halves import halves
@@ -259,19 +259,20 @@ class Nodes:
         """Give a relation's delta the ids that the view's expressions refer to."""
         scan = node.plan
         relation = self.assembly.relations[scan.relation]
-        known = logged(relation).names
-        names = tuple(known[i] for i in scan.columns if i < len(known))
+        known = relation.schema.names
+        names = tuple(
+            ROWTIME if i == plan.TIME else known[i] for i in scan.columns if i != plan.PLACE
+        )
         if scan.relation in self.assembly.frames:
             below = self.assembly.delta(scan.relation)
             columns = self.transplant.output(below)
             values = [columns[name] for name in names]
         else:
-            placed = len(known) in scan.columns  # after the columns of a log, the place of a row
-            below = self.assembly.leaf(relation, names, offsets=placed)
+            below = self.assembly.leaf(relation, names, offsets=plan.PLACE in scan.columns)
             columns = self.transplant.output(below)
             read = iter(range(len(names)))
             values = [
-                columns[f"c{next(read)}"] if i < len(known) else columns[OFFSET]
+                columns[OFFSET] if i == plan.PLACE else columns[f"c{next(read)}"]
                 for i in scan.columns
             ]
         named = [

@@ -149,7 +149,8 @@ class Queries:
 
     def _contents(self, session: SparkSession, relation: Stream | Table | View) -> DataFrame:
         names = relation.schema.names
-        leaf = LeafTask(relation.id, names, False, self.partitions, self.log)  # noqa: FBT003
+        columns = relation.schema.arrow
+        leaf = LeafTask(relation.id, columns, False, self.partitions, self.log)  # noqa: FBT003
         return self._frame(session, ContentsTask(leaf, names), relation.schema.spark)
 
     def computed(self, rows: pa.Table, expressions: list[str], source: str = "__rows") -> pa.Table:
@@ -297,8 +298,7 @@ class Queries:
     def _raw_frame(self, session: SparkSession, relation: Stream | Table) -> DataFrame:
         """Return the changes of a relation's log, as ``c0``, ..., with weights and places."""
         schema = logged(relation)
-        names = schema.names
-        leaf = LeafTask(relation.id, names, True, self.partitions, self.log)  # noqa: FBT003
+        leaf = LeafTask(relation.id, schema.arrow, True, self.partitions, self.log)  # noqa: FBT003
         renamed = StructType(
             [
                 *(StructField(f"c{i}", c.type) for i, c in enumerate(schema.columns)),

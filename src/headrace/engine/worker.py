@@ -45,9 +45,12 @@ class LogReader(Protocol):
     """Reads changes of a relation's log; picklable, since it is sent to the workers."""
 
     def read(
-        self, directory: Path, share: LogShare, columns: tuple[str, ...], *, offsets: bool
+        self, directory: Path, share: LogShare, columns: pa.Schema, *, offsets: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``."""
+        """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
+
+        A column that was added after a change was appended is NULL in it.
+        """
         ...
 
 
@@ -83,7 +86,7 @@ class LeafTask:
     """Yield this partition's part of a relation's share of the step."""
 
     relation: RelationId
-    columns: tuple[str, ...]
+    columns: pa.Schema
     offsets: bool
     partitions: int
     log: LogReader
@@ -107,7 +110,7 @@ class LeafTask:
                 low, high = ranges(self.partitions)[index]
                 low, high = max(low, share.low), min(high, share.high)
                 spine = Spine.open(step.runs_directory, share.layout, share.runs, low, high)
-                found = _columns_of(spine, self.columns)
+                found = _columns_of(spine, tuple(self.columns.names))
         names = [f"c{i}" for i in range(len(self.columns))]
         names += [WEIGHT, "__offset"] if self.offsets else [WEIGHT]
         for batch in found:

@@ -60,6 +60,7 @@ def commit_epoch(
     _drop(connection, commit.dropped, commit.epoch)
     stage("dropped")
     _create(connection, commit)
+    _redefine(connection, commit)
     stage("created")
     builds.change(connection, commit)
     stage("builds")
@@ -153,6 +154,12 @@ def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epo
         schema.dirty.delete().where(schema.dirty.c.view.in_(relations)),
     ):
         connection.execute(change)
+
+
+def _redefine(connection: sa.Connection, commit: EpochCommit) -> None:
+    for relation, definition in commit.redefined.items():
+        its = schema.objects.c.relation == relation
+        connection.execute(schema.objects.update().where(its).values(definition=dict(definition)))
 
 
 def _create(connection: sa.Connection, commit: EpochCommit) -> None:

@@ -291,6 +291,7 @@ class EpochCommit:
     """The changes of one epoch. The commit fails if ``previous`` is not the last epoch.
 
     Drops happen before creations, so one epoch can replace a relation by another of the same name.
+    ``redefined`` are new definitions of relations without contents of their own.
     ``builds`` are new programs of views, ``serve`` builds that compute their view's contents from
     this epoch on, ``retired`` those that are given up. ``caught_up`` are the frontiers that have
     read stored tables and views as of this epoch; one that does not exist is created.
@@ -313,6 +314,7 @@ class EpochCommit:
     repaired: tuple[Repaired, ...] = ()
     counters: Mapping[str, Any] = field(default_factory=dict)
     clock: int | None = None
+    redefined: Mapping[RelationId, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def epoch(self) -> Epoch:

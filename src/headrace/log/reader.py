@@ -23,11 +23,12 @@ class EmbeddedLog:
     """Reads changes of a relation's log; see ``LogReader`` in :mod:`headrace.engine.worker`."""
 
     def read(
-        self, directory: Path, share: LogShare, columns: tuple[str, ...], *, offsets: bool
+        self, directory: Path, share: LogShare, columns: pa.Schema, *, offsets: bool
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
 
-        A stream's log has no weights: all its rows are insertions.
+        A stream's log has no weights: all its rows are insertions. A column that was added after a
+        change was appended is NULL in it.
         """
         at = share.first
         for batch in read_range(directory, share.segments, share.first, share.end):
@@ -35,9 +36,14 @@ class EmbeddedLog:
             weights = (
                 batch[WEIGHT] if WEIGHT in names else pa.array(np.ones(batch.num_rows, np.int64))
             )
-            arrays = [*(batch[name] for name in columns), weights]
+            present = set(names)
+            arrays = [
+                batch[each.name] if each.name in present else pa.nulls(batch.num_rows, each.type)
+                for each in columns
+            ]
+            arrays.append(weights)
             if offsets:
                 arrays.append(pa.array(np.arange(at, at + batch.num_rows, dtype=np.int64)))
-            labels = [*columns, WEIGHT, *(["__offset"] if offsets else [])]
+            labels = [*columns.names, WEIGHT, *(["__offset"] if offsets else [])]
             yield pa.RecordBatch.from_arrays(arrays, names=labels)
             at = Offset(at + batch.num_rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import PlainView, Sink, Table, View
 from headrace.circuit import rows_of
 from headrace.engine.lowering import table_layout
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, NewArrangement, NewObject
 from headrace.parts.filling import live
 from headrace.parts.naming import HIDDEN
@@ -111,6 +112,47 @@ class Definer:
             return epoch
 
         return self.filling.fill(view, progress, join)
+
+    def redefine(self, stream: Stream) -> Epoch:
+        """Give a stream more columns than it has; what depends on it has to stay as it is.
+
+        Raises:
+            HeadraceError: ``conflict`` if a view would become another one.
+        """
+        with self._changing():
+            (former,) = live(self.loop.catalog, [stream.id])
+            catalog = self.loop.catalog.with_(stream)
+            above = [v for v in catalog.dependants(stream.id) if not isinstance(v, Sink)]
+            try:
+                self.declarations.announce(stream)
+                for view in above:
+                    self._require_same(view, stream)
+                change = {stream.id: stream.to_json()}
+                commit = EpochCommit(
+                    self.ledger.last_epoch(), f"alter-{stream.id}", redefined=change
+                )
+                epoch = self.ledger.commit(commit)
+            except BaseException:
+                self.declarations.announce(former)
+                for view in above:
+                    self.declarations.plan_again(view)
+                raise
+            self._publish(catalog, {})
+        return epoch
+
+    def _require_same(self, view: View | PlainView, stream: Stream) -> None:
+        """Plan a view again, and refuse if it is another one over the stream as it would be."""
+        try:
+            self.declarations.plan_again(view)
+        except HeadraceError as error:
+            hidden = view.name.startswith(HIDDEN)
+            what = "a query that is followed" if hidden else f'{view.kind} "{view.name}"'
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"{what} would have other columns",
+                f'Its query reads all columns of stream "{stream.name}".',
+                "DROP it, or name its columns in place of *, and create it again afterwards.",
+            ) from error
 
     def drop(self, ids: Sequence[RelationId]) -> Epoch:
         """Drop relations together; no other relation may depend on them.

@@ -8,6 +8,7 @@ from headrace.catalog import Stream, Table
 from headrace.errors import HeadraceError
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.sql import (
+    AddColumns,
     Copy,
     CreateConnection,
     CreateMaterializedView,
@@ -52,6 +53,7 @@ from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.damage import with_owner
 from headrace.statements.checking.repairs import Repairs
 from headrace.statements.checking.verifications import Verifications
+from headrace.statements.defining.alterations import Alterations
 from headrace.statements.defining.captures import CaptureChanges
 from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.derived import DerivedStreams
@@ -90,6 +92,7 @@ Definition: TypeAlias = (
     | CreateSchema
     | CreateSecret
     | CreateConnection
+    | AddColumns
     | CreateSource
     | Drop
     | DropFunction
@@ -123,6 +126,9 @@ class Statements:
             parts.definer,
             parts.feeding,
             parts.connections,
+        )
+        self._alterations = Alterations(
+            parts.reader, parts.definer, parts.feeds, parts.feeding, self._relations
         )
         self._drops = Drops(parts.reader, parts.definer)
         self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer)
@@ -243,6 +249,8 @@ class Statements:
     def _define(self, statement: Definition) -> str:
         """Run a statement that changes the catalog; return a message."""
         match statement:
+            case AddColumns():
+                return self._alterations.add_columns(statement)
             case CreateSource():
                 return self._captures.create(statement)
             case CreateTable() if statement.captured is not None:

@@ -21,6 +21,7 @@ from headrace.sql.parts import (
 )
 from headrace.sql.rewritten import Rewritten
 from headrace.sql.statements import (
+    AddColumns,
     Assignment,
     Copy,
     CreateConnection,
@@ -69,6 +70,7 @@ __all__ = [
     "CONNECTION",
     "EMBEDDED_METADATA",
     "KEYWORDS",
+    "AddColumns",
     "AsOf",
     "AsOfEpoch",
     "AsOfTimestamp",

@@ -96,6 +96,10 @@ class Columns:
         if self.watermark is not None:
             self._known(self.watermark.column, self.watermark.span)
 
+    def take_one(self) -> None:
+        """Take ``column type``, without parentheses."""
+        self._column()
+
     def _known(self, name: str, span: Span) -> None:
         if name.lower() in self.definitions:
             return

@@ -17,6 +17,7 @@ from headrace.sql.lexer import Kind
 from headrace.sql.options import take_options
 from headrace.sql.parts import Name, ObjectKind, Query
 from headrace.sql.statements import (
+    AddColumns,
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
@@ -276,6 +277,38 @@ def _captured(
     definitions, span = tuple(columns.definitions.values()), cursor.span(first)
     key = columns.primary_key
     return CreateTable(name, definitions, span, key, None, (), *modes, captured)
+
+
+def take_alter(cursor: Cursor) -> AddColumns:
+    """Take ``ALTER STREAM | TABLE name ADD [COLUMN] name type``, or ``ADD [COLUMNS] (...)``."""
+    first = cursor.token
+    cursor.expect("ALTER")
+    kind = ObjectKind.TABLE if cursor.at("TABLE") else ObjectKind.STREAM
+    if not cursor.accept("TABLE") and not cursor.accept("STREAM"):
+        raise _no_alteration(cursor, first)
+    name = cursor.name("a stream's name")
+    if not cursor.accept("ADD"):
+        raise _no_alteration(cursor, first)
+    cursor.accept("COLUMNS") or cursor.accept("COLUMN")
+    columns = Columns(cursor, kind)
+    if cursor.at_symbol("("):
+        columns.take()
+    else:
+        columns.take_one()
+    if columns.primary_key or columns.watermark is not None:
+        raise _no_alteration(cursor, first)
+    cursor.expect_end()
+    return AddColumns(name, tuple(columns.definitions.values()), cursor.span(first))
+
+
+def _no_alteration(cursor: Cursor, first: Token) -> HeadraceError:
+    return HeadraceError(
+        Code.UNSUPPORTED,
+        "this ALTER is not supported",
+        hint="Write ALTER STREAM name ADD COLUMN column type. Otherwise CREATE a relation with the"
+        " definition that you need, and INSERT INTO it SELECT the rows of this one.",
+        span=cursor.span(first, cursor.previous),
+    )
 
 
 def _storage(cursor: Cursor) -> None:

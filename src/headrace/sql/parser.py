@@ -20,7 +20,7 @@ from headrace.sql.ask import (
     take_verify,
 )
 from headrace.sql.change import take_copy, take_delete, take_insert, take_truncate, take_update
-from headrace.sql.create import take_create
+from headrace.sql.create import take_alter, take_create
 from headrace.sql.cursor import Cursor
 from headrace.sql.fragments import at_query, take_query
 from headrace.sql.keywords import STATEMENTS
@@ -134,6 +134,7 @@ def _unknown(cursor: Cursor) -> HeadraceError:
 
 
 _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
+    "ALTER": take_alter,
     "COPY": take_copy,
     "CREATE": take_create,
     "DELETE": take_delete,

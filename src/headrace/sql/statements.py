@@ -69,6 +69,15 @@ class FromSource:
 
 
 @dataclass(frozen=True, slots=True)
+class AddColumns:
+    """``ALTER STREAM name ADD COLUMN``."""
+
+    name: Name
+    columns: tuple[ColumnDefinition, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTable:
     """``CREATE TABLE`` with columns: a relation that changes, with or without a primary key.
 
@@ -482,6 +491,7 @@ Statement: TypeAlias = (
     | CreateSchema
     | CreateSecret
     | CreateConnection
+    | AddColumns
     | CreateSource
     | CreateSink
     | Drop

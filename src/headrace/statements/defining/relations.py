@@ -103,7 +103,7 @@ class Relations:
     def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
         folded = {name.lower() for name in key}
         arriving = {
-            d.name: self._column(d, keyed=d.name.lower() in folded)
+            d.name: self.column(d, keyed=d.name.lower() in folded)
             for d in definitions
             if d.computed is None
         }
@@ -115,7 +115,12 @@ class Relations:
             tuple(arriving.get(d.name) or computed_column(engine, d, known) for d in definitions)
         )
 
-    def _column(self, definition: ColumnDefinition, *, keyed: bool) -> Column:
+    def column(self, definition: ColumnDefinition, *, keyed: bool = False) -> Column:
+        """Return a declared column that is not computed.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unsupported``, at its place, for its type or default.
+        """
         engine, span = self.engine, definition.type.span
         with engine.planning:
             type_ = engine.planner.parse_type(span, definition.type.text)
