@@ -98,6 +98,25 @@ def test_values_that_were_not_sent_and_truncates_in_files(db, capture):
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+def test_the_digits_of_a_timestamp_are_the_unit_of_its_numbers(db, capture):
+    db.sql(
+        "CREATE TABLE t (k INT PRIMARY KEY, ms TIMESTAMP(3), n TIMESTAMP_NTZ(3), us timestamp (6))"
+        " WITH (format = 'debezium-json', 'debezium.time-precision-mode' = 'adaptive')"
+    )
+    db.sql(
+        "CREATE TABLE u (k INT PRIMARY KEY, ms TIMESTAMP(3), plain TIMESTAMP)"
+        " WITH (format = 'debezium-json')"
+    )
+    row = {"k": 1, "ms": 1_000, "n": 2_000, "us": 3_000_000}
+    assert capture("t", {"op": "c", "after": row}) == "1 row copied"
+    found = "SELECT unix_millis(ms), CAST(n AS STRING), unix_millis(us) FROM t"
+    assert rows(db, found) == [(1_000, "1970-01-01 00:00:02", 3_000)]
+    rejected = {"op": "c", "after": {"k": 2, "ms": 1_000, "plain": 1_000}}
+    said = capture("u", {"op": "c", "after": {"k": 1, "ms": 1_000}}, rejected)
+    assert said == "1 row copied, 1 rejected: see SHOW REJECTS"
+    assert rows(db, "SELECT k, unix_millis(ms) FROM u") == [(1, 1_000)]
+
+
 def test_how_envelopes_are_read_cannot_be_chosen(db, tmp_path):
     db.sql("CREATE TABLE t (k INT, PRIMARY KEY (k)) WITH (format = 'debezium-json')")
     path = tmp_path / "x.json"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.catalog import Declaration, Stream, Table
 from headrace.connectors import CONNECTOR, ChangeFormat, is_captured
 from headrace.dialects import delay_of
-from headrace.errors import HeadraceError, masked
+from headrace.errors import Code, HeadraceError, masked
 from headrace.sql import CONNECTION, ColumnDefinition, CreateStream, CreateTable
 from headrace.statements.defining.columns import (
     computed_column,
@@ -22,6 +22,7 @@ from headrace.statements.defining.options import (
     broker_note,
     check_metadata,
     check_relation_options,
+    needs_broker,
     source_of,
     stored_options,
 )
@@ -61,6 +62,8 @@ class Relations:
         check_relation_options(statement.options)
         source = source_of(statement.options, self._connection(statement))
         check_metadata(statement.columns, source)
+        if statement.taken.stops and not source and not needs_broker(statement.options):
+            raise _nothing_stops(statement)
         schema = self._schema(statement.columns, statement.primary_key)
         effective = effective_column(statement, schema)
         if effective is not None:
@@ -162,9 +165,19 @@ def _require_decoder(table: Table, span: Span) -> None:
 
 
 def _precision(text: str) -> int | None:
-    """Return n of ``TIMESTAMP(n)``, or None."""
+    """Return n of a type that is written ``TIMESTAMP(n)``, or None."""
     found = _PRECISION.match(text)
     return None if found is None else int(found[1])
+
+
+def _nothing_stops(statement: CreateStream | CreateTable) -> HeadraceError:
+    return HeadraceError(
+        Code.INVALID,
+        f'"{statement.name}" has no source that could stop',
+        "INSERT is applied whole or not at all, and COPY rejects what does not fit.",
+        "Leave ON ERROR STOP out, or name a connector in WITH (...).",
+        statement.taken.span,
+    )
 
 
 def _spelled(schema: Schema, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -190,6 +203,6 @@ def _declaration(
         precisions=tuple(
             (c.name, digits)
             for c in statement.columns
-            if (digits := _precision(c.type.text)) is not None
+            if (digits := _precision(c.type.span.source)) is not None
         ),
     )
