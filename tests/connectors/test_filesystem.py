@@ -476,6 +476,18 @@ def test_what_cannot_be_read_is_refused_when_the_relation_is_created(tmp_path, p
     assert caught.value.code is code
 
 
+def test_compressed_files_are_not_appended_to(tmp_path: Path) -> None:
+    options = {"scan.file-mode": "append"}
+    write(tmp_path / "a.jsonl.gz", gzip.compress(lines(1).encode()))
+    with pytest.raises(HeadraceError, match="is compressed"):
+        Landed(str(tmp_path / "a.jsonl.gz"), options).source().check()
+    write(tmp_path / "b.jsonl", lines(2))
+    landed = Landed(str(tmp_path), options)
+    assert landed.look() == [2]
+    (reject,) = landed.rejects
+    assert "is compressed" in reject.reason
+
+
 def test_the_first_file_has_to_fit_when_the_relation_is_created(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", "m,o\n1,2\n")
     with pytest.raises(HeadraceError, match="none of the columns"):

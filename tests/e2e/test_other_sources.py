@@ -183,3 +183,48 @@ def test_event_time_of_files_is_followed_over_all_of_them(opened, tmp_path: Path
     (reject,) = db.sql("SHOW REJECTS FOR s").fetchall()
     assert reject[1] == str(place / "b.jsonl")
     assert "late" in reject[4]
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "reason"),
+    [
+        (
+            "CREATE STREAM s (v INT) WITH (brokers = 'b:9092', format = 'json')",
+            Code.INVALID,
+            'option "brokers" is an address of no connector',
+        ),
+        (
+            "CREATE STREAM s (v INT) WITH (path = '/data')",
+            Code.INVALID,
+            'option "path" is an address of no connector',
+        ),
+        (
+            "CREATE STREAM s WITH (kafka_topic = 't', brokers = 'b:9092') AS SELECT v FROM t",
+            Code.UNSUPPORTED,
+            'option "brokers" of a query',
+        ),
+        (
+            "CREATE TABLE s WITH (topic = 't', connection = k) AS SELECT count(*) AS n FROM t",
+            Code.UNSUPPORTED,
+            'option "connection" of a query',
+        ),
+        ("CREATE STREAM s (v INT) ON ERROR STOP", Code.INVALID, "no source that could stop"),
+        ("CREATE TABLE s (v INT PRIMARY KEY) ON ERROR STOP", Code.INVALID, "no source"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(opened, statement, code, reason) -> None:
+    db = opened()
+    db.sql("CREATE STREAM t (v INT)")
+    with pytest.raises(HeadraceError, match=reason) as caught:
+        db.sql(statement)
+    assert caught.value.code is code
+    assert caught.value.span is not None
+    assert [row[0] for row in db.sql("SHOW SOURCES").fetchall()] == ["t"]
+
+
+def test_without_an_address_a_relation_is_stored_here_and_says_so(opened) -> None:
+    db = opened()
+    said = db.sql("CREATE STREAM t (v INT) WITH (topic = 't') ON ERROR STOP")
+    assert str(said).endswith("in the embedded log: no broker is configured")
+    said = db.sql("CREATE STREAM s WITH (kafka_topic = 's') AS SELECT v FROM t")
+    assert str(said).endswith("stored in the embedded log: no broker is configured")

@@ -34,6 +34,7 @@ from headrace.connectors.file_source import (
 from headrace.connectors.growing_files import GROWING, end_of, grown
 from headrace.connectors.options import Given, option, seconds
 from headrace.errors import Code, HeadraceError
+from headrace.formats.blocks import COMPRESSED
 from headrace.formats.values import Refused, from_text
 from headrace.ledger import Reject
 from headrace.runtime.ports import Part
@@ -96,7 +97,7 @@ class Options:
         """Return how a file is read.
 
         Raises:
-            HeadraceError: ``invalid`` if its format does not show, or cannot grow.
+            HeadraceError: ``invalid`` if its format does not show, or the file cannot grow.
         """
         named = {"format": self.format, "delimiter": self.delimiter}
         named |= {"quote": self.quote, "null": self.null}
@@ -108,6 +109,12 @@ class Options:
                 Code.INVALID,
                 f"files of format {found.format} are not appended to",
                 hint="Leave out scan.file-mode, or use CSV or JSON lines.",
+            )
+        if self.mode is FileMode.APPEND and path.suffix.lower() in COMPRESSED:
+            raise HeadraceError(
+                Code.INVALID,
+                f'"{path}" is compressed, and such files are not appended to',
+                hint="Leave out scan.file-mode, or use files that are not compressed.",
             )
         return found
 

@@ -233,7 +233,7 @@ def _value(given: Given, type_: Any, convert: Callable[[str], Any] | None) -> An
         return _WORDS[text.lower()]
     if type_ is int:
         if not text.isascii() or not text.isdigit():
-            raise _is_not(given, "Write a whole number.")
+            raise _is_not(given, "Write a whole number from 0 on, in digits.")
         return int(text)
     if isinstance(type_, type) and issubclass(type_, StrEnum):
         known = [str(each) for each in type_]

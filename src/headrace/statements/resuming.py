@@ -54,7 +54,8 @@ class Resuming:
             raise HeadraceError(
                 Code.INVALID,
                 f'table "{name}" shares the source "{shared}"',
-                hint=f"Use RESUME SOURCE {shared}.",
+                hint=f"Use RESUME SOURCE {shared} if that has stopped, CREATE OR REPLACE TABLE if"
+                " only the table has.",
                 span=name.span,
             )
         raise HeadraceError(

@@ -128,9 +128,17 @@ def check_relation_options(options: tuple[Option, ...]) -> None:
 
 
 def check_view_options(options: tuple[Option, ...]) -> None:
-    """Refuse unknown options of views, and invalid values."""
+    """Refuse unknown options of views, invalid values, and places that they are not written to."""
     _check(options, _OF_VIEWS)
     for option in options:
+        if option.key.lower() in {"connection", *_ADDRESSES}:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'option "{option.key}" of a query that is maintained is not supported',
+                "Its rows would not be written there.",
+                "Leave the option out: the rows are stored here, and CREATE SINK delivers them.",
+                option.span,
+            )
         if option.key.lower() == REFRESH_MINUTES and not _is_positive(option.value):
             raise HeadraceError(
                 Code.INVALID,
@@ -195,16 +203,24 @@ def _connector_name(options: tuple[Option, ...]) -> str:
 
 
 def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
-    """Refuse a connector that is not there, if its options say where its rows are.
+    """Refuse a connector that is not there or not named, if options say where its rows are.
 
     Raises:
-        HeadraceError: ``unsupported``, at the address.
+        HeadraceError: ``unsupported``, at the address; ``invalid`` for an address of no connector.
     """
     address = next((option for option in options if option.key.lower() in _ADDRESSES), None)
     if name in _NEVER_EMBEDDED:
         address = next(o for o in options if o.value.lower() == name)
-    if not name or address is None:
+    if address is None:
         return
+    if not name:
+        raise HeadraceError(
+            Code.INVALID,
+            f'option "{address.key}" is an address of no connector',
+            "Rows would not be read from there.",
+            "Name a topic, as in topic = 'orders', or a connector, as in connector = 'filesystem'.",
+            address.span,
+        )
     try:
         source_connector(name, address.span)
     except HeadraceError as error:
@@ -217,10 +233,19 @@ def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
         ) from error
 
 
+def needs_broker(options: tuple[Option, ...]) -> bool:
+    """Whether options name a topic or a connector, whether or not they say where it is."""
+    return value_of(options, "connector", "topic", "kafka_topic", "type") is not None
+
+
 def broker_note(options: tuple[Option, ...]) -> str:
     """Return the note for a relation that needs a broker, if none is configured."""
-    named = value_of(options, "connector", "topic", "kafka_topic", "type")
-    return " in the embedded log: no broker is configured" if named is not None else ""
+    return " in the embedded log: no broker is configured" if needs_broker(options) else ""
+
+
+def storage_note(options: tuple[Option, ...]) -> str:
+    """Return the note for a view whose options name a topic or a connector."""
+    return f", stored{broker_note(options)}" if needs_broker(options) else ""
 
 
 def refresh_note(options: tuple[Option, ...]) -> str:

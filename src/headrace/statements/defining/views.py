@@ -12,7 +12,7 @@ from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.parts.information_schema import refuse_system
 from headrace.parts.naming import HIDDEN
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
-from headrace.statements.defining.options import check_view_options, refresh_note
+from headrace.statements.defining.options import check_view_options, refresh_note, storage_note
 from headrace.statements.defining.placing import place_of
 from headrace.statements.defining.versioned import refuse_versions
 from headrace.statements.results import Progress
@@ -66,7 +66,7 @@ class Views:
         view = replace(view, into=into)
         total = self._fill(view, former, replaced)
         changes = "change" if total == 1 else "changes"
-        note = refresh_note(statement.options)
+        note = storage_note(statement.options) + refresh_note(statement.options)
         if isinstance(statement, CreateTableAs) and into is None:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
