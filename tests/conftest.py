@@ -117,3 +117,17 @@ def oracle(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[..., Oracle
     yield make
     for run in made:
         run.close()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[[], headrace.Database]]:
+    """Open one database again and again; all are closed when the test has ended."""
+    made: list[headrace.Database] = []
+
+    def connect() -> headrace.Database:
+        made.append(headrace.connect(tmp_path / "d", spark=spark, partitions=2))
+        return made[-1]
+
+    yield connect
+    for db in made:
+        db.close()

@@ -11,30 +11,15 @@ from uuid import uuid4
 
 import pytest
 
-import headrace
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
+    import headrace
 
 
 pytestmark = pytest.mark.timeout(400)
-
-
-@pytest.fixture
-def opened(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[[], headrace.Database]]:
-    made: list[headrace.Database] = []
-
-    def connect() -> headrace.Database:
-        made.append(headrace.connect(tmp_path / "d", spark=spark, partitions=2))
-        return made[-1]
-
-    yield connect
-    for db in made:
-        db.close()
 
 
 def read_to(db: headrace.Database, name: str, messages: int) -> None:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
-import headrace
 from headrace.errors import Code, HeadraceError
+from waiting import landed, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
     from servers.kafka import Kafka
 
 pytestmark = pytest.mark.timeout(400)
@@ -27,19 +21,6 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture
 def topic(broker: Kafka) -> str:
     return broker.create(f"orders-{uuid4().hex[:8]}", 3)
-
-
-@pytest.fixture
-def opened(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[[], headrace.Database]]:
-    made: list[headrace.Database] = []
-
-    def connect() -> headrace.Database:
-        made.append(headrace.connect(tmp_path / "d", spark=spark, partitions=2))
-        return made[-1]
-
-    yield connect
-    for db in made:
-        db.close()
 
 
 def order(number: int, user: str, amount: str, status: str = "completed") -> dict[str, Any]:
@@ -52,21 +33,6 @@ def order(number: int, user: str, amount: str, status: str = "completed") -> dic
     }
     text = json.dumps(value).replace(f'"{amount}"', amount)
     return {"value": text.encode(), "key": user}
-
-
-def until(met: Callable[[], bool]) -> None:
-    """Wait until a condition is met."""
-    ends = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-
-
-def landed(db: headrace.Database, name: str, count: int) -> None:
-    """Wait until a relation's log has as many changes, and they are readable."""
-    relation = db.parts.reader.catalog.resolve(name)
-    until(lambda: db.parts.ledger.log_end(relation.id) >= count)
-    db.flush()
 
 
 CREATE = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -12,11 +11,9 @@ from uuid import uuid4
 import pytest
 
 from headrace.errors import Code, HeadraceError
+from waiting import landed, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import headrace
     from servers.kafka import Kafka
 
 pytestmark = pytest.mark.timeout(400)
@@ -50,21 +47,6 @@ def avro(id_: int, text: str, value: dict[str, Any]) -> dict[str, Any]:
     out.seek(5)
     fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(text)), value)
     return {"value": out.getvalue(), "key": value["user"]}
-
-
-def until(met: Callable[[], bool]) -> None:
-    """Wait until a condition is met."""
-    ends = time.monotonic() + 60
-    while not met():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
-
-
-def landed(db: headrace.Database, name: str, count: int) -> None:
-    """Wait until a relation's log has as many changes, and they are readable."""
-    relation = db.parts.reader.catalog.resolve(name)
-    until(lambda: db.parts.ledger.log_end(relation.id) >= count)
-    db.flush()
 
 
 def test_a_view_follows_avro_messages_of_several_versions(db, broker, registry, topic) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headrace.connectors.kafka_failures import creation_failure, failure, unreachable
 from headrace.connectors.kafka_options import Bounded, Startup, offsets_of
 from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library as optional
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -313,13 +314,4 @@ def library() -> Any:
     Raises:
         HeadraceError: ``invalid`` if it is not installed.
     """
-    try:
-        import confluent_kafka  # noqa: PLC0415
-    except ImportError as error:
-        raise HeadraceError(
-            Code.INVALID,
-            "the client for Kafka is not installed",
-            f"{error}.",
-            'Install it: pip install "headrace[kafka]".',
-        ) from error
-    return confluent_kafka
+    return optional("confluent_kafka", "client for Kafka", "kafka")

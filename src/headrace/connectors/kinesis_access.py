@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.connectors.message_format import MessageFormat
 from headrace.connectors.options import SecretName, moment, option
 from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -183,14 +184,5 @@ def _library() -> tuple[Any, Any]:
     Raises:
         HeadraceError: ``invalid`` if it is not installed.
     """
-    try:
-        import boto3  # noqa: PLC0415
-        from botocore.config import Config  # noqa: PLC0415
-    except ImportError as error:
-        raise HeadraceError(
-            Code.INVALID,
-            "the client for Kinesis is not installed",
-            f"{error}.",
-            'Install it: pip install "headrace[kinesis]".',
-        ) from error
-    return boto3, Config
+    boto3 = library("boto3", "client for Kinesis", "kinesis")
+    return boto3, library("botocore.config", "client for Kinesis", "kinesis").Config

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library as optional
 from headrace.formats.registered import RegisteredSchema
 
 if TYPE_CHECKING:
@@ -103,18 +104,4 @@ class Registry:
 
 
 def _library() -> Any:
-    """Return the client library.
-
-    Raises:
-        HeadraceError: ``invalid`` if it is not installed.
-    """
-    try:
-        from confluent_kafka import schema_registry  # noqa: PLC0415
-    except ImportError as error:
-        raise HeadraceError(
-            Code.INVALID,
-            "the client for schema registries is not installed",
-            f"{error}.",
-            'Install it: pip install "headrace[kafka]".',
-        ) from error
-    return schema_registry
+    return optional("confluent_kafka.schema_registry", "client for schema registries", "kafka")

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from headrace.errors import Code, HeadraceError
 from headrace.formats.cursors import Cursors
 from headrace.formats.fitting import fitted, list_array, offsets_of
+from headrace.formats.libraries import library
 from headrace.formats.messages import messages_of
 from headrace.formats.values import Refused, place_of, type_name
 from headrace.types import to_arrow
@@ -110,7 +110,7 @@ class _Types:
 
     @classmethod
     def of(cls, text: str, references: Iterable[str]) -> _Types:
-        avro = _library()
+        avro = library("fastavro.schema", "library for Avro", "avro")
         named: dict[str, Any] = {}
         try:
             for each in references:
@@ -477,21 +477,3 @@ def _decimals(size: int | None, scale: int) -> Reader:
 def _uuids(values: pa.Array) -> pa.Array:
     whole = (value if len(value) == _UUID_BYTES else bytes(16) for value in values.to_pylist())
     return pa.array([str(UUID(bytes=value)) for value in whole], pa.string())
-
-
-def _library() -> Any:
-    """Return the library that reads schemas.
-
-    Raises:
-        HeadraceError: ``invalid`` if it is not installed.
-    """
-    try:
-        from fastavro import schema  # noqa: PLC0415
-    except ImportError as error:
-        raise HeadraceError(
-            Code.INVALID,
-            "the library for Avro is not installed",
-            f"{error}.",
-            'Install it: pip install "headrace[kafka]".',
-        ) from error
-    return schema

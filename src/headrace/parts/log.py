@@ -80,29 +80,11 @@ class Log:
         producer: ProducerPosition | None = None,
         rejects: Sequence[Reject] = (),
         guard: Callable[[Offset], None] | None = None,
-    ) -> Offset:
-        """Append changes, with the values of generated columns; return the log's end after them.
-
-        For ``guard`` see :class:`Append`.
-        """
-        return self.appended(
-            relation, rows, load=load, producer=producer, rejects=rejects, guard=guard
-        ).end
-
-    def appended(
-        self,
-        relation: Stream | Table,
-        rows: pa.Table,
-        *,
-        load: LoadProgress | None = None,
-        producer: ProducerPosition | None = None,
-        rejects: Sequence[Reject] = (),
-        guard: Callable[[Offset], None] | None = None,
     ) -> OffsetRange:
-        """Append changes as :meth:`append`; return their offsets.
+        """Append changes, with the values of generated columns; return their offsets.
 
         They are fewer than the changes if the relation has not taken all; see
-        :class:`headrace.parts.admission.Admission`.
+        :class:`headrace.parts.admission.Admission`. For ``guard`` see :class:`Append`.
         """
         rows = with_rowtime(relation, rows)
         if relation.declaration.generated and rows.num_rows:
@@ -186,7 +168,7 @@ class Log:
             if _touches(table, rows, self._logged(share)):
                 raise _OvertakenError(Code.CONFLICT, "other statements changed the same rows")
 
-        return changed.count, self.append(table, rows, guard=guard)
+        return changed.count, self.append(table, rows, guard=guard).end
 
     def _logged(self, share: LogShare) -> pa.Table | None:
         """Return the changes of a part of a log; None if there are none."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors.options import SecretName, option
 from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library as optional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,13 +138,4 @@ def library() -> Any:
     Raises:
         HeadraceError: ``invalid`` if it is not installed.
     """
-    try:
-        import psycopg  # noqa: PLC0415
-    except ImportError as error:
-        raise HeadraceError(
-            Code.INVALID,
-            "the client for PostgreSQL is not installed",
-            f"{error}.",
-            'Install it: pip install "headrace[postgres]".',
-        ) from error
-    return psycopg
+    return optional("psycopg", "client for PostgreSQL", "postgres")

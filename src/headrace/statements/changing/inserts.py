@@ -87,7 +87,7 @@ class Inserts:
         self, relation: Stream | Table, rows: pa.Table, producer: ProducerPosition | None = None
     ) -> Written:
         changes = weighted(rows, 1) if isinstance(relation, Table) else rows
-        appended = self.log.appended(relation, changes, producer=producer)
+        appended = self.log.append(relation, changes, producer=producer)
         left_out = rows.num_rows - appended.rows if takes_some(relation) else 0
         return Written(relation.id, rows.num_rows - left_out, appended.end, left_out)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Table
@@ -13,12 +12,13 @@ from headrace.formats.blocks import Progress
 from headrace.runtime.ingest import Ingest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from headrace.catalog import Stream
-    from headrace.ledger import Ledger
+    from headrace.ledger import Ledger, LoadProgress, Reject
     from headrace.parts.log import Log
     from headrace.runtime.ports import Part
     from headrace.types import Offset
@@ -50,7 +50,10 @@ class Load:
         restart: bool = False,
     ) -> Load:
         """Return the unfinished load of the file, or a new one if there is none, or ``restart``."""
-        into = partial(log.append, relation)
+
+        def into(rows: pa.Table, *, load: LoadProgress, rejects: Sequence[Reject]) -> Offset:
+            return log.append(relation, rows, load=load, rejects=rejects).end
+
         if not path.is_file():
             return cls(relation, path, Ingest(into, str(path)))  # the reader reports the error
         for known in ledger.unfinished_loads(relation.id):
