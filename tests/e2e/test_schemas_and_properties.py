@@ -132,7 +132,9 @@ def test_options_of_views_and_tables_are_known_by_name(db):
         " AS SELECT count(*) AS n FROM s"
     ).message
     assert "maintained as its inputs change, not only every 60 minutes" in message
-    assert rows(db, "SHOW SOURCES") == [("s", "stream", "", "running", None, None, 0, None)]
+    assert rows(db, "SHOW SOURCES") == [
+        ("s", "stream", "", "running", None, None, 0, None, None, None, None)
+    ]
     wrong = "CREATE TABLE t (v INT) WITH (conector = 'kafka')"
     assert refused(db, wrong).hint == 'Did you mean "connector"?'
     wrong = "CREATE MATERIALIZED VIEW m WITH (refresh_interval_minute = 1) AS SELECT v FROM s"

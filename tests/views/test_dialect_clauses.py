@@ -209,7 +209,7 @@ def test_streams_join_within_a_time_of_each_other_whatever_comes_first(oracle):
 def test_only_streams_with_an_event_time_join_within_one(db, query, message):
     db.sql(
         "CREATE STREAM s (k INT, ts TIMESTAMP, WATERMARK FOR ts AS ts);"
-        "CREATE STREAM u (k INT); CREATE TABLE t (k INT)"
+        "CREATE STREAM u (k INT, at STRING, WATERMARK FOR at AS at); CREATE TABLE t (k INT)"
     )
     with pytest.raises(headrace.HeadraceError, match=message) as caught:
         db.sql(f"CREATE MATERIALIZED VIEW m AS {query}")

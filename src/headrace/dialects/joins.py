@@ -104,7 +104,7 @@ def _time(writer: Writer, block: Block, named: Named, at: int) -> str:
     if times is None:
         raise writer.refused(
             f"WITHIN over stream {named.name}, which has no event time, is not supported",
-            f"CREATE OR REPLACE it, so that it has one. {_PLAIN}",
+            f"Declare WATERMARK FOR a TIMESTAMP on it. {_PLAIN}",
             block.nodes[at],
         )
     return times[0]
