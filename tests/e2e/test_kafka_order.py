@@ -14,7 +14,6 @@ from uuid import uuid4
 import pytest
 
 import headrace
-from length import choose
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
     from servers.kafka import Kafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
-EVENTS = choose(20_000, 200_000)
+EVENTS = 200_000
 USERS = 50
 
 
