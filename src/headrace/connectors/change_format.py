@@ -95,6 +95,10 @@ def _value_fields(text: str) -> str:
     return text.lower()
 
 
+_PLAIN_KEYS: Final = frozenset({KeyFormat.STRING, KeyFormat.RAW, KeyFormat.KAFKA})
+"""The formats of keys that are text or bytes as they are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeFormat:
     """The options of formats of changes, and of the keys of messages."""
@@ -278,6 +282,8 @@ def change_decoder(
             "The last message of each key counts.",
             "CREATE TABLE with a PRIMARY KEY, or use connector = 'kafka'.",
         )
+    if not keyed and not captured:
+        _require_plain_keys(relation)
     if isinstance(relation, Table):
         return ChangeFormat.of(relation).decoder(relation, value, decoder_of)
     if captured:
@@ -288,3 +294,32 @@ def change_decoder(
             "CREATE TABLE instead.",
         )
     return Appended(decoder_of(value))
+
+
+def _require_plain_keys(relation: Stream | Table) -> None:
+    """Refuse options by which columns of rows that are only appended are encoded in keys.
+
+    Raises:
+        HeadraceError: ``unsupported``.
+    """
+    declaration = relation.declaration
+    given = declaration.option("key.format", "key_format")
+    if given is None and declaration.option("kafka_topic") is not None:
+        given = declaration.option("format")  # in ksqlDB, that of keys and values
+    if declaration.message_key and given is not None and given.lower() not in _PLAIN_KEYS:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"keys of format '{given}' are not supported in {relation.kind} \"{relation.name}\"",
+            f'Column "{declaration.message_key[0]}" would have their text as it is encoded.',
+            "Give the format of values alone, as value_format = '...': the column then has the text"
+            " or the bytes of the key.",
+        )
+    fields = (declaration.option("value.fields-include") or _ALL).lower()
+    if fields == _EXCEPT_KEY or declaration.option("key.fields-prefix"):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'columns of {relation.kind} "{relation.name}" cannot be fields of a key',
+            "They would be NULL.",
+            "Leave these options out, and declare one column as k STRING KEY, which has the text of"
+            " the key.",
+        )
