@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup quick affected test suites tpcds check laws format demo example-kafka services random-queries benchmark benchmark-peers benchmark-nexmark clean
+.PHONY: setup quick affected test suites tpcds check laws format demo services random-queries benchmark benchmark-peers benchmark-nexmark clean
 
 setup: $(READY)
 
@@ -75,9 +75,10 @@ benchmark-nexmark: setup
 demo: setup
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
 
-# Orders from Kafka, followed through a view. For example: make example-kafka ARGS='--seconds 20'
-example-kafka: setup
-	@PYTHONPATH=tests $(BIN)/python examples/kafka/pipeline.py $(ARGS)
+# One source each, followed through a view: kafka, postgres, files, clickstream. For example:
+# make example-kafka ARGS='--seconds 20'
+example-%: setup
+	@PYTHONPATH=tests:examples $(BIN)/python examples/$*/pipeline.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
