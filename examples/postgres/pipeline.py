@@ -17,8 +17,8 @@ from servers.postgres import postgres
 
 STATEMENTS = Path(__file__).with_name("statements.sql")
 ORDERS = 200
-SPENT = """SELECT c.name, count(*), sum(o.amount) FROM orders o JOIN customers c ON o.customer = c.id
-GROUP BY c.name ORDER BY c.name"""
+SPENT = """SELECT c.name, count(*), sum(o.amount) FROM orders o
+JOIN customers c ON o.customer = c.id GROUP BY c.name ORDER BY c.name"""
 
 
 def shop(example: Followed) -> None:
