@@ -1,4 +1,4 @@
-"""What a relation's options say of the keys of its messages."""
+"""What a relation's options say of its messages and their keys, and what they cannot say."""
 
 from __future__ import annotations
 
@@ -56,3 +56,12 @@ def test_keys_that_are_text_or_bytes_are_taken(options) -> None:
 def test_columns_of_a_stream_are_not_fields_of_keys(options) -> None:
     with pytest.raises(HeadraceError, match="cannot be fields of a key"):
         decoder({"topic": "t", "key.format": "json", "key.fields": "v", **options}, keyed=False)
+
+
+@pytest.mark.parametrize("key", ["json.fail-on-missing-field", "wrap_single_value"])
+def test_options_that_would_change_rows_are_refused(key) -> None:
+    refused = "true" if key.startswith("json") else "FALSE"
+    with pytest.raises(HeadraceError, match=key) as caught:
+        decoder({"topic": "t", key: refused}, keyed=False)
+    assert caught.value.code is Code.UNSUPPORTED
+    assert decoder({"topic": "t", key: "false" if refused == "true" else "true"}, keyed=False)

@@ -95,6 +95,18 @@ def _value_fields(text: str) -> str:
     return text.lower()
 
 
+_OTHER_ROWS: Final = {
+    ("json.fail-on-missing-field", "true"): (
+        "A field that is missing is NULL.",
+        "Declare the column as NOT NULL: a message without it is a reject.",
+    ),
+    ("wrap_single_value", "false"): (
+        "A value of JSON is an object with the columns as fields.",
+        "Leave the option out, or read the text of values by value_format = 'raw'.",
+    ),
+}
+"""Options whose values would have to change rows, each with what is so instead and a hint."""
+
 _PLAIN_KEYS: Final = frozenset({KeyFormat.STRING, KeyFormat.RAW, KeyFormat.KAFKA})
 """The formats of keys that are text or bytes as they are."""
 
@@ -267,6 +279,7 @@ def change_decoder(
         HeadraceError: ``unsupported`` for a stream of captured changes.
     """
     captured = is_captured(relation)
+    _refuse_other_rows(relation)
     of_values = [key for _, key in relation.declaration.metadata if key.startswith(OF_VALUES)]
     if of_values and not captured:
         raise HeadraceError(
@@ -294,6 +307,19 @@ def change_decoder(
             "CREATE TABLE instead.",
         )
     return Appended(decoder_of(value))
+
+
+def _refuse_other_rows(relation: Stream | Table) -> None:
+    """Refuse options of other systems by which messages would have other rows than here.
+
+    Raises:
+        HeadraceError: ``unsupported``.
+    """
+    for (key, value), (detail, hint) in _OTHER_ROWS.items():
+        if (relation.declaration.option(key) or "").lower() == value:
+            raise HeadraceError(
+                Code.UNSUPPORTED, f"option \"{key}\" = '{value}' is not supported", detail, hint
+            )
 
 
 def _require_plain_keys(relation: Stream | Table) -> None:
