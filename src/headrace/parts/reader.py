@@ -6,24 +6,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
 from headrace.parts.information_schema import is_system
 from headrace.parts.stopped import refuse_stopped
+from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.rebuild import Damage, damaged_runs
 from headrace.runtime.shares import log_share, snapshot
 from headrace.serving import Contents, History
-from headrace.types import Offset
+from headrace.types import Epoch, Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from headrace.catalog import Catalog, Relation
-    from headrace.ledger import Ledger
+    from headrace.ledger import Ledger, Segment
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published, Publisher
     from headrace.runtime.pump import Pump
     from headrace.runtime.step import Share
-    from headrace.types import Epoch, RelationId
+    from headrace.types import RelationId
+
+_LISTEN_SECONDS = 0.1
+"""How often a statement that waits for an epoch looks whether it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,41 @@ class Reader:
         """Wait until an epoch after another is published or ``is_over``, or some seconds pass."""
         publisher = self.publisher
         publisher.wait_for(lambda: is_over() or (epoch or 0) < publisher.current.epoch, seconds)
+
+    def wait_for(self, epoch: Epoch, ends: Mapping[RelationId, Offset]) -> None:
+        """Wait until a state is published that has an epoch, and the changes before some offsets.
+
+        Logs that do not exist any more are not waited for.
+
+        Raises:
+            HeadraceError: ``invalid`` for an offset that the log does not have; ``cancelled``.
+        """
+        known = self.ledger.log_ends()
+        if any(end > known[id_] for id_, end in ends.items() if id_ in known):
+            raise HeadraceError(
+                Code.INVALID,
+                "what is waited for was never written here",
+                hint="Give a token of this database.",
+            )
+        there = {id_: end for id_, end in ends.items() if id_ in known}
+        self.pump.settle(there, frozenset())
+        while self.published.epoch < epoch:
+            check_cancelled()
+            self.require_epochs()
+            self.wait_beyond(Epoch(epoch - 1), lambda: False, _LISTEN_SECONDS)
+
+    def unseen_since(self, state: Published, relation: RelationId) -> float | None:
+        """Return when the oldest change arrived that a state does not show of a relation.
+
+        In Unix seconds; None if it shows all that the relation reads.
+        """
+        ends = self.ledger.log_ends()
+        found: list[Segment] = []
+        for id_ in state.catalog.below([relation]) & state.maintained:
+            at = state.positions.get(id_, Offset(0))
+            if at < ends.get(id_, 0):
+                found += self.ledger.segments(id_, at, Offset(at + 1))
+        return min((segment.appended_at for segment in found), default=None)
 
     def require_epochs(self) -> None:
         """Raise the error of the epochs that are made in the background, if they fail."""

@@ -13,6 +13,8 @@ class Limits:
     """The longest request that holds SQL."""
     rows_bytes: int = 64 << 20
     """The longest request that holds rows: it is appended as a whole, from memory."""
+    held_bytes: int = 256 << 20
+    """How much of such requests is in memory at a time; others are refused meanwhile."""
     statement_seconds: float = 60.0
     """How long a statement may take if its request names no timeout."""
     longest_seconds: float = 3600.0

@@ -9,7 +9,7 @@ from headrace.errors import Code, HeadraceError, nearest
 from headrace.server.failures import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from starlette.requests import Request
 
@@ -17,8 +17,10 @@ _TOO_LONG: Final = 413
 _OTHER_TYPE: Final = 415
 
 
-async def body(request: Request, most: int) -> bytes:
-    """Return the body of a request.
+async def body(
+    request: Request, most: int, take: Callable[[int], None] = lambda _length: None
+) -> bytes:
+    """Return the body of a request. ``take`` is told of the length of each part, and may refuse it.
 
     Raises:
         Refused: ``unsupported`` if it is longer than ``most`` bytes.
@@ -27,6 +29,7 @@ async def body(request: Request, most: int) -> bytes:
     async for part in request.stream():
         parts.append(part)
         length += len(part)
+        take(len(part))
         if length > most:
             raise Refused(
                 _TOO_LONG,
@@ -48,17 +51,7 @@ async def json_object(
         HeadraceError: ``invalid`` if it is something else.
         Refused: ``invalid`` if it is not declared as JSON; as :func:`body`.
     """
-    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if declared != "application/json":
-        # What a form or a script of another site can send without being asked is never taken.
-        raise Refused(
-            _OTHER_TYPE,
-            HeadraceError(
-                Code.INVALID,
-                f"a body of type '{declared}' is not taken here",
-                hint="Send JSON, with the header Content-Type: application/json.",
-            ),
-        )
+    declared(request, "application/json")
     try:
         found = json.loads(await body(request, most))
     except (ValueError, RecursionError) as error:
@@ -74,6 +67,27 @@ async def json_object(
             kinds = " or ".join(_KINDS[kind] for kind in fields[name] if kind in _KINDS)
             raise HeadraceError(Code.INVALID, f'field "{name}" is not {kinds}')
     return found
+
+
+def declared(request: Request, *taken: str) -> str:
+    """Return the media type of a request's body, one of those that are taken.
+
+    What a form or a script of another site can send without being asked is never among them.
+
+    Raises:
+        Refused: ``invalid`` for another.
+    """
+    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if found in taken:
+        return found
+    raise Refused(
+        _OTHER_TYPE,
+        HeadraceError(
+            Code.INVALID,
+            f"a body of type '{found}' is not taken here",
+            hint=f"Send it with the header Content-Type: {' or '.join(taken)}.",
+        ),
+    )
 
 
 def queried(request: Request, known: tuple[str, ...], repeated: tuple[str, ...] = ()) -> None:

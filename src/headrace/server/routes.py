@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.server.answers import done
+from headrace.server.appends import append_rows
+from headrace.server.lookups import read_view
 from headrace.server.statements import cancel_session, close_session, open_session, run_sql
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/sessions", open_session),
     Route("DELETE", "/v1/sessions/{session}", close_session),
     Route("POST", "/v1/sessions/{session}/cancel", cancel_session),
+    Route("GET", "/v1/views/{name}", read_view),
+    Route("POST", "/v1/streams/{name}", append_rows),
     Route("GET", "/healthz", health),
     Route("GET", "/readyz", ready),
 )

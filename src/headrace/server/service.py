@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from headrace.server.appends import Appends
 from headrace.server.running import Runner
 from headrace.server.sessions import Sessions
 
@@ -24,11 +25,18 @@ class Service:
     limits: Limits
     runner: Runner
     sessions: Sessions
+    appends: Appends
 
     @classmethod
     def of(cls, database: Database, limits: Limits) -> Self:
         """Return the service of an open database."""
-        return cls(database, limits, Runner(limits), Sessions(database.session, limits))
+        return cls(
+            database,
+            limits,
+            Runner(limits),
+            Sessions(database.session, limits),
+            Appends(limits),
+        )
 
     async def tidy(self) -> None:
         """End what nobody uses any more, again and again."""

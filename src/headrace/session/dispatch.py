@@ -49,6 +49,7 @@ from headrace.sql import (
 )
 from headrace.statements.changing.copies import Copies
 from headrace.statements.changing.inserts import Inserts
+from headrace.statements.changing.targets import writable
 from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.damage import with_owner
 from headrace.statements.checking.repairs import Repairs
@@ -74,13 +75,15 @@ from headrace.statements.sinks.creations import SinkCreations
 from headrace.statements.sinks.sources import Sources
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.ledger import ProducerPosition
     from headrace.parts.parts import Parts
     from headrace.session.client import Client
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.changing.targets import Written
     from headrace.statements.reading.subscription import Subscription
-    from headrace.types import Epoch
+    from headrace.types import Epoch, Offset, RelationId
 
 Definition: TypeAlias = (
     CreateStream
@@ -296,6 +299,15 @@ class Statements:
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return their number."""
         return self._wrote(self._inserts.append(name, rows, producer))
+
+    def last_sequence(self, name: str, producer: str) -> int | None:
+        """Return the number of a producer's last append to a stream or table."""
+        catalog = self._reader.catalog
+        return self._ledger.producer_at(writable(catalog, catalog.resolve(name)).id, producer)
+
+    def wait_for(self, epoch: Epoch, ends: Mapping[RelationId, Offset]) -> None:
+        """Wait until an epoch, and the changes before some offsets, can be read."""
+        self._reader.wait_for(epoch, ends)
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
         """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""

@@ -15,7 +15,7 @@ from headrace.sql import Query
 from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from headrace.parts.parts import Parts
     from headrace.sql.parameters import Parameters
@@ -111,6 +111,20 @@ class Session:
             if not isinstance(statement, Query):
                 raise HeadraceError(Code.INVALID, "only a query can be followed")
             return self._statements.subscribe(statement, after)
+
+    def last_sequence(self, name: str, producer: str) -> int | None:
+        """Return the number of a producer's last append to a stream or table; None if none was."""
+        with self._alone():
+            return self._statements.last_sequence(name, producer)
+
+    def wait_for(self, epoch: Epoch, ends: Mapping[RelationId, Offset]) -> None:
+        """Wait until an epoch, and the changes before some offsets of logs, can be read.
+
+        Raises:
+            HeadraceError: ``invalid`` for an offset that was never written.
+        """
+        with self._running(silent):
+            self._statements.wait_for(epoch, ends)
 
     @property
     def written(self) -> dict[RelationId, Offset]:

@@ -96,7 +96,7 @@ class Following:
         history = reader.history(state, relation.id)
         follower = Follower(history, key_of(relation), lambda: reader.published.epoch, start)
         return Subscription(
-            reader, follower, self.is_open, partial(self._release, hidden), query.limit
+            reader, relation, follower, self.is_open, partial(self._release, hidden), query.limit
         )
 
     def _release(self, hidden: View | None) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from headrace.catalog import Table, View
     from headrace.parts.reader import Reader
-    from headrace.serving import Change, Follower
+    from headrace.serving import Change, Follower, History
     from headrace.types import Epoch
 
 _POLL_SECONDS = 0.5
@@ -27,12 +28,15 @@ class Subscription:
     def __init__(
         self,
         reader: Reader,
+        relation: Table | View,
         follower: Follower,
         may_continue: Callable[[], bool],
         release: Callable[[], None],
         limit: int | None = None,
     ) -> None:
         self._reader = reader
+        self.relation = relation
+        """The table or view that is followed, perhaps a hidden one."""
         self._follower = follower
         self._may_continue = may_continue
         self._release = release
@@ -48,6 +52,11 @@ class Subscription:
     def columns(self) -> tuple[str, ...]:
         """The names of the columns of each change's row."""
         return tuple(self._follower.history.layout.columns.names)
+
+    @property
+    def history(self) -> History:
+        """The snapshots and deltas that are followed, for those who follow them by themselves."""
+        return self._follower.history
 
     @property
     def epoch(self) -> Epoch | None:

@@ -1,0 +1,249 @@
+"""``POST /v1/streams/{name}``: rows appended as JSON lines or Arrow, all of a request or none.
+
+With an idempotency key, a request that is repeated takes effect once. A key is a producer of its
+own, whose number is a checksum of the request: the log appends a producer's number once, and the
+same key with another number is a conflict.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import xxhash
+
+from headrace.catalog import Stream, Table
+from headrace.errors import Code, HeadraceError, Span
+from headrace.formats.blocks import Block, Progress, after_mark, lines_of
+from headrace.formats.json_lines import JsonDecoder, require_lines
+from headrace.server.answers import done
+from headrace.server.failures import Refused
+from headrace.server.requests import body, count, declared, number, queried
+from headrace.server.tokens import Token
+from headrace.types import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from headrace.server.limits import Limits
+    from headrace.server.service import Service
+    from headrace.session import Session
+    from headrace.types import Column
+
+LINES: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+_NOT_FOUND: Final = 404
+_DOES_NOT_FIT: Final = 422
+_LONGEST_KEY: Final = 255
+_READABLE: Final = "readable"
+_LOCKS: Final = 64
+_SIGNED: Final = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Appends:
+    """What the requests that append rows share: the memory they hold, and locks for their keys."""
+
+    limits: Limits
+    held: int = 0
+    """Bytes of request bodies; counted on the thread that serves."""
+    _locks: tuple[threading.Lock, ...] = field(
+        default_factory=lambda: tuple(threading.Lock() for _ in range(_LOCKS))
+    )
+
+    @contextmanager
+    def holding(self) -> Iterator[Callable[[int], None]]:
+        """Yield what counts the bytes that are held during the block.
+
+        It raises ``unavailable`` when others and this request together hold too many.
+        """
+        mine = 0
+
+        def take(length: int) -> None:
+            nonlocal mine
+            mine += length
+            self.held += length
+            if self.held > self.limits.held_bytes:
+                raise HeadraceError(
+                    Code.UNAVAILABLE,
+                    "the server had too many rows in memory",
+                    hint="Try again in a second, or send fewer rows at a time.",
+                )
+
+        try:
+            yield take
+        finally:
+            self.held -= mine
+
+    def alone(self, name: str, key: str) -> threading.Lock:
+        """Return the lock of a key: of requests that share one, one at a time is appended."""
+        return self._locks[xxhash.xxh64_intdigest(f"{name}\n{key}".encode()) % _LOCKS]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The number that a producer gives a request. ``once``: all its other numbers are a conflict.
+
+    ``lock`` is held while the request is appended.
+    """
+
+    producer: str
+    sequence: int
+    lock: threading.Lock
+    once: bool
+
+
+async def append_rows(service: Service, request: Request) -> Response:
+    """Append the rows of a request to a stream or table, durably: all of them, or none."""
+    queried(request, ("wait", "timeout", "producer", "sequence"))
+    name, wait = request.path_params["name"], request.query_params.get("wait")
+    if wait not in (None, _READABLE):
+        raise HeadraceError(Code.INVALID, f"wait={wait} is not known", hint="Use wait=readable.")
+    relation = service.database.parts.reader.catalog.find(name)
+    if relation is None:
+        wrong = HeadraceError(Code.INVALID, f'stream or table "{name}" does not exist')
+        raise Refused(_NOT_FOUND, wrong)
+    kind, seconds = declared(request, LINES, ARROW), number(request, "timeout")
+    with service.appends.holding() as take:
+        data = await body(request, service.limits.rows_bytes, take)
+        numbered = _numbered(service.appends, request, name, data)
+
+        def call(session: Session) -> Response:
+            try:
+                rows = _arrow(data) if kind == ARROW else _lines(data, relation)
+                appended = _append(session, name, rows, numbered)
+            except HeadraceError as error:
+                if error.code is Code.INVALID:
+                    raise Refused(_DOES_NOT_FIT, error) from error
+                raise
+            token = Token(service.database.last_epoch(), session.written)
+            if wait == _READABLE:
+                session.wait_for(token.epoch, token.ends)
+                token = Token(service.database.last_epoch(), session.written)
+            return done({"rows": appended, "token": str(token)})
+
+        async with service.sessions.used(None) as session:
+            return await service.runner.run(
+                session, lambda: call(session), request.receive, seconds
+            )
+
+
+def _append(session: Session, name: str, rows: pa.Table, numbered: Numbered | None) -> int:
+    if numbered is None:
+        return session.insert(name, rows)
+    with numbered.lock:
+        last = session.last_sequence(name, numbered.producer)
+        if numbered.once and last not in (None, numbered.sequence):
+            raise HeadraceError(
+                Code.CONFLICT,
+                "this idempotency key was used for another request",
+                detail="Nothing was appended.",
+                hint="Use a new key for new rows.",
+            )
+        return session.insert(name, rows, producer=numbered.producer, sequence=numbered.sequence)
+
+
+def _numbered(appends: Appends, request: Request, name: str, data: bytes) -> Numbered | None:
+    """Return the number of a request, by its key, or by its producer; None if it has neither.
+
+    Raises:
+        HeadraceError: ``invalid`` for a key that is too long, and for half of a number.
+    """
+    key = request.headers.get("idempotency-key")
+    producer, sequence = request.query_params.get("producer"), count(request, "sequence")
+    if (producer is None) != (sequence is None) or (producer is not None and key is not None):
+        raise HeadraceError(
+            Code.INVALID,
+            "a request has a producer and a sequence, or an Idempotency-Key, or neither",
+        )
+    if producer is not None and sequence is not None:
+        return Numbered(producer, sequence, appends.alone(name, producer), once=False)
+    if key is None:
+        return None
+    if not 0 < len(key) <= _LONGEST_KEY:
+        raise HeadraceError(
+            Code.INVALID, f"an Idempotency-Key has from 1 to {_LONGEST_KEY} characters"
+        )
+    checksum = xxhash.xxh3_64_intdigest(data) & _SIGNED
+    return Numbered(f"key {key}", checksum, appends.alone(name, key), once=True)
+
+
+def _arrow(data: bytes) -> pa.Table:
+    try:
+        table = pa.ipc.open_stream(data).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise HeadraceError(
+            Code.INVALID, "the body is not an Arrow IPC stream", f"{error}."
+        ) from error
+    return table
+
+
+def _lines(data: bytes, relation: object) -> pa.Table:
+    """Return the rows of JSON lines, with the columns of a relation that are given.
+
+    Raises:
+        HeadraceError: ``invalid`` for the first line that does not fit, with its place.
+    """
+    if not isinstance(relation, Stream | Table):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "JSON lines for a view are not supported",
+            hint="Append to the streams and tables that it reads.",
+        )
+    require_lines("of the request", data)
+    text = data[after_mark(data).position :]
+    columns = _given(relation, text)
+    decoded = JsonDecoder("", Schema(columns)).decode(Block(text, 1, Progress(), len(text)))
+    if decoded.rejects:
+        first = min(decoded.rejects, key=lambda reject: reject.line or 0)
+        at = "" if first.column is None else f'column "{first.column}": '
+        raise HeadraceError(
+            Code.INVALID,
+            f'line {first.line} does not fit {relation.kind} "{relation.name}"',
+            detail=f"{at}{first.reason}. Nothing of the request was appended.",
+            hint="Correct the line, and send the request again.",
+            span=Span(first.raw, 0, len(first.raw), None, first.line or 1),
+        )
+    return pa.concat_tables([Schema(columns).arrow.empty_table(), *decoded.tables])
+
+
+def _given(relation: Stream | Table, text: bytes) -> tuple[Column, ...]:
+    """Return the columns that lines have: all but generated ones, and those left to a DEFAULT.
+
+    Raises:
+        HeadraceError: ``invalid`` if some lines leave a column to its DEFAULT and others do not.
+    """
+    declaration = relation.declaration
+    columns = [c for c in relation.schema.columns if c.name not in declaration.generated]
+    defaults = [name for name, _ in declaration.defaults]
+    left = _left_to_defaults(text, defaults) if defaults else frozenset()
+    return tuple(column for column in columns if column.name not in left)
+
+
+def _left_to_defaults(text: bytes, defaults: Sequence[str]) -> frozenset[str]:
+    """Return the columns with a DEFAULT that no line has."""
+    spans, found = lines_of(text, 1), dict.fromkeys(defaults, 0)
+    for span in spans:
+        try:
+            parsed = json.loads(text[span.start : span.end])
+        except (ValueError, RecursionError):
+            continue  # a reject, which the decoder tells
+        names = {key.lower() for key in parsed} if isinstance(parsed, dict) else set()
+        for name in defaults:
+            found[name] += name.lower() in names
+    for name, times in found.items():
+        if 0 < times < len(spans):
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}", which has a DEFAULT, is left out in some lines only',
+                hint="Give it in all lines, or in none.",
+            )
+    return frozenset(name for name, times in found.items() if times == 0)

@@ -1,0 +1,208 @@
+"""``GET /v1/views/{name}``: rows of a view or table by key and condition, and how fresh they are.
+
+The request is turned into a query: names are looked up and quoted, values are bound.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.catalog import PlainView, Stream, Table, View, key_of
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.server.answers import accepted, answer
+from headrace.server.failures import Refused
+from headrace.server.requests import count, number, queried
+from headrace.server.tokens import Token
+from headrace.session import Subscription
+from headrace.sql import quote
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from headrace.catalog import Relation
+    from headrace.server.service import Service
+    from headrace.session import Session
+
+_NOT_FOUND: Final = 404
+_KNOWN: Final = (
+    "key",
+    "select",
+    "where",
+    "order",
+    "limit",
+    "as_of_epoch",
+    "min_epoch",
+    "max_staleness",
+    "timeout",
+)
+_CONDITION: Final = re.compile(
+    r"\s*(?P<column>[^\s<>=!]+)\s*"
+    r"(?:(?P<operator><=|>=|!=|=|<|>)(?P<value>.*)|(?P<null>(?i:is\s+(not\s+)?null))\s*)",
+    re.DOTALL,
+)
+_WHOLE: Final = re.compile(r"-?\d{1,19}")
+_WHOLE_TYPES: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
+
+
+@dataclass(slots=True)
+class Lookup:
+    """A query in the making: its text, and the values of its parameters."""
+
+    relation: Relation
+    values: list[Any] = field(default_factory=list)
+
+    def column(self, name: str) -> str:
+        """Return a column's name, quoted.
+
+        Raises:
+            HeadraceError: ``invalid`` if the relation does not have it.
+        """
+        return quote(self._found(name)[0])
+
+    def value(self, name: str, text: str) -> str:
+        """Return the place of a value in the query, of the type of a column."""
+        type_ = self._found(name)[1].lower()
+        if type_ in _WHOLE_TYPES and _WHOLE.fullmatch(text):
+            self.values.append(int(text))
+            return "?"
+        self.values.append(text)
+        return "?" if type_ == "string" else f"CAST(? AS {type_})"
+
+    def condition(self, text: str) -> str:
+        """Return a condition: ``column = value``, with ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``.
+
+        Or ``column is null``, ``column is not null``.
+        """
+        found = _CONDITION.fullmatch(text)
+        if found is None:
+            raise HeadraceError(
+                Code.INVALID,
+                f"'{text}' is not a condition",
+                hint="Write where=column=value, or another of != < <= > >=, or where=column is"
+                " null; of several, all hold.",
+            )
+        column = self.column(found["column"])
+        if found["null"]:
+            return f"{column} {' '.join(found['null'].upper().split())}"
+        return f"{column} {found['operator']} {self.value(found['column'], found['value'].strip())}"
+
+    def keys(self, given: list[str]) -> list[str]:
+        """Return the conditions of a key, whose values are given in the order of its columns."""
+        key = key_of(self.relation)
+        if len(key) != len(given):
+            columns = ", ".join(key)
+            raise HeadraceError(
+                Code.INVALID,
+                f'{self.relation.kind} "{self.relation.name}" has a key of {len(key)} columns, and'
+                f" {len(given)} values are given",
+                hint=f"Give key= once for each of: {columns}." if key else "Use where=.",
+            )
+        return [
+            f"{quote(name)} = {self.value(name, text)}"
+            for name, text in zip(key, given, strict=True)
+        ]
+
+    def ordered(self, text: str) -> str:
+        """Return a column to order by; a hyphen before it reverses the order."""
+        name = text.strip()
+        if name.startswith("-"):
+            return f"{self.column(name[1:])} DESC"
+        return self.column(name)
+
+    def _found(self, name: str) -> tuple[str, str]:
+        columns = {c.name.lower(): (c.name, c.sql) for c in self.relation.schema.columns}
+        if name.strip().lower() in columns:
+            return columns[name.strip().lower()]
+        near = nearest(name, self.relation.schema.names)
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{name}" does not exist in {self.relation.kind} "{self.relation.name}"',
+            hint=f'Did you mean "{near}"?'
+            if near
+            else f"There are: {', '.join(self.relation.schema.names)}.",
+        )
+
+
+def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
+    """Return the query that a request asks for, and the values of its parameters.
+
+    Raises:
+        HeadraceError: ``invalid`` for columns and conditions that are none.
+    """
+    asked, lookup = request.query_params, Lookup(relation)
+    columns = [lookup.column(name) for name in asked.get("select", "").split(",") if name]
+    conditions = lookup.keys(asked.getlist("key")) if "key" in asked else []
+    conditions += [lookup.condition(text) for text in asked.getlist("where")]
+    order = [lookup.ordered(name) for name in asked.get("order", "").split(",") if name]
+    limit, epoch = count(request, "limit"), count(request, "as_of_epoch")
+    text = f"SELECT {', '.join(columns) or '*'} FROM {_dotted(relation.name)}"
+    text += f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    text += f" ORDER BY {', '.join(order)}" if order else ""
+    text += "" if limit is None else f" LIMIT {limit}"
+    text += "" if epoch is None else f" AS OF EPOCH {epoch}"
+    return text, lookup.values
+
+
+async def read_view(service: Service, request: Request) -> Response:
+    """Read rows of a view or table."""
+    queried(request, _KNOWN, ("key", "where"))
+    form = accepted(request.headers.get("accept"))
+    relation = named(service, request.path_params["name"])
+    text, values = query_of(relation, request)
+    least = request.query_params.get("min_epoch")
+    token = None if least is None else Token.of(least)
+    oldest = number(request, "max_staleness")
+
+    def call(session: Session) -> Response:
+        if token is not None:
+            session.wait_for(token.epoch, token.ends)
+        if oldest is not None:
+            _require_fresh(service, relation, oldest)
+            session.sql("SET consistency = 'latest'")
+        result = session.sql(text, values)
+        if isinstance(result, Subscription):
+            raise HeadraceError(Code.INTERNAL, "a lookup is followed")
+        return answer(result, Token(result.epoch), form, service.limits)
+
+    async with service.sessions.used(None) as session:
+        return await service.runner.run(
+            session, lambda: call(session), request.receive, number(request, "timeout")
+        )
+
+
+def named(service: Service, name: str) -> Relation:
+    """Return the view, table or stream of a name.
+
+    Raises:
+        Refused: ``invalid`` if there is none.
+    """
+    catalog = service.database.parts.reader.catalog
+    found = catalog.find(name)
+    if isinstance(found, View | PlainView | Table | Stream):
+        return found
+    near = nearest(name, tuple(catalog.by_name))
+    hint = f'Did you mean "{near}"?' if near else "SHOW TABLES lists what there is."
+    wrong = HeadraceError(Code.INVALID, f'view or table "{name}" does not exist', hint=hint)
+    raise Refused(_NOT_FOUND, wrong)
+
+
+def _require_fresh(service: Service, relation: Relation, seconds: float) -> None:
+    """Refuse to read a state in which a change is missing that arrived too long ago."""
+    reader = service.database.parts.reader
+    since = reader.unseen_since(reader.published, relation.id)
+    age = 0.0 if since is None else time.time() - since
+    if age > seconds:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f'{relation.kind} "{relation.name}" was {age:.1f} seconds behind',
+            detail=f"At most {seconds:g} are wanted.",
+            hint="Try again in a second, or leave max_staleness out to wait for what is missing.",
+        )
+
+
+def _dotted(name: str) -> str:
+    return ".".join(map(quote, name.split(".")))

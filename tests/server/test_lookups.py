@@ -1,0 +1,116 @@
+"""GET /v1/views/{name}: names are looked up, values are bound, and freshness can be demanded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from served import Client, Served
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _view(server: Served) -> None:
+    server.client.sql(
+        "CREATE TABLE sales (id INT PRIMARY KEY, name STRING, day DATE, price DECIMAL(9,2));"
+        "CREATE MATERIALIZED VIEW totals AS SELECT name, sum(price) AS total, count(*) AS n"
+        " FROM sales GROUP BY name;"
+        "INSERT INTO sales VALUES (1, 'ann', DATE '2026-01-01', 1.50), (2, 'bob', NULL, 2.00),"
+        " (3, 'ann', DATE '2026-01-02', 3.00)"
+    )
+
+
+def found(client: Client, name: str = "totals", **query: object) -> list[list[object]]:
+    answer = client.get(f"/v1/views/{name}", **query)
+    assert answer.status == 200, answer.body
+    return answer.json["rows"]
+
+
+def test_a_key_finds_its_row(client: Client):
+    assert found(client, key="ann") == [["ann", "4.50", 2]]
+    assert found(client, key="nobody") == []
+    assert found(client, "sales", key=2, select="name,price") == [["bob", "2.00"]]
+    assert found(client, "SALES", key=2, select="NAME") == [["bob"]]
+
+
+def test_conditions_order_and_limit(client: Client):
+    assert found(client, "sales", where=["price>=2", "name=ann"], select="id") == [[3]]
+    assert found(client, "sales", where="day is null", select="id") == [[2]]
+    assert found(client, "sales", where="day IS NOT NULL", order="-id", select="id") == [[3], [1]]
+    assert found(client, "sales", where="day>2026-01-01", select="id") == [[3]]
+    assert found(client, "sales", order="-price,id", limit=2, select="id") == [[3], [2]]
+    assert found(client, "sales", where="id!=1", order="id", select="id") == [[2], [3]]
+
+
+@pytest.mark.parametrize(
+    "value", ["ann' OR '1'='1", "' UNION SELECT 1", "\\", "x`; DROP TABLE sales", "?"]
+)
+def test_values_are_bound_never_spliced(client: Client, value: str):
+    assert found(client, key=value) == []
+    assert found(client, "sales", where=f"name={value}") == []
+    assert len(found(client, "sales")) == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ({"select": "name`, (SELECT 1) AS `x"}, 400),
+        ({"select": "nme"}, 400),
+        ({"order": "total; DROP TABLE sales"}, 400),
+        ({"where": "1=1 OR name=ann"}, 400),
+        ({"where": "name"}, 400),
+        ({"where": "total=many"}, 400),
+        ({"limit": "-1"}, 400),
+        ({"limit": "1; DROP TABLE sales"}, 400),
+        ({"key": ["a", "b"]}, 400),
+        ({"as_of_epoch": "9999999"}, 400),
+        ({"min_epoch": "soon"}, 400),
+        ({"min_epoch": "1@1:99999999"}, 400),
+        ({"keys": "a"}, 400),
+        ({"limit": ["1", "2"]}, 400),
+    ],
+)
+def test_what_is_no_name_and_no_value_is_refused(client: Client, query: dict, status: int):
+    assert client.get("/v1/views/totals", **query).status == status
+
+
+def test_a_view_that_does_not_exist_is_not_found(client: Client):
+    answer = client.get("/v1/views/totls")
+    assert (answer.status, answer.error["hint"]) == (404, 'Did you mean "totals"?')
+
+
+def test_an_earlier_epoch_is_read_back_and_a_token_is_waited_for(client: Client):
+    before = client.get("/v1/views/totals", key="bob")
+    token = client.sql("INSERT INTO sales VALUES (4, 'bob', NULL, 5.00)").json["token"]
+    assert found(client, key="bob", min_epoch=token) == [["bob", "7.00", 2]]
+    assert found(client, key="bob", as_of_epoch=before.json["epoch"]) == [["bob", "2.00", 1]]
+    late = client.get("/v1/views/totals", min_epoch=10**9, timeout=0.3)
+    assert (late.status, late.error["code"]) == (408, "cancelled")
+
+
+def test_an_answer_that_is_too_old_is_refused(server: Served, monkeypatch: pytest.MonkeyPatch):
+    client, reader = server.client, server.database.parts.reader
+    assert found(client, key="ann", max_staleness=0)
+    monkeypatch.setattr(type(reader), "unseen_since", lambda *_: 1_000_000.0)
+    answer = client.get("/v1/views/totals", key="ann", max_staleness=60)
+    assert (answer.status, answer.error["code"]) == (503, "unavailable")
+
+
+def test_what_a_state_does_not_show_has_an_age(tmp_path, spark):
+    import time
+
+    import headrace
+
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False, partitions=2) as db:
+        db.sql("CREATE TABLE s (x INT); CREATE MATERIALIZED VIEW v AS SELECT x FROM s")
+        reader = db.parts.reader
+        view, began = reader.catalog.resolve("v").id, time.time()
+        assert reader.unseen_since(reader.published, view) is None
+        db.insert("s", [(1,)])
+        db.insert("s", [(2,)])
+        since = reader.unseen_since(reader.published, view)
+        assert since is not None
+        assert began - 1 <= since <= time.time()
+        db.flush()
+        assert reader.unseen_since(reader.published, view) is None
