@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
 from headrace.server.address import Address
@@ -101,3 +102,85 @@ def served(database: headrace.Database, limits: Limits | None = None) -> Iterato
     address = Address.of("127.0.0.1:0")
     with Server(database, address, address.bound(), limits) as server:
         yield Served(database, server)
+
+
+@dataclass
+class Event:
+    kind: str
+    id: str | None
+    data: Any
+
+
+class Events:
+    """Server-sent events as they arrive, each within a minute."""
+
+    def __init__(self, client: Client, last: str | None = None, **query: Any) -> None:
+        self._connection = client.connected()
+        headers = {} if last is None else {"Last-Event-ID": last}
+        self._connection.request("GET", f"/v1/subscribe?{urlencode(query)}", headers=headers)
+        self.answer = self._connection.getresponse()
+
+    def __iter__(self) -> Iterator[Event]:
+        fields: dict[str, str] = {}
+        for raw in self.answer:
+            line = raw.decode().rstrip("\n")
+            if line:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif fields:
+                yield Event(fields["event"], fields.get("id"), json.loads(fields["data"]))
+                fields = {}
+
+    def close(self) -> None:
+        self.answer.close()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass
+class Replica:
+    """The rows of a view as a subscriber knows them: what was incomplete counts for nothing."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    token: str | None = None
+    epoch: int = 0
+    _parts: list[Any] = field(default_factory=list)
+
+    def take(self, event: Event) -> bool:
+        """Apply an event; return whether all of its epoch is known now."""
+        data = event.data
+        if event.kind == "progress":
+            assert data["epoch"] >= self.epoch
+        else:
+            assert event.kind in ("snapshot", "changes"), event
+            if data["part"] == 0:
+                self._parts = []
+            assert data["part"] == len(self._parts)
+            self._parts.append(data)
+            if not data["last"]:
+                assert event.id is None
+                return False
+            if event.kind == "snapshot":
+                self.rows = Counter()
+            else:
+                assert data["epoch"] > self.epoch
+            for part in self._parts:
+                self._apply(part)
+            self._parts = []
+        self.epoch, self.token = data["epoch"], event.id
+        assert self.token == data["token"]
+        return True
+
+    def _apply(self, part: Any) -> None:
+        for row in part.get("rows", ()):
+            self.rows[json.dumps(row, sort_keys=True)] += 1
+        for change in part.get("changes", ()):
+            row = json.dumps(change["row"], sort_keys=True)
+            self.rows[row] += change["weight"]
+            assert self.rows[row] >= 0 or change["weight"] < 0
+        self.rows = +self.rows if all(n >= 0 for n in self.rows.values()) else self.rows

@@ -34,4 +34,7 @@ class Limits:
     followed: int = 64
     """How many different views and queries are followed."""
     lag_bytes: int = 4 << 20
-    """How much may wait to be sent to a subscriber; one that is slower is dropped."""
+    """How much may wait in memory to be sent to a subscriber; one that is slower reads by itself
+    what it has missed."""
+    lag_seconds: float = 30.0
+    """After how long a subscriber that takes nothing is dropped."""

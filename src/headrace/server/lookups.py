@@ -139,7 +139,7 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
     conditions += [lookup.condition(text) for text in asked.getlist("where")]
     order = [lookup.ordered(name) for name in asked.get("order", "").split(",") if name]
     limit, epoch = count(request, "limit"), count(request, "as_of_epoch")
-    text = f"SELECT {', '.join(columns) or '*'} FROM {_dotted(relation.name)}"
+    text = f"SELECT {', '.join(columns) or '*'} FROM {dotted(relation.name)}"
     text += f" WHERE {' AND '.join(conditions)}" if conditions else ""
     text += f" ORDER BY {', '.join(order)}" if order else ""
     text += "" if limit is None else f" LIMIT {limit}"
@@ -204,5 +204,6 @@ def _require_fresh(service: Service, relation: Relation, seconds: float) -> None
         )
 
 
-def _dotted(name: str) -> str:
+def dotted(name: str) -> str:
+    """Return the name of a relation, quoted for a query."""
     return ".".join(map(quote, name.split(".")))

@@ -9,6 +9,7 @@ from headrace.server.answers import done
 from headrace.server.appends import append_rows
 from headrace.server.lookups import read_view
 from headrace.server.statements import cancel_session, close_session, open_session, run_sql
+from headrace.server.subscriptions import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,6 +51,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/sessions/{session}/cancel", cancel_session),
     Route("GET", "/v1/views/{name}", read_view),
     Route("POST", "/v1/streams/{name}", append_rows),
+    Route("GET", "/v1/subscribe", subscribe),
     Route("GET", "/healthz", health),
     Route("GET", "/readyz", ready),
 )

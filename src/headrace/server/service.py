@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.server.appends import Appends
 from headrace.server.running import Runner
 from headrace.server.sessions import Sessions
+from headrace.server.subscriptions import Following
 
 if TYPE_CHECKING:
     from headrace.database import Database
@@ -26,6 +27,7 @@ class Service:
     runner: Runner
     sessions: Sessions
     appends: Appends
+    following: Following
 
     @classmethod
     def of(cls, database: Database, limits: Limits) -> Self:
@@ -36,6 +38,7 @@ class Service:
             Runner(limits),
             Sessions(database.session, limits),
             Appends(limits),
+            Following(database, limits),
         )
 
     async def tidy(self) -> None:
@@ -43,8 +46,10 @@ class Service:
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             await asyncio.to_thread(self.sessions.end_idle)
+            await self.following.end_idle()
 
     def close(self) -> None:
         """End what runs for clients; the database stays open."""
         self.runner.close()
+        self.following.close()
         self.sessions.close_all()

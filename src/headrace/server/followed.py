@@ -1,0 +1,263 @@
+"""What clients follow: each view or query is read once, however many subscribe to it.
+
+A thread per followed view reads the delta of each epoch, writes it as events, and hands these to
+the subscribers. A new one first reads what lies before by itself, in a state that stays readable
+meanwhile, and then takes events from where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.events import Event, Place, changes, progress, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+
+    from headrace.parts.reader import Reader
+    from headrace.runtime.published import Published
+    from headrace.session import Session, Subscription
+    from headrace.types import Epoch
+
+PROGRESS_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Subscriber:
+    """The events that wait to be sent to one client, at most ``most`` bytes.
+
+    If there are more, it falls ``behind``: they are forgotten, and it reads them by itself from
+    what is stored. Used on the thread that serves.
+    """
+
+    most: int
+    waiting: deque[Event] = field(default_factory=deque)
+    bytes: int = 0
+    behind: bool = False
+    ended: HeadraceError | None = None
+    is_over: bool = False
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def offer(self, events: Sequence[Event]) -> None:
+        """Have events sent; of several progress marks in a row, the last."""
+        if self.behind:
+            return
+        for event in events:
+            if event.is_progress and self.waiting and self.waiting[-1].is_progress:
+                self.bytes -= len(self.waiting.pop().data)
+            self.waiting.append(event)
+            self.bytes += len(event.data)
+        if self.bytes > self.most:
+            self.forget(behind=True)
+        self._news.set()
+
+    def forget(self, *, behind: bool) -> None:
+        """Forget what waits. One that is behind is offered nothing; another is, from now on."""
+        self.waiting.clear()
+        self.bytes, self.behind = 0, behind
+
+    def end(self, error: HeadraceError | None) -> None:
+        """Have nothing more sent after what waits."""
+        self.ended, self.is_over = error, True
+        self._news.set()
+
+    async def take(self) -> Event | None:
+        """Return the next event; None if it is behind, or if there is none any more."""
+        while not self.waiting:
+            if self.is_over or self.behind:
+                return None
+            self._news.clear()
+            await self._news.wait()
+        event = self.waiting.popleft()
+        self.bytes -= len(event.data)
+        return event
+
+
+class Followed:
+    """One table or view that is followed, from the epoch at which it was first."""
+
+    def __init__(self, reader: Reader, session: Session, subscription: Subscription) -> None:
+        self.relation = subscription.relation
+        self.history = subscription.history
+        self.idle_since = time.monotonic()
+        self._reader = reader
+        self._session = session
+        self._subscription = subscription
+        self._state = reader.published
+        """Held, so that what follows it stays readable."""
+        self._delivered = self._state.epoch
+        """The epoch up to which subscribers have been offered events, on the thread that serves."""
+        self._subscribers: set[Subscriber] = set()
+        self._over = False
+        self._error: HeadraceError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="headrace-followed", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will follow."""
+        return self._over
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody subscribes."""
+        return not self._subscribers
+
+    def began(self, after: Place | None) -> tuple[Published, Published | None]:
+        """Return the state up to which a new subscriber reads by itself, and the one it has seen.
+
+        The former shows all that was written before. They are to be held while they are read.
+
+        Raises:
+            HeadraceError: ``conflict`` if it cannot resume after a place.
+        """
+        state = self._reader.settled([self.relation.id])
+        if after is None:
+            return state, None
+        if after.relation not in (None, self.relation.id):
+            raise _cannot_resume("What it belongs to is not followed any more.")
+        if after.epoch > state.epoch:
+            raise _cannot_resume(f"Epoch {after.epoch} does not exist yet.")
+        if self._reader.ledger.gap_at(self.relation.id, after.epoch) is not None:
+            raise _cannot_resume("The view had stopped then.")
+        try:
+            return state, self._reader.as_of(after.epoch, state, [self.relation])
+        except HeadraceError as error:
+            if error.code is Code.INVALID:
+                detail = f"Epoch {after.epoch} is gone, or older than what is followed."
+                raise _cannot_resume(detail) from error
+            raise
+
+    async def events(
+        self, subscriber: Subscriber, state: Published, seen: Published | None
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of a subscriber, from what it has seen on, until there is an end.
+
+        ``state`` and ``seen`` are those of :meth:`began`.
+
+        Raises:
+            HeadraceError: ``conflict`` if it was so slow that what it needs is no longer kept; that
+                with which what is followed has ended.
+        """
+        at, held = state.epoch, [state, seen]
+        before = (
+            snapshot(self.relation, self.history, at)
+            if seen is None
+            else changes(self.relation, self.history, seen.epoch, at)
+        )
+        del state, seen
+        async for event in _on_threads(before):
+            yield event
+        subscriber.behind = True  # until it has caught up with what was delivered meanwhile
+        self._subscribers.add(subscriber)
+        if self._over:
+            subscriber.end(self._error)
+        try:
+            while True:
+                if subscriber.behind:
+                    subscriber.forget(behind=False)
+                    upto = self._delivered  # what follows it is offered from here on
+                    async for event in self._caught_up(at, upto):
+                        yield event
+                    at = max(at, upto)
+                    del held[:]
+                taken = await subscriber.take()
+                if taken is None and not subscriber.behind:
+                    break
+                if taken is None or taken.epoch < at + (not taken.is_progress):
+                    continue
+                yield taken
+                if taken.last:
+                    at = taken.epoch
+        finally:
+            self._subscribers.discard(subscriber)
+            self.idle_since = time.monotonic()
+        if subscriber.ended is not None:
+            raise subscriber.ended
+
+    async def _caught_up(self, after: Epoch, upto: Epoch) -> AsyncIterator[Event]:
+        try:
+            async for event in _on_threads(changes(self.relation, self.history, after, upto)):
+                yield event
+        except HeadraceError as error:
+            if error.code is Code.INVALID:
+                raise _cannot_resume("It was read too slowly to keep what follows.") from error
+            raise
+
+    def close(self) -> None:
+        """Stop; subscribers get what waits for them. Not on the thread that serves."""
+        self._over = True
+        self._reader.publisher.wake()
+        self._thread.join()
+        self._subscription.close()
+        self._session.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._over:
+                self._reader.wait_beyond(self._state.epoch, lambda: self._over, PROGRESS_SECONDS)
+                if not self._over:
+                    self._advance()
+        except HeadraceError as error:
+            self._error = error
+        except Exception as error:  # noqa: BLE001 - subscribers are told, and the thread ends
+            self._error = HeadraceError(Code.INTERNAL, "following failed", f"{error!r}.")
+        self._over = True
+        self._deliver(self._end)
+
+    def _advance(self) -> None:
+        """Offer the changes of the epochs that were made, and how far that is."""
+        state, before = self._reader.published, self._state
+        there = state.catalog.by_id.get(self.relation.id)
+        if there is None or there.schema != self.relation.schema:
+            raise HeadraceError(
+                Code.CONFLICT,
+                "what was followed was dropped or replaced",
+                hint="Subscribe again, without a token.",
+            )
+        self._reader.require_running(there, state)
+        found = list(changes(self.relation, self.history, before.epoch, state.epoch))
+        pending = state.behind(self._reader.ledger.log_ends(), self.relation.id)
+        place = Place(state.epoch, self.relation.id)
+        found.append(progress(place, state.committed_at, pending))
+        self._state = state
+        self._deliver(partial(self._offer, state.epoch, found))
+
+    def _deliver(self, call: Callable[[], None]) -> None:
+        """Call something on the thread that serves, if it still does."""
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            self._over = True
+
+    def _offer(self, epoch: Epoch, events: Sequence[Event]) -> None:
+        self._delivered = epoch
+        for subscriber in self._subscribers:
+            subscriber.offer(events)
+
+    def _end(self) -> None:
+        for subscriber in self._subscribers:
+            subscriber.end(self._error)
+
+
+async def _on_threads(events: Iterator[Event]) -> AsyncIterator[Event]:
+    """Yield events, each made on another thread than the one that serves."""
+    while (event := await asyncio.to_thread(next, events, None)) is not None:
+        yield event
+
+
+def _cannot_resume(detail: str) -> HeadraceError:
+    return HeadraceError(
+        Code.CONFLICT,
+        "changes cannot be resumed after this token",
+        detail,
+        "Subscribe without a token: the snapshot then comes first.",
+    )

@@ -1,0 +1,192 @@
+"""``GET /v1/subscribe``: a view or query as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from starlette.responses import Response
+
+from headrace.catalog import Table, View
+from headrace.errors import Code, HeadraceError
+from headrace.server.events import Place, goodbye
+from headrace.server.failures import shown
+from headrace.server.followed import Followed, Subscriber
+from headrace.server.lookups import dotted, named
+from headrace.server.requests import number, queried
+from headrace.server.running import left
+from headrace.sql import Query
+from headrace.sql.parameters import bind
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+    from headrace.database import Database
+    from headrace.runtime.published import Published
+    from headrace.server.limits import Limits
+    from headrace.server.running import Runner
+    from headrace.server.service import Service
+
+_LINGER_SECONDS: Final = 60.0
+"""How long what nobody follows any more is kept, so that those who reconnect can resume."""
+
+
+@dataclass(slots=True)
+class Following:
+    """All that clients follow, by relation or by the text of the query."""
+
+    database: Database
+    limits: Limits
+    by_key: dict[str, Followed] = field(default_factory=dict)
+    subscribers: int = 0
+    _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    async def followed(
+        self, key: str, query: str, runner: Runner, receive: Receive, seconds: float | None
+    ) -> Followed:
+        """Return what follows a query, which is begun if nobody follows it.
+
+        Raises:
+            HeadraceError: ``unavailable`` if too many different ones are followed.
+        """
+        lock = self._opening.setdefault(key, asyncio.Lock())
+        async with lock:
+            known = self.by_key.get(key)
+            if known is not None and not known.is_over:
+                return known
+            if len(self.by_key) >= self.limits.followed:
+                raise _too_many(f"{self.limits.followed} views and queries")
+            session = self.database.session()
+            made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
+            self.by_key[key] = Followed(self.database.parts.reader, session, made)
+            return self.by_key[key]
+
+    async def end_idle(self) -> None:
+        """Stop what nobody has followed for a minute, or what has ended."""
+        oldest = time.monotonic() - _LINGER_SECONDS
+        for key, followed in list(self.by_key.items()):
+            if followed.is_over or (followed.is_idle and followed.idle_since < oldest):
+                del self.by_key[key]
+                await asyncio.to_thread(followed.close)
+
+    def close(self) -> None:
+        """Stop all; subscribers get what waits for them."""
+        for followed in list(self.by_key.values()):
+            followed.close()
+        self.by_key.clear()
+
+
+async def subscribe(service: Service, request: Request) -> Response:
+    """Follow a view or a query: a snapshot, then the changes of whole epochs, until either leaves.
+
+    With a token, ``after`` or the header Last-Event-ID, it resumes without the snapshot.
+    """
+    queried(request, ("sql", "view", "after", "timeout"))
+    key, query = _asked(service, request)
+    token = request.headers.get("last-event-id") or request.query_params.get("after")
+    after = None if token is None else Place.of(token)
+    following, seconds = service.following, number(request, "timeout")
+    if following.subscribers >= service.limits.subscribers:
+        raise _too_many(f"{service.limits.subscribers} subscribers")
+    followed = await following.followed(key, query, service.runner, request.receive, seconds)
+    async with service.sessions.used(None) as session:
+        state, seen = await service.runner.run(
+            session, lambda: followed.began(after), request.receive, seconds
+        )
+    return EventStream(service, followed, state, seen)
+
+
+def _asked(service: Service, request: Request) -> tuple[str, str]:
+    """Return what is to be followed: the key under which it is shared, and the query.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is neither one view nor one query; ``unsupported`` for a
+            query with an end.
+    """
+    view, sql = request.query_params.get("view"), request.query_params.get("sql")
+    if (view is None) == (sql is None):
+        raise HeadraceError(Code.INVALID, "one of view= and sql= says what is to be followed")
+    if view is not None:
+        relation = named(service, view)
+        query = f"SELECT * FROM {dotted(relation.name)}"
+        return (f"relation {relation.id}" if isinstance(relation, Table | View) else query), query
+    text = sql or ""
+    if len(text.encode()) > service.limits.sql_bytes:
+        raise HeadraceError(Code.UNSUPPORTED, "the query is too long")
+    statements = bind(text, None).statements()
+    if len(statements) != 1 or not isinstance(statements[0], Query):
+        raise HeadraceError(
+            Code.INVALID, "only a query can be followed", hint="Give one SELECT, or use view=."
+        )
+    if statements[0].limit is not None or statements[0].as_of is not None:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "LIMIT after EMIT CHANGES and AS OF are not supported here",
+            hint="Close the connection after as many changes as are wanted; resume with after=.",
+        )
+    return text, text
+
+
+class EventStream(Response):
+    """The answer to one subscriber; it lasts until the client leaves, or is too slow."""
+
+    def __init__(
+        self, service: Service, followed: Followed, state: Published, seen: Published | None
+    ) -> None:
+        super().__init__(None, 200, {"Cache-Control": "no-store"}, "text/event-stream")
+        del self.headers["content-length"]
+        self._service = service
+        self._followed = followed
+        self._subscriber = Subscriber(service.limits.lag_bytes)
+        self._at = Place((seen or state).epoch, followed.relation.id)
+        self._events = followed.events(self._subscriber, state, seen)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events."""
+        del scope
+        following = self._service.following
+        following.subscribers += 1
+        sending = asyncio.create_task(self._send_all(send))
+        leaving = asyncio.create_task(left(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            following.subscribers -= 1
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await self._events.aclose()
+
+    async def _send_all(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        limits, directory = self._service.limits, self._service.database.directory
+        last = b""
+        # A client that takes nothing for so long is dropped: it has the token of its last event.
+        with suppress(TimeoutError):
+            try:
+                async for event in self._events:
+                    await asyncio.wait_for(_sent(send, event.data), limits.lag_seconds)
+                    if event.last:
+                        self._at = Place(event.epoch, self._followed.relation.id)
+            except HeadraceError as error:
+                last = goodbye(self._at, shown(error, directory))
+            await asyncio.wait_for(_sent(send, last, more=False), limits.lag_seconds)
+
+
+async def _sent(send: Send, data: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+def _too_many(what: str) -> HeadraceError:
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        "the server had too many subscriptions",
+        detail=f"It serves {what}.",
+        hint="Try again later.",
+    )
