@@ -15,6 +15,7 @@ from headrace.server.listener import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import headrace
     from headrace.server.limits import Limits
@@ -97,10 +98,12 @@ class Served:
 
 
 @contextmanager
-def served(database: headrace.Database, limits: Limits | None = None) -> Iterator[Served]:
+def served(
+    database: headrace.Database, limits: Limits | None = None, roots: Sequence[Path] = ()
+) -> Iterator[Served]:
     """Serve a database on a free port."""
     address = Address.of("127.0.0.1:0")
-    with Server(database, address, address.bound(), limits) as server:
+    with Server(database, address, address.bound(), limits, roots) as server:
         yield Served(database, server)
 
 

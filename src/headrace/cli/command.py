@@ -344,11 +344,20 @@ def verify(
     show_default=True,
     help="The address, of this machine only; port 0 takes a free one.",
 )
+@click.option(
+    "--files",
+    "roots",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A directory whose files clients' statements may read. May be repeated.",
+)
 @functions_options
 @click.pass_context
 def serve(
     context: click.Context,
     listen: str,
+    roots: tuple[Path, ...],
     functions: tuple[Path, ...],
     replace_functions: bool,  # noqa: FBT001
 ) -> int:
@@ -362,5 +371,6 @@ def serve(
     keep_quiet(debug=invocation.debug)
     directory = context.meta.get("headrace.data", Path("data"))
     given = FunctionFiles(functions, replace_functions)
-    serve_directory(directory, listen, invocation, StatementThread(_note), sys.stderr, given)
+    thread = StatementThread(_note)
+    serve_directory(directory, listen, roots, invocation, thread, sys.stderr, given)
     return _DONE

@@ -13,6 +13,7 @@ from headrace.cli.connection import make_directory, opened
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import TextIO
 
@@ -26,12 +27,13 @@ _LISTEN_SECONDS = 0.2
 def serve_directory(
     directory: Path,
     listen: str,
+    roots: Sequence[Path],
     invocation: Invocation,
     thread: StatementThread,
     err: TextIO,
     functions: FunctionFiles,
 ) -> None:
-    """Serve a data directory until the process gets SIGTERM.
+    """Serve a data directory until the process gets SIGTERM; files may be read below ``roots``.
 
     Raises:
         KeyboardInterrupt: on Ctrl-C, when the server has stopped and the database is closed.
@@ -50,7 +52,7 @@ def serve_directory(
     try:
         make_directory(directory, err)
         with opened(directory, invocation, thread, err, functions) as database:
-            server = Server(database, address, bound)
+            server = Server(database, address, bound, roots=roots)
             thread.call(server.start)
             try:
                 click.echo(f"headrace serves {directory} at {server.url} (Ctrl-C stops it)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from starlette import routing
@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from headrace.errors import Code, HeadraceError
 from headrace.server.failures import Refused, failure, shown
 from headrace.server.guard import Guard
+from headrace.server.requests import require_known
 from headrace.server.routes import ROUTES
 
 if TYPE_CHECKING:
@@ -21,31 +22,37 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp
 
-    from headrace.server.routes import Handler
+    from headrace.server.routes import Route
     from headrace.server.service import Service
 
 
 def application(service: Service, names: frozenset[str]) -> ASGIApp:
     """Return the application that serves a database under some names of hosts."""
     app = Starlette(
-        routes=[
-            routing.Route(r.path, _endpoint(service, r.handler), methods=[r.method]) for r in ROUTES
-        ],
+        routes=[routing.Route(r.path, _endpoint(service, r), methods=[r.method]) for r in ROUTES],
         exception_handlers={HTTPException: _unknown},
     )
     return Guard(app, names)
 
 
-def _endpoint(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(service: Service, route: Route) -> Callable[[Request], Awaitable[Response]]:
+    directory = service.database.directory
+
     async def endpoint(request: Request) -> Response:
+        began, outcome = time.monotonic(), "ok"
         try:
-            return await handler(service, request)
+            require_known(request, route.query)
+            return await route.handler(service, request)
         except Refused as refused:
-            return failure(shown(refused.error, service.database.directory), refused.status)
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            return failure(shown(error, service.database.directory))
+            error, status = shown(refused.error, directory), refused.status
+            outcome = str(error.code)
+            return failure(error, status)
+        except Exception as raised:  # noqa: BLE001  (a stack trace never reaches the client)
+            error = shown(raised, directory)
+            outcome = str(error.code)
+            return failure(error)
+        finally:
+            service.metrics.observe(route.name, outcome, time.monotonic() - began)
 
     return endpoint
 

@@ -22,7 +22,7 @@ from headrace.formats.blocks import Block, Progress, after_mark, lines_of
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.server.answers import done
 from headrace.server.failures import Refused
-from headrace.server.requests import body, count, declared, number, queried
+from headrace.server.requests import body, count, declared, number
 from headrace.server.tokens import Token
 from headrace.types import Schema
 
@@ -102,7 +102,6 @@ class Numbered:
 
 async def append_rows(service: Service, request: Request) -> Response:
     """Append the rows of a request to a stream or table, durably: all of them, or none."""
-    queried(request, ("wait", "timeout", "producer", "sequence"))
     name, wait = request.path_params["name"], request.query_params.get("wait")
     if wait not in (None, _READABLE):
         raise HeadraceError(Code.INVALID, f"wait={wait} is not known", hint="Use wait=readable.")

@@ -16,6 +16,8 @@ from headrace.server.service import Service
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
+    from pathlib import Path
 
     from headrace.database import Database
     from headrace.server.address import Address
@@ -29,6 +31,7 @@ _START_SECONDS = 30.0
 class Server:
     """Serves an open database at an address until it is closed. A context manager.
 
+    Its clients' statements may read files below ``roots``, and no others.
     The socket, which is bound already, is closed with it; the database is not.
     """
 
@@ -38,9 +41,10 @@ class Server:
         address: Address,
         bound: socket.socket,
         limits: Limits | None = None,
+        roots: Sequence[Path] = (),
     ) -> None:
         self.address = replace(address, port=bound.getsockname()[1])
-        self.service = Service.of(database, limits or Limits())
+        self.service = Service.of(database, limits or Limits(), roots)
         self._socket = bound
         self._uvicorn = _Uvicorn(
             uvicorn.Config(

@@ -14,7 +14,7 @@ from headrace.catalog import PlainView, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.server.answers import accepted, answer
 from headrace.server.failures import Refused
-from headrace.server.requests import count, number, queried
+from headrace.server.requests import count, number
 from headrace.server.tokens import Token
 from headrace.session import Subscription
 from headrace.sql import quote
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from headrace.session import Session
 
 _NOT_FOUND: Final = 404
-_KNOWN: Final = (
-    "key",
-    "select",
-    "where",
-    "order",
-    "limit",
-    "as_of_epoch",
-    "min_epoch",
-    "max_staleness",
-    "timeout",
-)
 _CONDITION: Final = re.compile(
     r"\s*(?P<column>[^\s<>=!]+)\s*"
     r"(?:(?P<operator><=|>=|!=|=|<|>)(?P<value>.*)|(?P<null>(?i:is\s+(not\s+)?null))\s*)",
@@ -149,7 +138,6 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
 
 async def read_view(service: Service, request: Request) -> Response:
     """Read rows of a view or table."""
-    queried(request, _KNOWN, ("key", "where"))
     form = accepted(request.headers.get("accept"))
     relation = named(service, request.path_params["name"])
     text, values = query_of(relation, request)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.server.failures import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -90,13 +91,23 @@ def declared(request: Request, *taken: str) -> str:
     )
 
 
-def queried(request: Request, known: tuple[str, ...], repeated: tuple[str, ...] = ()) -> None:
-    """Refuse a request with a query parameter that does not exist, or that is given twice."""
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query parameter of a route; ``type`` is a name of JSON Schema."""
+
+    name: str
+    meaning: str
+    type: str = "string"
+    repeated: bool = False
+
+
+def require_known(request: Request, known: Sequence[Query]) -> None:
+    """Refuse a query parameter that does not exist, or that is given twice."""
     names = [name for name, _ in request.query_params.multi_items()]
-    _require_known(names, known, "query parameter")
-    for name in names:
-        if name not in repeated and names.count(name) > 1:
-            raise HeadraceError(Code.INVALID, f'query parameter "{name}" is given twice')
+    _require_known(names, tuple(query.name for query in known), "query parameter")
+    for query in known:
+        if not query.repeated and names.count(query.name) > 1:
+            raise HeadraceError(Code.INVALID, f'query parameter "{query.name}" is given twice')
 
 
 def number(request: Request, name: str) -> float | None:
@@ -147,5 +158,7 @@ def _require_known(given: Any, known: tuple[str, ...], kind: str) -> None:
     for name in given:
         if name not in known:
             near = nearest(name, known)
-            hint = f'Did you mean "{near}"?' if near else f"There are: {', '.join(known)}."
+            hint = (
+                f'Did you mean "{near}"?' if near else f"There are: {', '.join(known) or 'none'}."
+            )
             raise HeadraceError(Code.INVALID, f'{kind} "{name}" does not exist', hint=hint)

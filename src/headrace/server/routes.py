@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from headrace.server.answers import done
-from headrace.server.appends import append_rows
+from starlette.responses import Response
+
+from headrace.server.answers import Format, done
+from headrace.server.appends import ARROW, LINES, append_rows
 from headrace.server.lookups import read_view
+from headrace.server.requests import Query
 from headrace.server.statements import cancel_session, close_session, open_session, run_sql
 from headrace.server.subscriptions import subscribe
 
@@ -15,20 +18,37 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from headrace.server.service import Service
 
     Handler = Callable[[Service, Request], Awaitable[Response]]
 
+_JSON: Final = "application/json"
+_TIMEOUT: Final = Query("timeout", "Seconds after which the request is cancelled.", "number")
+
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method of one path. ``{name}`` in a path stands for a text without a slash."""
+    """One method of one path. ``{name}`` in a path stands for a text without a slash.
+
+    ``takes`` and ``answers`` are media types; the first line of the handler's docstring is the
+    summary.
+    """
 
     method: str
     path: str
     handler: Handler
+    query: tuple[Query, ...] = ()
+    takes: tuple[str, ...] = ()
+    answers: tuple[str, ...] = (_JSON,)
+    status: int = 200
+    header: str | None = None
+    """A header of requests that this route reads."""
+
+    @property
+    def name(self) -> str:
+        """The name of the operation."""
+        return self.handler.__name__
 
 
 async def health(service: Service, request: Request) -> Response:
@@ -44,14 +64,75 @@ async def ready(service: Service, request: Request) -> Response:
     return done({"status": "ready", "epoch": service.database.last_epoch()})
 
 
+async def metrics(service: Service, request: Request) -> Response:
+    """Return metrics in the text format of Prometheus."""
+    async with service.sessions.used(None) as session:
+        text = await service.runner.run(session, service.metrics.text, request.receive)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def openapi(service: Service, request: Request) -> Response:
+    """Return the description of all routes."""
+    from headrace.server.openapi import document  # noqa: PLC0415  (it describes this module)
+
+    del service, request
+    return done(document(ROUTES))
+
+
 ROUTES: tuple[Route, ...] = (
-    Route("POST", "/v1/sql", run_sql),
-    Route("POST", "/v1/sessions", open_session),
+    Route("POST", "/v1/sql", run_sql, takes=(_JSON,), answers=tuple(Format)),
+    Route("POST", "/v1/sessions", open_session, status=201),
     Route("DELETE", "/v1/sessions/{session}", close_session),
     Route("POST", "/v1/sessions/{session}/cancel", cancel_session),
-    Route("GET", "/v1/views/{name}", read_view),
-    Route("POST", "/v1/streams/{name}", append_rows),
-    Route("GET", "/v1/subscribe", subscribe),
+    Route(
+        "GET",
+        "/v1/views/{name}",
+        read_view,
+        (
+            Query("key", "The value of a column of the key, in their order.", repeated=True),
+            Query("select", "The columns, separated by commas; by default, all."),
+            Query("where", "A condition, such as price>=2; all must hold.", repeated=True),
+            Query("order", "Columns to order by; a hyphen before one reverses its order."),
+            Query("limit", "The most rows.", "integer"),
+            Query("as_of_epoch", "The epoch to read back.", "integer"),
+            Query("min_epoch", "A token or an epoch that the answer must show; it is awaited."),
+            Query(
+                "max_staleness",
+                "How many seconds ago what is missing may have arrived; nothing is awaited.",
+                "number",
+            ),
+            _TIMEOUT,
+        ),
+        answers=tuple(Format),
+    ),
+    Route(
+        "POST",
+        "/v1/streams/{name}",
+        append_rows,
+        (
+            Query("wait", "With readable, answer when views show the rows."),
+            Query("producer", "Who appends; a number that it repeats takes effect once."),
+            Query("sequence", "The producer's number, which grows.", "integer"),
+            _TIMEOUT,
+        ),
+        takes=(LINES, ARROW),
+        header="Idempotency-Key",
+    ),
+    Route(
+        "GET",
+        "/v1/subscribe",
+        subscribe,
+        (
+            Query("view", "The view, table or stream to follow."),
+            Query("sql", "Or the query to follow."),
+            Query("after", "The token after which to resume."),
+            _TIMEOUT,
+        ),
+        answers=("text/event-stream",),
+        header="Last-Event-ID",
+    ),
     Route("GET", "/healthz", health),
     Route("GET", "/readyz", ready),
+    Route("GET", "/metrics", metrics, answers=("text/plain",)),
+    Route("GET", "/openapi.json", openapi),
 )

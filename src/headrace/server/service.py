@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from headrace.server.appends import Appends
+from headrace.server.metrics import Metrics
 from headrace.server.running import Runner
 from headrace.server.sessions import Sessions
 from headrace.server.subscriptions import Following
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from headrace.database import Database
     from headrace.server.limits import Limits
 
@@ -28,17 +32,24 @@ class Service:
     sessions: Sessions
     appends: Appends
     following: Following
+    metrics: Metrics
+    roots: tuple[Path, ...] = ()
+    """The directories whose files statements may read."""
 
     @classmethod
-    def of(cls, database: Database, limits: Limits) -> Self:
+    def of(cls, database: Database, limits: Limits, roots: Sequence[Path]) -> Self:
         """Return the service of an open database."""
+        runner, sessions = Runner(limits), Sessions(database.session, limits)
+        following = Following(database, limits)
         return cls(
             database,
             limits,
-            Runner(limits),
-            Sessions(database.session, limits),
+            runner,
+            sessions,
             Appends(limits),
-            Following(database, limits),
+            following,
+            Metrics(database, runner, sessions, following),
+            tuple(roots),
         )
 
     async def tidy(self) -> None:

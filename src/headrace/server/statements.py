@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.server.answers import accepted, answer, done
-from headrace.server.requests import json_object, queried
+from headrace.server.fence import no_push, require_served
+from headrace.server.requests import json_object
 from headrace.server.tokens import Token
 from headrace.session import Subscription
-from headrace.sql import Print, Query, Subscribe
-from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,12 +27,10 @@ _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
     "session": (str,),
     "timeout": (int, float),
 }
-_MAY_FOLLOW: Final = re.compile(r"(?i)\b(emit|subscribe|print)\b")
 
 
 async def run_sql(service: Service, request: Request) -> Response:
     """Run one statement, or several; answer with the last one's result."""
-    queried(request, ())
     form = accepted(request.headers.get("accept"))
     asked = await json_object(request, service.limits.sql_bytes, _FIELDS)
     sql, parameters = asked.get("sql"), asked.get("parameters")
@@ -42,11 +38,11 @@ async def run_sql(service: Service, request: Request) -> Response:
         raise HeadraceError(Code.INVALID, 'field "sql" is missing', hint="Give the statement.")
 
     def call(session: Session) -> Response:
-        _require_no_push(sql, parameters)
+        require_served(sql, parameters, service.roots)
         result = session.sql(sql, parameters)
         if isinstance(result, Subscription):  # by a setting of its session
             result.close()
-            raise _push()
+            raise no_push()
         return answer(result, Token(result.epoch, session.written), form, service.limits)
 
     async with service.sessions.used(asked.get("session")) as session:
@@ -57,7 +53,7 @@ async def run_sql(service: Service, request: Request) -> Response:
 
 async def open_session(service: Service, request: Request) -> Response:
     """Open a session, whose settings and writes later statements see."""
-    queried(request, ())
+    del request
     return done({"session": service.sessions.open()}, 201)
 
 
@@ -71,23 +67,3 @@ async def cancel_session(service: Service, request: Request) -> Response:
     """Cancel the running statement of a session."""
     id_ = request.path_params["session"]
     return done({"cancelled": await asyncio.to_thread(service.sessions.cancel, id_)})
-
-
-def _require_no_push(sql: str, parameters: Any) -> None:
-    """Refuse a query whose changes are followed, before anything of the script runs."""
-    if _MAY_FOLLOW.search(sql) is None:
-        return
-    for statement in bind(sql, parameters).statements():
-        match statement:
-            case Subscribe() | Print():
-                raise _push()
-            case Query() if statement.emit_changes:
-                raise _push()
-
-
-def _push() -> HeadraceError:
-    return HeadraceError(
-        Code.UNSUPPORTED,
-        "following changes is not supported in this request, which is answered once",
-        hint="Use GET /v1/subscribe, with ?sql=... or ?view=....",
-    )

@@ -17,7 +17,7 @@ from headrace.server.events import Place, goodbye
 from headrace.server.failures import shown
 from headrace.server.followed import Followed, Subscriber
 from headrace.server.lookups import dotted, named
-from headrace.server.requests import number, queried
+from headrace.server.requests import number
 from headrace.server.running import left
 from headrace.sql import Query
 from headrace.sql.parameters import bind
@@ -86,7 +86,6 @@ async def subscribe(service: Service, request: Request) -> Response:
 
     With a token, ``after`` or the header Last-Event-ID, it resumes without the snapshot.
     """
-    queried(request, ("sql", "view", "after", "timeout"))
     key, query = _asked(service, request)
     token = request.headers.get("last-event-id") or request.query_params.get("after")
     after = None if token is None else Place.of(token)

@@ -1,0 +1,91 @@
+"""What a statement may not do when it comes over HTTP, though it may in the shell.
+
+A server answers whoever reaches its port. A statement that has the server read a file or a variable
+of its environment would hand it to them, so it may do so only below the directories that whoever
+started the server has named. Changes are not followed in a request that is answered once.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql import (
+    Copy,
+    CreateSecret,
+    CreateStream,
+    CreateTable,
+    CreateTableAs,
+    Print,
+    Query,
+    Subscribe,
+)
+from headrace.sql.parameters import bind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.errors import Span
+    from headrace.sql import Statement
+
+_MAY_BE_REFUSED: Final = re.compile(r"(?i)\b(copy|emit|print|secret|subscribe|with)\b")
+"""No statement without one of these words is refused; most need not be read twice."""
+_OF_FILES: Final = frozenset({"file", "filesystem"})
+
+
+def require_served(sql: str, parameters: Any, roots: Sequence[Path]) -> None:
+    """Refuse a script before anything of it runs; files may be read below ``roots``.
+
+    Raises:
+        HeadraceError: ``unsupported``, at the place; ``invalid`` if it cannot be read.
+    """
+    if _MAY_BE_REFUSED.search(sql) is None:
+        return
+    for statement in bind(sql, parameters).statements():
+        _require(statement, roots)
+
+
+def _require(statement: Statement, roots: Sequence[Path]) -> None:
+    match statement:
+        case Subscribe() | Print():
+            raise no_push()
+        case Query() if statement.emit_changes:
+            raise no_push()
+        case Copy():
+            _require_below(statement.path, roots, statement.path_span)
+        case CreateSecret():
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "creating a secret over HTTP is not supported",
+                detail="It would read the server's files or environment.",
+                hint="Create it with headrace sql, while the database is not served.",
+                span=statement.span,
+            )
+        case CreateStream() | CreateTable() | CreateTableAs():
+            of = {option.key.lower(): option for option in statement.options}
+            if "connector" in of and of["connector"].value.lower() in _OF_FILES and "path" in of:
+                _require_below(of["path"].value, roots, of["path"].span)
+
+
+def _require_below(path: str, roots: Sequence[Path], span: Span) -> None:
+    place = Path(path.removeprefix("file://")).resolve()
+    if any(place.is_relative_to(root.resolve()) for root in roots):
+        return
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        "reading this file over HTTP is not supported",
+        detail="A server reads files only below the directories of headrace serve --files.",
+        hint="Append the rows with POST /v1/streams; or have the server started with --files DIR.",
+        span=span,
+    )
+
+
+def no_push() -> HeadraceError:
+    """Return the error for a query whose changes would be followed."""
+    return HeadraceError(
+        Code.UNSUPPORTED,
+        "following changes is not supported in this request, which is answered once",
+        hint="Use GET /v1/subscribe, with ?sql=... or ?view=....",
+    )

@@ -1,0 +1,160 @@
+"""Metrics for Prometheus: what requests did, and the state of the database when it is asked."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from headrace.catalog import Stream, Table
+from headrace.parts.naming import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
+
+    from headrace.catalog import Relation
+    from headrace.database import Database
+    from headrace.server.running import Runner
+    from headrace.server.sessions import Sessions
+    from headrace.server.subscriptions import Following
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+_MOST_EPOCHS: Final = 10_000
+"""How many epochs one scrape reads at most, if the last one was long ago."""
+
+
+class Metrics:
+    """The metrics of one server, each with a help text; names follow Prometheus' conventions."""
+
+    def __init__(
+        self, database: Database, runner: Runner, sessions: Sessions, following: Following
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "headrace_requests",
+            "Requests, by operation and outcome: ok, or the code of the error.",
+            ("operation", "outcome"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "headrace_request_seconds",
+            "Seconds until a request was answered, or its answer began to be sent.",
+            ("operation",),
+            registry=self._registry,
+            buckets=_SECONDS,
+        )
+        epochs = Histogram(
+            "headrace_epoch_seconds",
+            "Seconds that an epoch took.",
+            registry=self._registry,
+            buckets=_SECONDS,
+        )
+        self._epochs = _Epochs(database, epochs)
+        self._registry.register(_State(database, runner, sessions, following))
+
+    def observe(self, operation: str, outcome: str, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(operation, outcome).inc()
+        self._seconds.labels(operation).observe(seconds)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        self._epochs.observe()
+        return generate_latest(self._registry)
+
+
+@dataclass(slots=True)
+class _Epochs:
+    """Observes the epochs that were made since the last time, those of the server's life only."""
+
+    database: Database
+    seconds: Histogram
+    seen: int = -1
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.seen = self.database.last_epoch()
+
+    def observe(self) -> None:
+        with self._lock:
+            new = self.database.last_epoch() - self.seen
+            if new <= 0:
+                return
+            for record in self.database.parts.ledger.epochs(min(new, _MOST_EPOCHS)):
+                if record.epoch > self.seen and "seconds" in record.counters:
+                    self.seconds.observe(record.counters["seconds"])
+            self.seen += new
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State(Collector):
+    """Reads the state of a database for each scrape."""
+
+    database: Database
+    runner: Runner
+    sessions: Sessions
+    following: Following
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of this moment."""
+        parts = self.database.parts
+        state, ends = parts.reader.published, parts.ledger.log_ends()
+        yield CounterMetricFamily("headrace_epochs", "Epochs ever made.", state.epoch)
+        yield GaugeMetricFamily(
+            "headrace_last_commit_timestamp_seconds",
+            "When the last epoch was committed, in Unix seconds.",
+            state.committed_at,
+        )
+        yield GaugeMetricFamily(
+            "headrace_pending_changes",
+            "Changes that have arrived and that no epoch has read.",
+            state.behind(ends),
+        )
+        behind = _by("headrace_view_pending_changes", "Changes that a view does not show.", "view")
+        stopped = _by("headrace_view_stopped", "Whether a view has stopped: 0 or 1.", "view")
+        for view in state.catalog.views_in_order():
+            if not view.name.startswith(HIDDEN):
+                behind.add_metric([view.name], state.behind(ends, view.id))
+                stopped.add_metric([view.name], view.id in state.stopped)
+        yield behind
+        yield stopped
+        yield from self._logs([r for r in state.catalog if isinstance(r, Stream | Table)])
+        yield GaugeMetricFamily(
+            "headrace_statements_running", "Statements that run or wait.", self.runner.running
+        )
+        yield GaugeMetricFamily("headrace_sessions", "Sessions with a name.", self.sessions.count)
+        yield GaugeMetricFamily(
+            "headrace_subscribers",
+            "Clients that follow changes.",
+            self.following.subscribers,
+        )
+
+    def _logs(self, relations: list[Relation]) -> Iterator[Metric]:
+        parts = self.database.parts
+        end = _by("headrace_log_end", "Changes ever appended to a log.", "relation")
+        behind = _by("headrace_source_behind", "Messages that a source has left.", "relation")
+        rejected = CounterMetricFamily(
+            "headrace_rejected_rows", "Rows that did not fit.", labels=["relation"]
+        )
+        ends = parts.ledger.log_ends()
+        for relation in relations:
+            if relation.name.startswith(HIDDEN):
+                continue
+            end.add_metric([relation.name], ends.get(relation.id, 0))
+            rejected.add_metric([relation.name], parts.ledger.reject_count(relation.id))
+            feed = parts.feeds.by_relation.get(relation.id)
+            if feed is not None and feed.behind is not None:
+                behind.add_metric([relation.name], feed.behind)
+        yield end
+        yield behind
+        yield rejected
+
+
+def _by(name: str, meaning: str, label: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, meaning, labels=[label])
