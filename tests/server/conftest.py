@@ -1,4 +1,4 @@
-"""One served database for the tests of a module, over real sockets."""
+"""One served database for all tests, over real sockets; each module has tables of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("served") / "db"
     with (
