@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.connection import make_directory, opened
-from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,14 +37,14 @@ def serve_directory(
 
     Raises:
         KeyboardInterrupt: on Ctrl-C, when the server has stopped and the database is closed.
-        HeadraceError: ``unavailable`` if the libraries of the server are missing; as
+        HeadraceError: ``invalid`` if the libraries of the server are missing; as
             :meth:`Address.of` and :meth:`Address.bound`, before anything is opened.
     """
-    try:
-        from headrace.server.address import Address  # noqa: PLC0415  (an extra)
-        from headrace.server.listener import Server  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise _missing(error) from error
+    for name in ("prometheus_client", "starlette", "uvicorn"):
+        library(name, f"library {name}", "server")
+    from headrace.server.address import Address  # noqa: PLC0415  (these have the libraries)
+    from headrace.server.listener import Server  # noqa: PLC0415
+
     address = Address.of(listen)
     bound = address.bound()
     logging.basicConfig(stream=err, level=logging.WARNING, format="%(asctime)s %(message)s")
@@ -72,11 +72,3 @@ def _wait_for_end() -> None:
             pass
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _missing(error: ModuleNotFoundError) -> HeadraceError:
-    return HeadraceError(
-        Code.UNAVAILABLE,
-        f"the library {error.name}, which serves HTTP, is missing",
-        hint='Install it: pip install "headrace[server]".',
-    )
