@@ -185,8 +185,8 @@ def test_a_view_that_is_dropped_ends_its_subscriptions_with_the_reason(client: C
 
 
 def test_one_that_reads_slowly_catches_up_and_slows_nobody(server: Served):
-    """With room for 1 kB in memory, it reads from what is stored, and misses nothing."""
-    with served(server.database, Limits(lag_bytes=1000, lag_seconds=60)) as small:
+    """With room for less than an epoch in memory, it reads what is stored, and misses nothing."""
+    with served(server.database, Limits(lag_bytes=300, lag_seconds=60)) as small:
         client, slow, rng = small.client, Replica(), random.Random(3)
         with Events(client, view="sums") as events:
             stream = iter(events)

@@ -55,7 +55,12 @@ class Subscriber:
             self.waiting.append(event)
             self.bytes += len(event.data)
         if self.bytes > self.most:
-            self.forget(behind=True)
+            self.fall_behind()
+        self._news.set()
+
+    def fall_behind(self) -> None:
+        """Have it read by itself what it has not been sent."""
+        self.forget(behind=True)
         self._news.set()
 
     def forget(self, *, behind: bool) -> None:
@@ -83,17 +88,23 @@ class Subscriber:
 class Followed:
     """One table or view that is followed, from the epoch at which it was first."""
 
-    def __init__(self, reader: Reader, session: Session, subscription: Subscription) -> None:
+    def __init__(
+        self, reader: Reader, session: Session, subscription: Subscription, most: int
+    ) -> None:
         self.relation = subscription.relation
         self.history = subscription.history
         self.idle_since = time.monotonic()
         self._reader = reader
+        self._most = most
+        """The bytes of the events that are made at a time for all subscribers."""
+        self._told = 0.0
+        """When a progress mark was last offered, on the monotonic clock."""
         self._session = session
         self._subscription = subscription
         self._state = reader.published
         """Held, so that what follows it stays readable."""
         self._delivered = self._state.epoch
-        """The epoch up to which subscribers have been offered events, on the thread that serves."""
+        """Up to where subscribers have been offered events, or told to read by themselves."""
         self._subscribers: set[Subscriber] = set()
         self._over = False
         self._error: HeadraceError | None = None
@@ -224,12 +235,30 @@ class Followed:
                 hint="Subscribe again, without a token.",
             )
         self._reader.require_running(there, state)
-        found = list(changes(self.relation, self.history, before.epoch, state.epoch))
-        pending = state.behind(self._reader.ledger.log_ends(), self.relation.id)
-        place = Place(state.epoch, self.relation.id)
-        found.append(progress(place, state.committed_at, pending))
+        found = self._made(before.epoch, state.epoch)
+        if found is None:
+            self._deliver(partial(self._pass_over, state.epoch))
+        else:
+            if time.monotonic() - self._told >= PROGRESS_SECONDS:
+                self._told = time.monotonic()
+                pending = state.behind(self._reader.ledger.log_ends(), self.relation.id)
+                place = Place(state.epoch, self.relation.id)
+                found.append(progress(place, state.committed_at, pending))
+            self._deliver(partial(self._offer, state.epoch, found))
         self._state = state
-        self._deliver(partial(self._offer, state.epoch, found))
+
+    def _made(self, after: Epoch, upto: Epoch) -> list[Event] | None:
+        """Return the events of some epochs; None if nobody wants them, or they are too large."""
+        found: list[Event] = []
+        size = 0
+        if self.is_idle and after < upto:
+            return None
+        for event in changes(self.relation, self.history, after, upto):
+            size += len(event.data)
+            if size > self._most:
+                return None
+            found.append(event)
+        return found
 
     def _deliver(self, call: Callable[[], None]) -> None:
         """Call something on the thread that serves, if it still does."""
@@ -242,6 +271,11 @@ class Followed:
         self._delivered = epoch
         for subscriber in self._subscribers:
             subscriber.offer(events)
+
+    def _pass_over(self, epoch: Epoch) -> None:
+        self._delivered = epoch
+        for subscriber in self._subscribers:
+            subscriber.fall_behind()
 
     def _end(self) -> None:
         for subscriber in self._subscribers:

@@ -63,7 +63,8 @@ class Following:
                 raise _too_many(f"{self.limits.followed} views and queries")
             session = self.database.session()
             made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
-            self.by_key[key] = Followed(self.database.parts.reader, session, made)
+            reader, most = self.database.parts.reader, self.limits.lag_bytes
+            self.by_key[key] = Followed(reader, session, made, most)
             return self.by_key[key]
 
     async def end_idle(self) -> None:
