@@ -216,3 +216,16 @@ def test_a_source_stops_at_what_does_not_fit_by_choice(broker, topic, opened) ->
     assert len(db.sql("SHOW REJECTS FOR strict")) == 1
     broker.produce(topic, [{"value": b"nonsense", "partition": 0}])
     until(lambda: state()[0] == "stopped")
+
+
+def test_a_source_of_what_is_new_misses_nothing_after_its_creation(broker, topic, opened) -> None:
+    db = opened()
+    broker.produce(topic, [{"value": b'{"id": 1}', "partition": 0}])
+    for number in range(3):
+        db.sql(
+            f"CREATE STREAM new{number} (id INT) WITH (kafka_topic = '{topic}', value_format = 'json',"
+            f" brokers = '{broker.address}', 'scan.startup.mode' = 'latest-offset')"
+        )
+        broker.produce(topic, [{"value": b'{"id": 2}', "partition": number}])
+        landed(db, f"new{number}", 1)
+        assert db.sql(f"SELECT id FROM new{number}").fetchall()[0] == (2,)

@@ -48,7 +48,7 @@ from headrace.circuit.circuit import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FORMAT = "2"
+FORMAT = "3"
 """The version of :func:`structure`. A digest begins with it, so that readers know which others it
 can be compared with; before there were versions, a digest had none."""
 

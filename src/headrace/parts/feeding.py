@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from headrace.runtime.feeds import Feeds
     from headrace.runtime.ports import LiveSource
 
+_BEGIN_SECONDS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
@@ -65,6 +67,17 @@ class Feeding:
         ingest = Ingest.of(self.ledger, relation.id, identity, partial(self.log.land, relation))
         opened = partial(self._opened, connector, options, relation, rejecting=rejecting)
         self.feeds.add(relation.id, relation.name, Feed(ingest, opened))
+
+    def begin_new(self, relation: Stream | Table) -> None:
+        """Begin the source of a relation that was created just now.
+
+        Returns once it is stored where the source begins: what arrives there afterwards is not
+        missed by one that begins with what is new.
+        """
+        self.begin(relation)
+        feed = self.feeds.by_relation.get(relation.id)
+        if feed is not None:
+            feed.wait_begun(_BEGIN_SECONDS)
 
     def check(self, relation: Stream | Table) -> None:
         """Raise if the source of a relation that is to be created cannot be read.

@@ -73,6 +73,7 @@ class Feed:
     error: HeadraceError | None = None
     behind: int | None = None
     read_at: float | None = None
+    _begun: threading.Event = field(default_factory=threading.Event)
     _source: Opened | None = None
     _closed: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -81,6 +82,13 @@ class Feed:
         """Begin to land the source, on a thread."""
         self._thread = threading.Thread(target=self._run, name=f"headrace-{name}", daemon=True)
         self._thread.start()
+
+    def wait_begun(self, seconds: float) -> None:
+        """Wait until the first part was landed, so that it is known where the source begins.
+
+        Not longer than some seconds, and not for a source that fails.
+        """
+        self._begun.wait(seconds)
 
     def close(self) -> None:
         """Stop after the part at hand."""
@@ -105,10 +113,12 @@ class Feed:
             else:
                 if not self._closed.is_set():
                     self.state, self.error = FeedState.FINISHED, None
+                self._begun.set()
                 return
             if self.state is FeedState.RUNNING:
                 wait = _RETRY_SECONDS
             self.error = failure
+            self._begun.set()
             if failure.code is not Code.UNAVAILABLE:
                 self.state = FeedState.STOPPED
                 return
@@ -129,6 +139,7 @@ class Feed:
     def _take(self, part: Any) -> None:
         self.ingest.take(part)
         self.state, self.error, self.read_at = FeedState.RUNNING, None, time.time()
+        self._begun.set()
         self.behind = None if part.total is None else max(0, part.total - part.done)
 
 

@@ -88,7 +88,7 @@ class Relations:
         except HeadraceError as error:
             raise error.at(statement.span) from error
         self.definer.create(relation, replaced)
-        self.feeding.begin(relation)
+        self.feeding.begin_new(relation)
         where = f", whose rows come from {dict(source)[CONNECTOR]}" if source else ""
         return f"created {relation.kind} {name}{where or broker_note(statement.options)}"
 
