@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +47,11 @@ def test_a_port_that_is_taken_is_a_conflict():
     with first, pytest.raises(HeadraceError) as raised:
         Address("127.0.0.1", first.getsockname()[1]).bound()
     assert raised.value.code is Code.CONFLICT
+
+
+def test_small_answers_are_sent_at_once():
+    with Address.of("127.0.0.1:0").bound() as found:
+        assert found.proto == socket.IPPROTO_TCP
 
 
 @pytest.mark.parametrize(
