@@ -148,7 +148,7 @@ class PureRunner:
     def _log(step: Step, id_: RelationId) -> pa.Table:
         share = step.shares[id_]
         assert isinstance(share, LogShare)
-        found = EmbeddedLog().read(step.log_directory, share, ("k", "g"), offsets=True)
+        found = EmbeddedLog().read(step.log_directory, share, ROW, offsets=True)
         return pa.Table.from_batches(found).select(["k", "g", WEIGHT, OFFSET])
 
     def _view(self, step: Step, view: View, delta: pa.Table, reports: list[Report]) -> pa.Table:
