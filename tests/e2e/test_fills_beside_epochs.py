@@ -98,6 +98,7 @@ def beside(work: list[Callable[[], object]]) -> None:
         raise failures[0]
 
 
+@pytest.mark.long
 def test_views_filled_beside_writers_and_each_other_are_right(db: headrace.Database) -> None:
     ended = threading.Event()
     writer = threading.Thread(target=writing, args=(db, ended))

@@ -241,7 +241,7 @@ def test_a_slow_or_failing_statement_holds_up_nobody(tmp_path: Path, spark: Spar
         db.sql("CREATE STREAM s (k INT); CREATE MATERIALIZED VIEW v AS SELECT k FROM s")
         db.sql("INSERT INTO s VALUES (1)")
         db.sql("CREATE TABLE many (k INT)")
-        db.insert("many", [(k,) for k in range(600)])
+        db.insert("many", [(k,) for k in range(160)])
 
         def slowly(k: int) -> int:
             time.sleep(0.1)

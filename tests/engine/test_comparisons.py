@@ -60,6 +60,7 @@ def test_floats_agree_within_the_tolerance_where_the_other_columns_are_equal(spa
     assert [tuple(row) for row in spark.sql(counted([comparison])).collect()] == [(0, 2, 2)]
 
 
+@pytest.mark.long
 def test_verify_says_where_it_took_doubles_for_equal(db, monkeypatch):
     db.sql("CREATE TABLE t (id INT PRIMARY KEY, k STRING, d DECIMAL(12,4), v INT)")
     views = {

@@ -56,6 +56,7 @@ def expected(batches: int) -> list[int]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_a_loader_killed_at_every_stage_loses_and_doubles_nothing(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -135,6 +135,7 @@ class Fault:
                 raise self.error
 
 
+@pytest.mark.long
 def test_a_fault_between_rounds_leaves_what_was(oracle):
     run = oracle(rows_per_change=60)
     run.table("edges", "id INT, a INT, b INT", key="id")
