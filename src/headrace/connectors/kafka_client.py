@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     """A topic, and the number of one of its partitions."""
 
 _POLL_SECONDS: Final = 0.1
+_GATHER_SECONDS: Final = 0.01
+_BUSY: Final = 500
+"""More messages than this within that time are a backlog, or nearly so."""
 _PATIENCE_SECONDS: Final = 1.0
 """How long the client waits for an answer before it is asked what hinders it."""
 _ANSWER_SECONDS: Final = 10.0
@@ -267,7 +270,13 @@ class Client:
         ends: dict[str, int] = {}
         failed = None
         try:
-            arrived = self._consumer.consume(most, _POLL_SECONDS)
+            # A call waits until it has as many as it asks for: first for one, then for a moment,
+            # and where many came in that, for more, since each part costs a transaction.
+            arrived = self._consumer.consume(1, _POLL_SECONDS)
+            if arrived:
+                arrived += self._consumer.consume(most - 1, _GATHER_SECONDS)
+            if len(arrived) > _BUSY:
+                arrived += self._consumer.consume(most - len(arrived), _POLL_SECONDS)
         except self._kafka.KafkaException as raised:
             return messages, ends, raised.args[0]
         for each in arrived:
