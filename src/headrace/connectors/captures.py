@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.connectors.kept import Kept, named
 from headrace.connectors.options import Given, option, read_options
 from headrace.connectors.postgres.access import connected, failure, library
 from headrace.connectors.postgres.source import Place, PostgresSource, system_of
@@ -77,14 +78,18 @@ class Captures:
     ledger: Ledger
     connections: Connections
 
+    @property
+    def _kept(self) -> Kept:
+        return Kept(self.ledger, _SETTING)
+
     def __iter__(self) -> Iterator[Capture]:
         """Yield the captures by name."""
-        for _, stored in sorted((self.ledger.get(_SETTING) or {}).items()):
+        for stored in self._kept.all().values():
             yield Capture(**stored)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a capture of a name."""
-        return name in (self.ledger.get(_SETTING) or {})
+        return name in self._kept.all()
 
     def find(self, name: str, span: Span | None = None) -> Capture:
         """Return the capture of a name.
@@ -93,17 +98,8 @@ class Captures:
             HeadraceError: ``invalid``, at the span, if there is none.
         """
         known = {capture.name: capture for capture in self}
-        if name in known:
-            return known[name]
-        near = nearest(name, tuple(known))
-        raise HeadraceError(
-            Code.INVALID,
-            f'source "{name}" does not exist',
-            hint=f'Did you mean "{near}"?'
-            if near
-            else f"CREATE SOURCE {name} FROM POSTGRES CONNECTION name (PUBLICATION 'p').",
-            span=span,
-        )
+        created = f"CREATE SOURCE {name} FROM POSTGRES CONNECTION name (PUBLICATION 'p')."
+        return named("source", name, known, created, span)
 
     def prepared(self, name: str, connection: str, given: Iterable[Given]) -> Capture:
         """Return a new capture whose publication and server can be followed; nothing is kept yet.
@@ -126,8 +122,7 @@ class Captures:
             HeadraceError: ``invalid`` if that is not permitted; ``unavailable`` if transactions
                 that are open for long delay it. Nothing is kept then.
         """
-        kept = self.ledger.get(_SETTING) or {}
-        self.ledger.set(_SETTING, {**kept, capture.name: asdict(capture)})
+        self._kept.put(capture.name, asdict(capture))
         try:
             with self.session(capture.connection) as session:
                 _create_slot(session, capture.slot)
@@ -137,8 +132,7 @@ class Captures:
 
     def remove(self, name: str) -> None:
         """Forget a capture."""
-        kept = self.ledger.get(_SETTING) or {}
-        self.ledger.set(_SETTING, {key: kept[key] for key in kept if key != name})
+        self._kept.remove(name)
 
     def drop_slot(self, capture: Capture) -> None:
         """Drop the slot of a capture, so that the server no longer keeps its log for it.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors import kafka_access as kafka
+from headrace.connectors.kept import Kept, named
 from headrace.connectors.options import (
     Given,
     read_options,
@@ -73,9 +74,13 @@ class Connections:
     ledger: Ledger
     secrets: Secrets
 
+    @property
+    def _kept(self) -> Kept:
+        return Kept(self.ledger, _SETTING)
+
     def __iter__(self) -> Iterator[Connection]:
         """Yield the connections by name."""
-        for name, (kind, stored) in sorted((self.ledger.get(_SETTING) or {}).items()):
+        for name, (kind, stored) in self._kept.all().items():
             yield Connection(name, kind, tuple((key, value) for key, value in stored))
 
     def add(self, name: str, kind: str, given: Iterable[Given], span: Span | None) -> Connection:
@@ -100,15 +105,12 @@ class Connections:
             self.secrets.find(secret, span)
         known.check(options, self.secrets.value)
         made = Connection(name, kind, stored_options(options))
-        kept = self.ledger.get(_SETTING) or {}
-        pairs = [list(pair) for pair in made.stored]
-        self.ledger.set(_SETTING, {**kept, name: [kind, pairs]})
+        self._kept.put(name, [kind, [list(pair) for pair in made.stored]])
         return made
 
     def remove(self, name: str) -> None:
         """Remove a connection."""
-        kept = self.ledger.get(_SETTING) or {}
-        self.ledger.set(_SETTING, {key: kept[key] for key in kept if key != name})
+        self._kept.remove(name)
 
     def find(self, name: str, kind: str | None = None, span: Span | None = None) -> Connection:
         """Return the connection of a name, which has to be of a kind.
@@ -117,17 +119,8 @@ class Connections:
             HeadraceError: ``invalid``, at the span, if there is none, or it is of another kind.
         """
         known = {connection.name: connection for connection in self}
-        if name not in known:
-            near = nearest(name, tuple(known))
-            raise HeadraceError(
-                Code.INVALID,
-                f'connection "{name}" does not exist',
-                hint=f'Did you mean "{near}"?'
-                if near
-                else f"CREATE CONNECTION {name} TO KAFKA (...), or TO POSTGRES (...).",
-                span=span,
-            )
-        found = known[name]
+        created = f"CREATE CONNECTION {name} TO KAFKA (...), or TO POSTGRES (...)."
+        found = named("connection", name, known, created, span)
         if kind not in (None, found.kind):
             raise HeadraceError(
                 Code.INVALID,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.connectors.kept import Kept, named
+from headrace.errors import Code, HeadraceError
 from headrace.sql import SecretSource
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ class Secrets:
     ledger: Ledger
     variable: Callable[[str], str | None]
 
+    @property
+    def _kept(self) -> Kept:
+        return Kept(self.ledger, _SETTING)
+
     def __iter__(self) -> Iterator[Secret]:
         """Yield the secrets by name."""
-        for name, (source, where) in sorted((self.ledger.get(_SETTING) or {}).items()):
+        for name, (source, where) in self._kept.all().items():
             yield Secret(name, SecretSource(source), where)
 
     def add(self, secret: Secret) -> None:
@@ -46,13 +51,11 @@ class Secrets:
             HeadraceError: ``unavailable`` if it cannot.
         """
         self._read(secret)
-        kept = self.ledger.get(_SETTING) or {}
-        self.ledger.set(_SETTING, {**kept, secret.name: [secret.source, secret.where]})
+        self._kept.put(secret.name, [secret.source, secret.where])
 
     def remove(self, name: str) -> None:
         """Remove a secret."""
-        kept = self.ledger.get(_SETTING) or {}
-        self.ledger.set(_SETTING, {key: kept[key] for key in kept if key != name})
+        self._kept.remove(name)
 
     def find(self, name: str, span: Span | None = None) -> Secret:
         """Return the secret of a name.
@@ -61,17 +64,8 @@ class Secrets:
             HeadraceError: ``invalid``, at the span, if there is none.
         """
         known = {secret.name: secret for secret in self}
-        if name in known:
-            return known[name]
-        near = nearest(name, tuple(known))
-        raise HeadraceError(
-            Code.INVALID,
-            f'secret "{name}" does not exist',
-            hint=f'Did you mean "{near}"?'
-            if near
-            else f"CREATE SECRET {name} FROM ENV 'VARIABLE', or FROM FILE 'path'.",
-            span=span,
-        )
+        created = f"CREATE SECRET {name} FROM ENV 'VARIABLE', or FROM FILE 'path'."
+        return named("secret", name, known, created, span)
 
     def value(self, name: str) -> str:
         """Return the value of a secret, read now; of a file, without the end of its last line.

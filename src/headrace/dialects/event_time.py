@@ -45,13 +45,12 @@ def log_of(relation: RelationId) -> str:
 def event_time(writer: Writer, found: Named) -> tuple[str, str] | None:
     """Return a stream's event time, and the same in milliseconds; None if it has none."""
     stream = writer.relation(found.name)
-    declared = stream.event_time if isinstance(stream, Stream) else None
-    if stream is None or declared is None:
+    if not isinstance(stream, Stream) or stream.event_time is None:
         time = f"{found.qualifier}.{ROWTIME}"
         return None if kept_by(writer, found) is None else (time, f"unix_millis({time})")
-    type_ = next(column.sql for column in stream.schema.columns if column.name == declared)
-    time = f"{found.qualifier}.{quote(declared)}"
-    form = stream.declaration.option("timestamp_format") if isinstance(stream, Stream) else None
+    type_ = next(c.sql for c in stream.schema.columns if c.name == stream.event_time)
+    time = f"{found.qualifier}.{quote(stream.event_time)}"
+    form = stream.declaration.option("timestamp_format")
     match type_:
         case "string" if form is not None:
             time = f"try_to_timestamp({time}, '{_escaped(form)}')"

@@ -72,13 +72,14 @@ def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     replaced = {}
     for found in logs:
         stream = writer.relations[found.name]
-        read = kept_by(writer, found) or log_of(stream.id)
+        timed_by = kept_by(writer, found)
+        read = timed_by or log_of(stream.id)
         alias = "" if found.alias else f" AS {found.qualifier}"
         first, last = block.nodes[found.start], block.nodes[found.end - 1]
         replaced[found.start] = Found(found.end, [writer.put(f"{read}{alias}", first, last)])
         if isinstance(stream, Stream):
             scope = scope.hiding(found.qualifier, OFFSET)
-        if kept_by(writer, found) is not None:
+        if timed_by is not None:
             scope = scope.hiding(found.qualifier, ROWTIME)
         if len(logs) == 1:
             scope = replace(scope, source=f"{read} AS {found.qualifier}")

@@ -8,7 +8,7 @@ and holds nothing up. A row is *late* if its time is before the watermark, less 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+Partitions: TypeAlias = "Sequence[str] | NDArray[np.object_]"
+"""The partition of each of some rows."""
 NEVER: Final = np.iinfo(np.int64).min
 """The event time of a row that has none."""
 
@@ -46,7 +48,11 @@ class Watermark:
         return max(self.newest.values()) - self.delay if self.newest else None
 
     def late(
-        self, times: NDArray[np.int64], partitions: Sequence[str], allowed: int, clock: int
+        self,
+        times: NDArray[np.int64],
+        partitions: Partitions,
+        allowed: int,
+        clock: int,
     ) -> NDArray[np.bool_]:
         """Return which rows are late by more than ``allowed``, given the rows before each.
 
@@ -69,7 +75,7 @@ class Watermark:
         return found
 
     def advance(
-        self, times: NDArray[np.int64], partitions: Sequence[str], clock: int
+        self, times: NDArray[np.int64], partitions: Partitions, clock: int
     ) -> dict[str, int]:
         """Take the times of appended rows; return the newest of each partition among them."""
         names, of = np.unique(np.array(partitions, object), return_inverse=True)

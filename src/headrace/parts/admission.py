@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,10 +24,9 @@ from headrace.log.watermark import NEVER
 from headrace.types import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from headrace.catalog import Relation
@@ -145,32 +145,31 @@ class _Gate:
         """Return the rows to append at the offset ``end``, and what becomes of the others."""
         left_out: dict[str, int] = {}
         rejects: tuple[Reject, ...] = ()
-        if self.watermark is not None and rows.num_rows:
+        newest: Mapping[str, int] = {}
+        mark, declaration, clock = self.watermark, self.stream.declaration, self.clock()
+        kept = np.ones(rows.num_rows, bool)
+        if mark is not None and rows.num_rows:
             if self._end not in (None, end):  # what was admitted last was not appended
-                self.watermark.newest = self.ledger.newest_times(self.stream.id)
-            late = self._late(self.watermark, self._times(rows), _partitions(rows))
+                mark.newest = self.ledger.newest_times(self.stream.id)
+            times, partitions = self._times(rows), np.array(_partitions(rows), object)
+            late = mark.late(times, partitions, declaration.lateness or 0, clock)
             if late.any():
                 left_out[LATE] = int(late.sum())
-            if self.stream.declaration.rejects_late:
+            if declaration.rejects_late:
                 rejects = tuple(self._rejects(rows.filter(pa.array(late))))
-                rows = rows.filter(pa.array(~late))
-        if self.seen is not None and rows.num_rows:
-            ids, present = ids_of(rows, self.stream.declaration.unique)
-            fresh = self.seen.new(ids, present, end, self.clock())
+                kept = ~late
+        if self.seen is not None and kept.any():
+            ids, present = ids_of(rows, declaration.unique)
+            fresh = self.seen.new(ids[:, kept], present[kept], end, clock)
             if not fresh.all():
                 left_out[DUPLICATE] = int((~fresh).sum())
-                rows = rows.filter(pa.array(fresh))
-        newest: Mapping[str, int] = {}
-        if self.watermark is not None and rows.num_rows:
-            newest = self.watermark.advance(self._times(rows), _partitions(rows), self.clock())
+                kept[kept] = fresh
+        if mark is not None and kept.any():
+            newest = mark.advance(times[kept], partitions[kept], clock)
+        if not kept.all():
+            rows = rows.filter(pa.array(kept))
         self._end = end + rows.num_rows
         return Admitted(_without_places(rows), rejects, left_out, newest)
-
-    def _late(
-        self, watermark: Watermark, times: NDArray[np.int64], partitions: Sequence[str]
-    ) -> NDArray[np.bool_]:
-        allowed = self.stream.declaration.lateness or 0
-        return watermark.late(times, partitions, allowed, self.clock())
 
     def _times(self, rows: pa.Table) -> NDArray[np.int64]:
         """Return the event times of rows in microseconds."""

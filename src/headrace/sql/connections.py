@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.lexer import Kind, string_value
-from headrace.sql.options import take_key, take_options
+from headrace.sql.options import listed_options, take_key, take_options
 from headrace.sql.parts import Option
 from headrace.sql.statements import Captured, CreateConnection, CreateSource, FromSource
 
@@ -94,18 +94,7 @@ def take_keyed(cursor: Cursor) -> tuple[Option, ...]:
 
     Keys are returned in lower case, with one blank between their words.
     """
-    options: dict[str, Option] = {}
-
-    def one() -> None:
-        option = _take_keyed_option(cursor)
-        if option.key in options:
-            raise HeadraceError(
-                Code.INVALID, f'option "{option.key}" is given twice', span=option.span
-            )
-        options[option.key] = option
-
-    cursor.listed(one)
-    return tuple(options.values())
+    return listed_options(cursor, lambda: _take_keyed_option(cursor))
 
 
 def _take_keyed_option(cursor: Cursor) -> Option:

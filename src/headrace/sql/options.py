@@ -9,6 +9,8 @@ from headrace.sql.lexer import Kind, string_value
 from headrace.sql.parts import Option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.sql.cursor import Cursor
 
 _JOINERS = frozenset({".", "-"})
@@ -18,9 +20,8 @@ def take_options(cursor: Cursor, *introductions: str) -> tuple[Option, ...]:
     """Take ``WITH (...)`` or, if allowed, ``OPTIONS (...)``; return () if neither is next."""
     if not any(cursor.accept(word) for word in introductions or ("WITH", "OPTIONS")):
         return ()
-    options: dict[str, Option] = {}
 
-    def one() -> None:
+    def one() -> Option:
         if cursor.at("REFRESH") and cursor.peek(1).word:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -28,7 +29,17 @@ def take_options(cursor: Cursor, *introductions: str) -> tuple[Option, ...]:
                 hint="Leave it out: a view is always maintained as its inputs change.",
                 span=cursor.span(cursor.token, cursor.peek(1)),
             )
-        option = take_assignment(cursor)
+        return take_assignment(cursor)
+
+    return listed_options(cursor, one)
+
+
+def listed_options(cursor: Cursor, take: Callable[[], Option]) -> tuple[Option, ...]:
+    """Take options between parentheses, each by ``take``, and none twice."""
+    options: dict[str, Option] = {}
+
+    def one() -> None:
+        option = take()
         if option.key in options:
             raise HeadraceError(
                 Code.INVALID, f'option "{option.key}" is given twice', span=option.span

@@ -1,0 +1,53 @@
+"""What a database keeps by name beside its catalog: secrets, connections, captures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headrace.errors import Code, HeadraceError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.errors import Span
+    from headrace.ledger import Ledger
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """JSON values by name, under one key of the ledger."""
+
+    ledger: Ledger
+    key: str
+
+    def all(self) -> dict[str, Any]:
+        """Return the values, in the order of their names."""
+        return dict(sorted((self.ledger.get(self.key) or {}).items()))
+
+    def put(self, name: str, value: Any) -> None:
+        """Keep a value, in place of a former one."""
+        self.ledger.set(self.key, {**self.all(), name: value})
+
+    def remove(self, name: str) -> None:
+        """Keep the value of a name no longer."""
+        self.ledger.set(self.key, {each: v for each, v in self.all().items() if each != name})
+
+
+def named(what: str, name: str, known: Mapping[str, T], created: str, span: Span | None) -> T:
+    """Return what has a name; ``created`` is the statement that would make it.
+
+    Raises:
+        HeadraceError: ``invalid``, at the span, if there is none.
+    """
+    if name in known:
+        return known[name]
+    near = nearest(name, tuple(known))
+    raise HeadraceError(
+        Code.INVALID,
+        f'{what} "{name}" does not exist',
+        hint=f'Did you mean "{near}"?' if near else created,
+        span=span,
+    )
