@@ -239,6 +239,19 @@ def concurrency(found: dict[str, Any]) -> tuple[Table, ...]:
     return (*tables, lookups, beside)
 
 
+def serving(found: dict[str, Any]) -> tuple[Table, ...]:
+    """Return a table of lookups by key."""
+    lookups = _table(
+        f"Rows read by key over HTTP, of {found['keys']:,}",
+        ["clients", "epochs meanwhile", "per second", "p50 ms", "p99 ms", "most ms"],
+    )
+    for row in found["lookups"]:
+        figures = (f"{row[name]:.2f}" for name in ("p50_ms", "p99_ms", "most_ms"))
+        rate = f"{row['per_second']:,}"
+        lookups.add_row(str(row["clients"]), str(row["epochs"]), rate, *figures)
+    return (lookups,)
+
+
 def _verdict(found: dict[str, Any]) -> str:
     if not found["answer"]:
         return "not checked"

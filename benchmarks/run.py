@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 DATA = HERE / "data"
 RESULTS = HERE / "results"
 _WIDTH = 170
-PARTS = ("throughput", "freshness", "state", "peers", "queries", "concurrency", "kafka")
+PARTS = ("throughput", "freshness", "state", "peers", "queries", "concurrency", "kafka", "server")
 _QUERY_RUNS = 3
 
 
@@ -61,7 +61,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     """Measure Headrace; with --only peers, other systems on the same files.
 
     With --only queries, Nexmark's 23 queries, and Flink beside them. With --only concurrency, many
-    clients at once. With --only kafka, topics of a broker that is started for it.
+    clients at once. With --only kafka, topics of a broker that is started for it. With --only
+    server, views read over HTTP.
     """
     console = Console()
     if not console.is_terminal:
@@ -108,6 +109,12 @@ def main(  # noqa: PLR0917 (options, given by name)
 
         results["kafka"] = _apart(kafka.measure, DATA, events, seconds, partitions)
         for table in report.kafka(results["kafka"]):
+            console.print(table)
+    if "server" in parts:
+        from benchmarks import serving  # noqa: PLC0415 (it needs the extra of the server)
+
+        results["server"] = _apart(serving.measure, DATA, seconds, keys, partitions)
+        for table in report.serving(results["server"]):
             console.print(table)
     if save:
         RESULTS.mkdir(exist_ok=True)

@@ -17,7 +17,8 @@ def _view(server: Served) -> None:
         "CREATE MATERIALIZED VIEW totals AS SELECT name, sum(price) AS total, count(*) AS n"
         " FROM sales GROUP BY name;"
         "INSERT INTO sales VALUES (1, 'ann', DATE '2026-01-01', 1.50), (2, 'bob', NULL, 2.00),"
-        " (3, 'ann', DATE '2026-01-02', 3.00)"
+        " (3, 'ann', DATE '2026-01-02', 3.00);"
+        "FLUSH"
     )
 
 
@@ -93,8 +94,68 @@ def test_an_answer_that_is_too_old_is_refused(server: Served, monkeypatch: pytes
     client, reader = server.client, server.database.parts.reader
     assert found(client, key="ann", max_staleness=0)
     monkeypatch.setattr(type(reader), "unseen_since", lambda *_: 1_000_000.0)
-    answer = client.get("/v1/views/totals", key="ann", max_staleness=60)
-    assert (answer.status, answer.error["code"]) == (503, "unavailable")
+    monkeypatch.setattr(type(reader), "behind", lambda *_: 1)
+    for answer in (
+        client.get("/v1/views/totals", key="ann", max_staleness=60),
+        client.get("/v1/views/totals", where="n>0", max_staleness=60),
+        client.sql("SELECT * FROM totals WHERE name = 'ann'", max_staleness=60),
+    ):
+        assert (answer.status, answer.error["code"]) == (503, "unavailable")
+    assert found(client, key="ann") == [["ann", "4.50", 2]]
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        ("STRING", ["", "ann", "é'\"", "007", " ann "]),
+        ("TINYINT", [0, 7, -128, 127]),
+        ("SMALLINT", [0, 7, -32768, 32767]),
+        ("INT", [0, 7, -(2**31), 2**31 - 1]),
+        ("BIGINT", [0, 7, 10**17, -(2**63), 2**63 - 1]),
+        ("BOOLEAN", [True, False]),
+        ("DATE", ["2026-01-01", "1900-02-28"]),
+        ("DECIMAL(9,2)", ["0.00", "7.50", "-1.25"]),
+        ("TIMESTAMP", ["2026-01-01T00:00:00Z"]),
+    ],
+)
+def test_a_row_by_key_is_that_of_the_query(client: Client, type_: str, values: list):
+    """Some types are looked up at once, others by the query; each row has been changed twice."""
+    name = "keyed_" + "".join(filter(str.isalpha, type_)).lower()
+    client.sql(f"CREATE TABLE {name} (k {type_} PRIMARY KEY, x INT)")
+    for x in range(3):
+        marks = ", ".join(f"(CAST(? AS {type_}), {x})" for _ in values)
+        token = client.sql(f"INSERT INTO {name} VALUES {marks}", values).json["token"]
+    for value in values:
+        text = str(value).lower() if type_ == "BOOLEAN" else value
+        assert found(client, name, key=text, min_epoch=token) == [[value, 2]]
+        assert found(client, name, key=text, select="X,k") == [[2, value]]
+    for text in ("99999999999999999999", "-0", "1e3", "+7", "0x7", "tr", "\u0663"):
+        by_key = client.get(f"/v1/views/{name}", key=text)
+        by_value = client.get(f"/v1/views/{name}", where=f"k={text}")
+        assert (by_key.status, by_key.json.get("rows")) == (
+            by_value.status,
+            by_value.json.get("rows"),
+        )
+
+
+def test_a_key_of_several_columns_is_given_in_their_order(client: Client):
+    client.sql(
+        "CREATE TABLE pairs (b STRING, x INT, a INT, PRIMARY KEY (b, a));"
+        "INSERT INTO pairs VALUES ('1', 10, 2), ('2', 20, 1); FLUSH"
+    )
+    assert found(client, "pairs", key=["1", "2"]) == [["1", 10, 2]]
+    assert found(client, "pairs", key=["2", "1"]) == [["2", 20, 1]]
+    assert found(client, "pairs", key=["2", "2"]) == []
+    assert client.get("/v1/views/pairs", key="1").status == 400
+
+
+def test_a_query_waits_for_a_token_and_may_be_old(client: Client):
+    token = client.sql("INSERT INTO sales VALUES (5, 'eve', NULL, 9.00)").json["token"]
+    sql = "SELECT total FROM totals WHERE name = 'eve'"
+    assert client.rows(sql, min_epoch=token, max_staleness=60) == [["9.00"]]
+    assert client.rows(sql, min_epoch=1, max_staleness=60) == [["9.00"]]
+    assert client.sql(sql, min_epoch="soon").status == 400
+    assert client.sql(sql, max_staleness="long").status == 400
 
 
 def test_what_a_state_does_not_show_has_an_age(tmp_path, spark):

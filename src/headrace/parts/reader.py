@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,6 +130,26 @@ class Reader:
             if at < ends.get(id_, 0):
                 found += self.ledger.segments(id_, at, Offset(at + 1))
         return min((segment.appended_at for segment in found), default=None)
+
+    def fresh(self, reads: Iterable[RelationId], seconds: float) -> Published:
+        """Return the last state, if it lacks no change of some relations for more than ``seconds``.
+
+        Raises:
+            HeadraceError: ``unavailable`` if it does.
+        """
+        state = self.published
+        for id_ in reads if seconds < math.inf else ():
+            since = self.unseen_since(state, id_)
+            age = 0.0 if since is None else time.time() - since
+            if age > seconds:
+                relation = state.catalog.by_id[id_]
+                raise HeadraceError(
+                    Code.UNAVAILABLE,
+                    f'{relation.kind} "{relation.name}" was {age:.1f} seconds behind',
+                    detail=f"At most {seconds:g} are wanted.",
+                    hint="Try again in a second, or allow more with max_staleness.",
+                )
+        return state
 
     def require_epochs(self) -> None:
         """Raise the error of the epochs that are made in the background, if they fail."""

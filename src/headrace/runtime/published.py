@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.circuit import rows_of
-from headrace.spine import Spine, times_forgotten
+from headrace.spine import Spine, times_forgotten, unchecked_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,13 +62,20 @@ class Published:
         return self.spines[rows_of(relation.id)]
 
     def spine(self, relation: Relation, directory: Path) -> Spine:
-        """Return the contents of a table or view, opened once, from a directory of runs."""
+        """Return the contents of a table or view, opened once, in a data directory."""
         known, found = times_forgotten(), self._opened.get(relation.id)
         if found is None or found[0] != known:
             files = [run.file for run in self.runs(relation)]
-            found = (known, Spine.open(directory, self.layout(relation), files))
+            found = (known, Spine.open(directory / "runs", self.layout(relation), files))
             self._opened[relation.id] = found
         return found[1]
+
+    def unread_bytes(self, relation: Relation, directory: Path) -> int:
+        """Return how much :meth:`spine` would read of files that this process has not checked."""
+        found = self._opened.get(relation.id)
+        if found is not None and found[0] == times_forgotten():
+            return 0
+        return unchecked_bytes(directory / "runs", [run.file for run in self.runs(relation)])
 
     def has_read(self, wanted: Mapping[RelationId, Offset]) -> bool:
         """Whether epochs have read every maintained log up to the wanted offsets."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from enum import StrEnum
+from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,7 @@ class Format(StrEnum):
     ARROW = "application/vnd.apache.arrow.stream"
 
 
+@lru_cache(1024)
 def accepted(accept: str | None) -> Format:
     """Return the format that an Accept header prefers.
 
@@ -85,7 +87,7 @@ def answer(result: Result, token: Token, form: Format, limits: Limits) -> Respon
         HeadraceError: ``unsupported`` if it is larger than is allowed; as the writer of its format.
     """
     table, headers = result.to_arrow(), _headers(result, token)
-    if table.nbytes > limits.result_bytes:
+    if table.num_rows > 1 and table.nbytes > limits.result_bytes:
         raise _too_large(f"{table.nbytes:,} bytes", f"{limits.result_bytes:,}", "Use LIMIT.")
     if form is Format.JSON or result.kind == "done":
         if table.num_rows > limits.json_rows:
@@ -105,23 +107,25 @@ def answer(result: Result, token: Token, form: Format, limits: Limits) -> Respon
 
 def _document(result: Result, table: pa.Table, token: Token) -> str:
     fresh = result.freshness
-    return json_text(
-        {
-            "kind": result.kind,
-            "columns": [{"name": f.name, "type": type_name(f.type)} for f in table.schema],
-            "rows": list(rows(table)),
-            "message": result.message,
-            "epoch": result.epoch,
-            "token": str(token),
-            "freshness": None
-            if fresh is None
-            else {
-                "epoch": fresh.epoch,
-                "committed_at": fresh.committed_at,
-                "pending": fresh.pending,
-            },
-        }
+    freshness = None
+    if fresh is not None:
+        at, pending = fresh.committed_at, fresh.pending
+        freshness = {"epoch": fresh.epoch, "committed_at": at, "pending": pending}
+    about = {
+        "message": result.message,
+        "epoch": result.epoch,
+        "token": str(token),
+        "freshness": freshness,
+    }
+    return (
+        f'{{"kind":"{result.kind}","columns":{_columns(table.schema)},'
+        f'"rows":{json_text(list(rows(table)))},{json_text(about)[1:]}'
     )
+
+
+@lru_cache(1024)
+def _columns(schema: pa.Schema) -> str:
+    return json_text([{"name": field.name, "type": type_name(field.type)} for field in schema])
 
 
 def _headers(result: Result, token: Token) -> dict[str, str]:

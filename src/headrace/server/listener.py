@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import uvicorn
+import uvloop
 
 from headrace.errors import Code, HeadraceError
 from headrace.server.app import application
@@ -49,10 +50,10 @@ class Server:
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 application(self.service, self.address.names),
-                loop="asyncio",
-                http="h11",
+                http="httptools",
                 ws="none",
                 lifespan="off",
+                proxy_headers=False,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -86,7 +87,8 @@ class Server:
         self._socket.close()
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         tidying = asyncio.create_task(self.service.tidy())

@@ -5,8 +5,8 @@ The request is turned into a query: names are looked up and quoted, values are b
 
 from __future__ import annotations
 
+import math
 import re
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,8 @@ from headrace.server.answers import accepted, answer
 from headrace.server.failures import Refused
 from headrace.server.requests import count, number
 from headrace.server.tokens import Token
-from headrace.session import Subscription
+from headrace.serving.lookups import row_by_key
+from headrace.session import Freshness, Result, Subscription
 from headrace.sql import quote
 
 if TYPE_CHECKING:
@@ -44,13 +45,17 @@ class Lookup:
     relation: Relation
     values: list[Any] = field(default_factory=list)
 
-    def column(self, name: str) -> str:
-        """Return a column's name, quoted.
+    def named(self, name: str) -> str:
+        """Return a column's name as it was declared.
 
         Raises:
             HeadraceError: ``invalid`` if the relation does not have it.
         """
-        return quote(self._found(name)[0])
+        return self._found(name)[0]
+
+    def column(self, name: str) -> str:
+        """Return a column's name, quoted; see :meth:`named`."""
+        return quote(self.named(name))
 
     def value(self, name: str, text: str) -> str:
         """Return the place of a value in the query, of the type of a column."""
@@ -137,29 +142,63 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
 
 
 async def read_view(service: Service, request: Request) -> Response:
-    """Read rows of a view or table."""
+    """Read rows of a view or table, in the last epoch.
+
+    A row by key is read at once; all else on a thread.
+    """
     form = accepted(request.headers.get("accept"))
     relation = named(service, request.path_params["name"])
-    text, values = query_of(relation, request)
     least = request.query_params.get("min_epoch")
     token = None if least is None else Token.of(least)
-    oldest = number(request, "max_staleness")
+    staleness, seconds = number(request, "max_staleness"), number(request, "timeout")
+    found = _row(service, request, relation, token, staleness)
+    if found is not None:
+        return answer(found, Token(found.epoch), form, service.limits)
+    text, values = query_of(relation, request)
 
     def call(session: Session) -> Response:
         if token is not None:
             session.wait_for(token.epoch, token.ends)
-        if oldest is not None:
-            _require_fresh(service, relation, oldest)
-            session.sql("SET consistency = 'latest'")
-        result = session.sql(text, values)
+        with session.at_most_behind(math.inf if staleness is None else staleness):
+            result = session.sql(text, values)
         if isinstance(result, Subscription):
             raise HeadraceError(Code.INTERNAL, "a lookup is followed")
         return answer(result, Token(result.epoch), form, service.limits)
 
     async with service.sessions.used(None) as session:
-        return await service.runner.run(
-            session, lambda: call(session), request.receive, number(request, "timeout")
-        )
+        return await service.runner.run(session, lambda: call(session), request.receive, seconds)
+
+
+_OF_ROWS: Final = frozenset({"key", "select", "min_epoch", "max_staleness", "timeout"})
+"""The query parameters of requests for one row by key."""
+
+
+def _row(
+    service: Service,
+    request: Request,
+    relation: Relation,
+    token: Token | None,
+    staleness: float | None,
+) -> Result | None:
+    """Return the row of a key, if that takes no waiting and no Spark."""
+    asked, reader = request.query_params, service.database.parts.reader
+    if "key" not in asked or not _OF_ROWS.issuperset(asked):
+        return None
+    state = reader.published
+    if state.catalog.by_id.get(relation.id) is not relation:
+        return None
+    behind = reader.behind(state)
+    if (token is not None and not token.shown_by(state)) or (staleness is not None and behind):
+        return None
+    row = row_by_key(reader.directory, state, relation, asked.getlist("key"))
+    if row is None:
+        return None
+    if "select" in asked:
+        lookup = Lookup(relation)
+        names = [lookup.named(name) for name in asked["select"].split(",") if name]
+        row = row.select(names) if names else row
+    fresh = Freshness(state.epoch, state.committed_at, behind)
+    return Result(row, state.epoch, freshness=fresh)
 
 
 def named(service: Service, name: str) -> Relation:
@@ -176,20 +215,6 @@ def named(service: Service, name: str) -> Relation:
     hint = f'Did you mean "{near}"?' if near else "SHOW TABLES lists what there is."
     wrong = HeadraceError(Code.INVALID, f'view or table "{name}" does not exist', hint=hint)
     raise Refused(_NOT_FOUND, wrong)
-
-
-def _require_fresh(service: Service, relation: Relation, seconds: float) -> None:
-    """Refuse to read a state in which a change is missing that arrived too long ago."""
-    reader = service.database.parts.reader
-    since = reader.unseen_since(reader.published, relation.id)
-    age = 0.0 if since is None else time.time() - since
-    if age > seconds:
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            f'{relation.kind} "{relation.name}" was {age:.1f} seconds behind',
-            detail=f"At most {seconds:g} are wanted.",
-            hint="Try again in a second, or leave max_staleness out to wait for what is missing.",
-        )
 
 
 def dotted(name: str) -> str:

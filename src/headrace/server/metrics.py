@@ -49,6 +49,7 @@ class Metrics:
             registry=self._registry,
             buckets=_SECONDS,
         )
+        self._known: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
         epochs = Histogram(
             "headrace_epoch_seconds",
             "Seconds that an epoch took.",
@@ -60,8 +61,12 @@ class Metrics:
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Count a request."""
-        self._requests.labels(operation, outcome).inc()
-        self._seconds.labels(operation).observe(seconds)
+        known = self._known.get((operation, outcome))
+        if known is None:
+            known = self._requests.labels(operation, outcome), self._seconds.labels(operation)
+            self._known[operation, outcome] = known
+        known[0].inc()
+        known[1].observe(seconds)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -105,6 +105,8 @@ def require_known(request: Request, known: Sequence[Query]) -> None:
     """Refuse a query parameter that does not exist, or that is given twice."""
     names = [name for name, _ in request.query_params.multi_items()]
     _require_known(names, tuple(query.name for query in known), "query parameter")
+    if len(names) == len(set(names)):
+        return
     for query in known:
         if not query.repeated and names.count(query.name) > 1:
             raise HeadraceError(Code.INVALID, f'query parameter "{query.name}" is given twice')

@@ -98,7 +98,7 @@ ROUTES: tuple[Route, ...] = (
             Query("min_epoch", "A token or an epoch that the answer must show; it is awaited."),
             Query(
                 "max_staleness",
-                "How many seconds ago what is missing may have arrived; nothing is awaited.",
+                "How many seconds ago what is missing may have arrived.",
                 "number",
             ),
             _TIMEOUT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
@@ -26,6 +27,8 @@ _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
     "parameters": (list, dict),
     "session": (str,),
     "timeout": (int, float),
+    "min_epoch": (int, str),
+    "max_staleness": (int, float),
 }
 
 
@@ -36,10 +39,15 @@ async def run_sql(service: Service, request: Request) -> Response:
     sql, parameters = asked.get("sql"), asked.get("parameters")
     if sql is None:
         raise HeadraceError(Code.INVALID, 'field "sql" is missing', hint="Give the statement.")
+    least, staleness = asked.get("min_epoch"), asked.get("max_staleness")
+    token = None if least is None else Token.of(str(least))
 
     def call(session: Session) -> Response:
         require_served(sql, parameters, service.roots)
-        result = session.sql(sql, parameters)
+        if token is not None:
+            session.wait_for(token.epoch, token.ends)
+        with nullcontext() if staleness is None else session.at_most_behind(staleness):
+            result = session.sql(sql, parameters)
         if isinstance(result, Subscription):  # by a setting of its session
             result.close()
             raise no_push()

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 def column_values(column: Any) -> list[Any]:
     """Return the values of an Arrow array; a 32-bit float as its shortest decimal."""
@@ -34,7 +36,7 @@ def json_value(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     """Return a value as JSON in one line."""
-    return json.dumps(json_value(value), ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(json_value(value))
 
 
 def csv_text(value: Any) -> str | None:

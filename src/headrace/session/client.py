@@ -35,6 +35,9 @@ class Client:
     awaited: dict[RelationId, Offset]
     written: dict[RelationId, Offset] = field(default_factory=dict)
     properties: Properties = field(default_factory=Properties)
+    max_staleness: float | None = None
+    """If not None, reads wait for nothing: they see the last epoch, unless it has lacked a change
+    for more seconds than these."""
     listener: Callable[[Progress], None] = silent
     """Told of the progress of the running statement."""
     cancellation: Cancellation = field(default_factory=Cancellation)
@@ -55,8 +58,13 @@ class Client:
 
         That depends on its property ``consistency``. A state that shows it already is returned at
         once; else epochs are made until one does.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the last epoch is older than ``max_staleness`` allows.
         """
         reader, level = self.reader, self.properties[CONSISTENCY]
+        if self.max_staleness is not None:
+            return reader.fresh(reads, self.max_staleness)
         if level == "latest":
             return reader.published
         reader.settle_sinks()

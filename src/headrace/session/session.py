@@ -131,6 +131,21 @@ class Session:
         """The ends of logs after this session's writes, by relation: what shows them has these."""
         return dict(self._client.written)
 
+    @contextmanager
+    def at_most_behind(self, seconds: float) -> Iterator[None]:
+        """Have reads of the block wait for nothing: they see the last epoch at once.
+
+        Those are refused, as ``unavailable``, of which the last epoch has lacked a change for more
+        than these seconds, which may be infinite.
+        """
+        client = self._client
+        with client.lock:
+            before, client.max_staleness = client.max_staleness, seconds
+            try:
+                yield
+            finally:
+                client.max_staleness = before
+
     def flush(self) -> Epoch:
         """Wait until all written changes are readable; return the epoch."""
         with self._running(silent):

@@ -4,7 +4,13 @@ from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.durable import ChecksummedFile, sync_directory
 from headrace.spine.first_rows import Rank, Ranked
 from headrace.spine.merge import difference, due, merge
-from headrace.spine.open_runs import check_run, forget_runs, open_run, times_forgotten
+from headrace.spine.open_runs import (
+    check_run,
+    forget_runs,
+    open_run,
+    times_forgotten,
+    unchecked_bytes,
+)
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
 from headrace.spine.run_file import RunFile, RunWriter, write_run
@@ -32,5 +38,6 @@ __all__ = [
     "ranges",
     "sync_directory",
     "times_forgotten",
+    "unchecked_bytes",
     "write_run",
 ]

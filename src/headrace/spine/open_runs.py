@@ -14,6 +14,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.spine.run import Run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from headrace.spine.run_file import RunFile
@@ -62,6 +63,13 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
         while len(_process.verified) > VERIFIED_RUNS:
             _process.verified.popitem(last=False)
     return run
+
+
+def unchecked_bytes(directory: Path, files: Iterable[RunFile]) -> int:
+    """Return the bytes of the files that opening them would read, to check them."""
+    with _process.lock:
+        known = _process.verified
+        return sum(f.bytes for f in files if (f"{directory}/{f.name}", f.checksum) not in known)
 
 
 def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
