@@ -44,6 +44,14 @@ _SCHEMAS: Final[dict[str, Any]] = {
             },
             "session": {"type": ["string", "null"], "description": "Of POST /v1/sessions."},
             "timeout": {"type": ["number", "null"], "description": "In seconds."},
+            "min_epoch": {
+                "type": ["string", "integer", "null"],
+                "description": "A token or an epoch that queries must show; it is awaited.",
+            },
+            "max_staleness": {
+                "type": ["number", "null"],
+                "description": "How many seconds ago what is missing may have arrived.",
+            },
         },
     },
     "Result": {
