@@ -11,11 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.database import Database, connect
+    from headrace.connecting import connect
+    from headrace.database import Database
     from headrace.errors import Code, HeadraceError
     from headrace.functions import Function, function
+    from headrace.remote import RemoteDatabase, RemoteSession
     from headrace.serving import Change
-    from headrace.session import Freshness, Progress, Result, Session, Subscription
+    from headrace.session import Session
+    from headrace.statements.results import Freshness, Progress, Result, Subscription
 
 __version__ = "0.1.0"
 
@@ -27,6 +30,8 @@ __all__ = [
     "Function",
     "HeadraceError",
     "Progress",
+    "RemoteDatabase",
+    "RemoteSession",
     "Result",
     "Session",
     "Subscription",
@@ -39,14 +44,16 @@ _HOMES = {
     "Change": "headrace.serving",
     "Code": "headrace.errors",
     "Database": "headrace.database",
-    "Freshness": "headrace.session",
+    "Freshness": "headrace.statements.results",
     "Function": "headrace.functions",
     "HeadraceError": "headrace.errors",
-    "Progress": "headrace.session",
-    "Result": "headrace.session",
+    "Progress": "headrace.statements.results",
+    "RemoteDatabase": "headrace.remote",
+    "RemoteSession": "headrace.remote",
+    "Result": "headrace.statements.results",
     "Session": "headrace.session",
-    "Subscription": "headrace.session",
-    "connect": "headrace.database",
+    "Subscription": "headrace.statements.results",
+    "connect": "headrace.connecting",
     "function": "headrace.functions",
 }
 

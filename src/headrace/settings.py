@@ -14,12 +14,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from headrace.engine.session import SparkSettings
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.runtime.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from headrace.engine.session import SparkSettings
 
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
@@ -36,7 +37,9 @@ _RANGES: dict[str, tuple[int, int | None]] = {
 """The least and the greatest value of numeric settings with a limited range."""
 _NEARLY = 0.8
 """The least similarity, of 1, at which a name is taken for a mistyped name of a setting."""
-_NO_SETTING = ("HEADRACE_HISTORY",)
+URL = "HEADRACE_URL"
+TOKEN = "HEADRACE_TOKEN"  # noqa: S105  (the name of a variable)
+_NO_SETTING = ("HEADRACE_HISTORY", URL, TOKEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,8 @@ class Settings:
     @property
     def spark(self) -> SparkSettings:
         """The settings of the Spark session."""
+        from headrace.engine.session import SparkSettings  # noqa: PLC0415  (clients need no Spark)
+
         cache = None if self.cache == NO_CACHE else Path(self.cache)
         return SparkSettings(self.master, self.partitions, self.driver_memory, cache)
 

@@ -123,7 +123,7 @@ def test_an_error_can_be_made_again_from_its_body(client: Client):
         (b'{"sql": "SELECT 1", "timeout": 0}', 400),
         (b'{"sql": "SELECT 1", "timeout": true}', 400),
         (b'{"sql": "SELECT 1", "timeout": 1e9}', 400),
-        (b'{"sql": "SELECT 1", "session": "x"}', 404),
+        (b'{"sql": "SELECT 1", "session": "x"}', 410),
         (b'{"sql": ""}', 400),
         (b'{"sql": "SELECT ?", "parameters": [{}]}', 400),
         (b"\xff\xfe", 400),
@@ -164,8 +164,8 @@ def test_a_session_keeps_its_settings_and_its_end_is_an_end(client: Client):
     assert client.sql("SELECT * FROM t").status == 200
     assert client.ask("POST", f"/v1/sessions/{id_}/cancel").json == {"cancelled": False}
     assert client.ask("DELETE", f"/v1/sessions/{id_}").status == 200
-    assert client.sql("SELECT 1 AS x", session=id_).status == 404
-    assert client.ask("DELETE", f"/v1/sessions/{id_}").status == 404
+    assert client.sql("SELECT 1 AS x", session=id_).status == 410
+    assert client.ask("DELETE", f"/v1/sessions/{id_}").status == 410
 
 
 def test_a_timeout_ends_a_statement(client: Client):

@@ -11,7 +11,7 @@ from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Interrupted, let_finish
 from headrace.cli.terminal import Place, keys_unseen, size
 from headrace.errors import Code, HeadraceError
-from headrace.session import Result
+from headrace.statements.results import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.cli.statement_thread import StatementThread
     from headrace.database import Database
     from headrace.serving import Change
-    from headrace.session import Subscription
+    from headrace.statements.results import Subscription
 
 _POLL_SECONDS = 0.5
 """How long one wait for changes is; Ctrl-C is handled between waits."""

@@ -87,13 +87,9 @@ def answer(result: Result, token: Token, form: Format, limits: Limits) -> Respon
         HeadraceError: ``unsupported`` if it is larger than is allowed; as the writer of its format.
     """
     table, headers = result.to_arrow(), _headers(result, token)
-    if table.num_rows > 1 and table.nbytes > limits.result_bytes:
-        raise _too_large(f"{table.nbytes:,} bytes", f"{limits.result_bytes:,}", "Use LIMIT.")
+    require_served_size(table, form, limits)
     if form is Format.JSON or result.kind == "done":
-        if table.num_rows > limits.json_rows:
-            hint = f"Use LIMIT, or accept {Format.ARROW}, which is streamed."
-            raise _too_large(f"{table.num_rows:,} rows", f"{limits.json_rows:,} in JSON", hint)
-        return Response(_document(result, table, token), 200, headers, Format.JSON)
+        return Response(document(result, table, token), 200, headers, Format.JSON)
     match form:
         case Format.LINES:
             content: Iterable[bytes] = _sent(json_rows(table.column_names, rows(table)))
@@ -101,11 +97,25 @@ def answer(result: Result, token: Token, form: Format, limits: Limits) -> Respon
             lines = chain([csv_line(table.column_names)], map(csv_line, rows(table)))
             content = _sent(lines)
         case Format.ARROW:
-            content = _ipc(table)
+            content = ipc(table)
     return StreamingResponse(content, 200, headers, form)
 
 
-def _document(result: Result, table: pa.Table, token: Token) -> str:
+def require_served_size(table: pa.Table, form: Format, limits: Limits) -> None:
+    """Refuse a result that is too large for its format.
+
+    Raises:
+        HeadraceError: ``unsupported``.
+    """
+    if table.num_rows > 1 and table.nbytes > limits.result_bytes:
+        raise _too_large(f"{table.nbytes:,} bytes", f"{limits.result_bytes:,}", "Use LIMIT.")
+    if form is Format.JSON and table.num_rows > limits.json_rows:
+        hint = f"Use LIMIT, or accept {Format.ARROW}, which is streamed."
+        raise _too_large(f"{table.num_rows:,} rows", f"{limits.json_rows:,} in JSON", hint)
+
+
+def document(result: Result, table: pa.Table | None, token: Token) -> str:
+    """Return a result as a JSON object in one line; without a table, its rows are sent apart."""
     fresh = result.freshness
     freshness = None
     if fresh is not None:
@@ -117,10 +127,10 @@ def _document(result: Result, table: pa.Table, token: Token) -> str:
         "token": str(token),
         "freshness": freshness,
     }
-    return (
-        f'{{"kind":"{result.kind}","columns":{_columns(table.schema)},'
-        f'"rows":{json_text(list(rows(table)))},{json_text(about)[1:]}'
-    )
+    shown = ""
+    if table is not None:
+        shown = f'"columns":{_columns(table.schema)},"rows":{json_text(list(rows(table)))},'
+    return f'{{"kind":"{result.kind}",{shown}{json_text(about)[1:]}'
 
 
 @lru_cache(1024)
@@ -164,7 +174,7 @@ def _sent(lines: Iterator[str]) -> Iterator[bytes]:
     return later()
 
 
-def _ipc(table: pa.Table) -> Iterator[bytes]:
+def ipc(table: pa.Table) -> Iterator[bytes]:
     """Yield a table as an Arrow IPC stream, batch by batch."""
     sink = io.BytesIO()
 

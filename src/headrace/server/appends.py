@@ -21,6 +21,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.blocks import Block, Progress, after_mark, lines_of
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.server.answers import done
+from headrace.server.catalog import resolved
 from headrace.server.failures import Refused
 from headrace.server.requests import body, count, declared, number
 from headrace.server.tokens import Token
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 LINES: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
-_NOT_FOUND: Final = 404
 _DOES_NOT_FIT: Final = 422
 _LONGEST_KEY: Final = 255
 _READABLE: Final = "readable"
@@ -105,10 +105,7 @@ async def append_rows(service: Service, request: Request) -> Response:
     name, wait = request.path_params["name"], request.query_params.get("wait")
     if wait not in (None, _READABLE):
         raise HeadraceError(Code.INVALID, f"wait={wait} is not known", hint="Use wait=readable.")
-    relation = service.database.parts.reader.catalog.find(name)
-    if relation is None:
-        wrong = HeadraceError(Code.INVALID, f'stream or table "{name}" does not exist')
-        raise Refused(_NOT_FOUND, wrong)
+    relation = resolved(service.database.parts.reader.catalog, name)
     kind, seconds = declared(request, LINES, ARROW), number(request, "timeout")
     with service.appends.holding() as take:
         data = await body(request, service.limits.rows_bytes, take)
@@ -128,7 +125,7 @@ async def append_rows(service: Service, request: Request) -> Response:
                 token = Token(service.database.last_epoch(), session.written)
             return done({"rows": appended, "token": str(token)})
 
-        async with service.sessions.used(None) as session:
+        async with service.sessions.used(request.query_params.get("session")) as session:
             return await service.runner.run(
                 session, lambda: call(session), request.receive, seconds
             )

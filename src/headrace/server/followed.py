@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
-    from headrace.session import Session, Subscription
+    from headrace.session import Session
+    from headrace.statements.reading.subscription import ViewSubscription
     from headrace.types import Epoch
 
 PROGRESS_SECONDS: Final = 1.0
@@ -89,7 +90,7 @@ class Followed:
     """One table or view that is followed, from the epoch at which it was first."""
 
     def __init__(
-        self, reader: Reader, session: Session, subscription: Subscription, most: int
+        self, reader: Reader, session: Session, subscription: ViewSubscription, most: int
     ) -> None:
         self.relation = subscription.relation
         self.history = subscription.history

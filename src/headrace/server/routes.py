@@ -9,9 +9,11 @@ from starlette.responses import Response
 
 from headrace.server.answers import Format, done
 from headrace.server.appends import ARROW, LINES, append_rows
+from headrace.server.catalog import describe_target, list_catalog
 from headrace.server.lookups import read_view
 from headrace.server.requests import Query
 from headrace.server.statements import cancel_session, close_session, open_session, run_sql
+from headrace.server.streamed import EVENTS
 from headrace.server.subscriptions import subscribe
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ async def openapi(service: Service, request: Request) -> Response:
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("POST", "/v1/sql", run_sql, takes=(_JSON,), answers=tuple(Format)),
+    Route("POST", "/v1/sql", run_sql, takes=(_JSON,), answers=(*Format, EVENTS)),
     Route("POST", "/v1/sessions", open_session, status=201),
     Route("DELETE", "/v1/sessions/{session}", close_session),
     Route("POST", "/v1/sessions/{session}/cancel", cancel_session),
@@ -105,6 +107,8 @@ ROUTES: tuple[Route, ...] = (
         ),
         answers=tuple(Format),
     ),
+    Route("GET", "/v1/catalog", list_catalog),
+    Route("GET", "/v1/streams/{name}", describe_target),
     Route(
         "POST",
         "/v1/streams/{name}",
@@ -113,6 +117,7 @@ ROUTES: tuple[Route, ...] = (
             Query("wait", "With readable, answer when views show the rows."),
             Query("producer", "Who appends; a number that it repeats takes effect once."),
             Query("sequence", "The producer's number, which grows.", "integer"),
+            Query("session", "The session whose later reads see the rows."),
             _TIMEOUT,
         ),
         takes=(LINES, ARROW),
@@ -128,7 +133,7 @@ ROUTES: tuple[Route, ...] = (
             Query("after", "The token after which to resume."),
             _TIMEOUT,
         ),
-        answers=("text/event-stream",),
+        answers=(EVENTS,),
         header="Last-Event-ID",
     ),
     Route("GET", "/healthz", health),

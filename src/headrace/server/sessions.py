@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.server.limits import Limits
     from headrace.session import Session
 
-_NOT_FOUND: Final = 404
+_GONE: Final = 410
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +129,7 @@ class Sessions:
     def _known(self, id_: str) -> str:
         if id_ not in self._kept:
             raise Refused(
-                _NOT_FOUND,
+                _GONE,
                 HeadraceError(
                     Code.INVALID,
                     "this session does not exist",

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.answers import accepted, answer, done
+from headrace.server.answers import Format, accepted, answer, done
 from headrace.server.fence import no_push, require_served
 from headrace.server.requests import json_object
+from headrace.server.streamed import (
+    AT_ONCE_SECONDS,
+    Reports,
+    StatementEvents,
+    event,
+    follow_document,
+    result_events,
+    rows_of_events,
+)
 from headrace.server.tokens import Token
 from headrace.session import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.responses import Response
 
     from headrace.server.service import Service
-    from headrace.session import Session
+    from headrace.session import Progress, Result, Session
+    from headrace.sql.parameters import Parameters
 
 _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
     "sql": (str,),
@@ -34,29 +46,99 @@ _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 async def run_sql(service: Service, request: Request) -> Response:
     """Run one statement, or several; answer with the last one's result."""
-    form = accepted(request.headers.get("accept"))
-    asked = await json_object(request, service.limits.sql_bytes, _FIELDS)
-    sql, parameters = asked.get("sql"), asked.get("parameters")
-    if sql is None:
-        raise HeadraceError(Code.INVALID, 'field "sql" is missing', hint="Give the statement.")
-    least, staleness = asked.get("min_epoch"), asked.get("max_staleness")
-    token = None if least is None else Token.of(str(least))
+    accept = request.headers.get("accept")
+    streamed = rows_of_events(accept)
+    form = None if streamed else accepted(accept)
+    script = await _script(service, request)
+    if form is None:
+        return await _streamed(service, request, script, streamed or Format.JSON)
 
     def call(session: Session) -> Response:
-        require_served(sql, parameters, service.roots)
-        if token is not None:
-            session.wait_for(token.epoch, token.ends)
-        with nullcontext() if staleness is None else session.at_most_behind(staleness):
-            result = session.sql(sql, parameters)
+        result, token = script.run(session, service.roots)
+        return answer(result, token, form, service.limits)
+
+    async with service.sessions.used(script.session) as session:
+        return await service.runner.run(
+            session, lambda: call(session), request.receive, script.timeout
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """What a request asks to be run: the fields of its body."""
+
+    sql: str
+    parameters: Parameters | None
+    session: str | None
+    timeout: float | None
+    least: Token | None
+    """What must be seen."""
+    staleness: float | None
+
+    def run(
+        self,
+        session: Session,
+        roots: Sequence[Path],
+        progress: Callable[[Progress], None] | None = None,
+    ) -> tuple[Result, Token]:
+        """Run the statements; return the last one's result, and what the session has seen."""
+        require_served(self.sql, self.parameters, roots)
+        if self.least is not None:
+            session.wait_for(self.least.epoch, self.least.ends)
+        with nullcontext() if self.staleness is None else session.at_most_behind(self.staleness):
+            result = session.sql(self.sql, self.parameters, progress=progress)
         if isinstance(result, Subscription):  # by a setting of its session
             result.close()
             raise no_push()
-        return answer(result, Token(result.epoch, session.written), form, service.limits)
+        return result, Token(result.epoch, session.written)
 
-    async with service.sessions.used(asked.get("session")) as session:
-        return await service.runner.run(
-            session, lambda: call(session), request.receive, asked.get("timeout")
-        )
+
+async def _script(service: Service, request: Request) -> _Script:
+    asked = await json_object(request, service.limits.sql_bytes, _FIELDS)
+    sql = asked.get("sql")
+    if sql is None:
+        raise HeadraceError(Code.INVALID, 'field "sql" is missing', hint="Give the statement.")
+    least = asked.get("min_epoch")
+    return _Script(
+        sql,
+        asked.get("parameters"),
+        asked.get("session"),
+        asked.get("timeout"),
+        None if least is None else Token.of(str(least)),
+        asked.get("max_staleness"),
+    )
+
+
+async def _streamed(service: Service, request: Request, script: _Script, form: Format) -> Response:
+    """Run statements and answer with events, at the latest once they have run for a moment.
+
+    One that follows changes is answered with what ``GET /v1/subscribe`` is to be asked.
+    """
+    reports = Reports()
+    seconds = service.limits.longest_seconds if script.timeout is None else script.timeout
+
+    def call(session: Session) -> Iterator[bytes]:
+        pushed = session.pushed(script.sql, script.parameters)
+        if pushed is not None:
+            return iter([event("follow", follow_document(pushed))])
+        result, token = script.run(session, service.roots, reports.report)
+        return result_events(result, token, form, service.limits)
+
+    async def run() -> Iterator[bytes]:
+        async with service.sessions.used(script.session) as session:
+            return await service.runner.run(
+                session, lambda: call(session), request.receive, seconds
+            )
+
+    running = asyncio.create_task(run())
+    try:
+        await asyncio.wait({running}, timeout=AT_ONCE_SECONDS)
+        if running.done():
+            running.result()
+        return StatementEvents(running, reports, service.database.directory)
+    except BaseException:
+        running.cancel()
+        raise
 
 
 async def open_session(service: Service, request: Request) -> Response:

@@ -67,7 +67,7 @@ from headrace.statements.describing.descriptions import Descriptions
 from headrace.statements.describing.explanations import Explanations
 from headrace.statements.describing.listings import Listings
 from headrace.statements.functions import FunctionChanges
-from headrace.statements.reading.following import Begin, Following
+from headrace.statements.reading.following import Begin, Following, Pushed
 from headrace.statements.reading.selects import Selects
 from headrace.statements.results import Result
 from headrace.statements.resuming import Resuming
@@ -82,7 +82,8 @@ if TYPE_CHECKING:
     from headrace.session.client import Client
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.changing.targets import Written
-    from headrace.statements.reading.subscription import Subscription
+    from headrace.statements.reading.subscription import ViewSubscription
+    from headrace.statements.results import Subscription
     from headrace.types import Epoch, Offset, RelationId
 
 Definition: TypeAlias = (
@@ -194,6 +195,21 @@ class Statements:
                 raise
             raise named from error
 
+    def pushed(self, statement: Statement) -> Pushed | None:
+        """Return what a statement follows in this session; None if it follows nothing."""
+        match statement:
+            case Query() if statement.emit_changes or self._is_streaming(statement):
+                return Pushed(statement, self._begin())
+            case Subscribe() | Print():
+                return self._asked_to_follow(statement)
+            case _:
+                return None
+
+    def _asked_to_follow(self, statement: Subscribe | Print) -> Pushed:
+        if isinstance(statement, Print):
+            return self._following.printed(statement)
+        return self._following.subscribed(statement, self._begin())
+
     def _run(self, statement: Statement) -> Result | Subscription:
         match statement:
             case Insert() | Update() | Delete() | Truncate():
@@ -201,13 +217,12 @@ class Statements:
             case Copy():
                 return self._copy(statement)
             case Query():
-                if statement.emit_changes or self._is_streaming(statement):
-                    return self.subscribe(statement)
+                pushed = self.pushed(statement)
+                if pushed is not None:
+                    return self._following.follow(*pushed)
                 return self._selects.select(statement)
-            case Subscribe():
-                return self._following.subscribe(statement, self._begin())
-            case Print():
-                return self._following.print(statement)
+            case Subscribe() | Print():
+                return self._following.follow(*self._asked_to_follow(statement))
             case Flush():
                 epoch = self._reader.settle_all()
                 return Result(None, epoch, f"epoch {epoch} is committed")
@@ -309,7 +324,7 @@ class Statements:
         """Wait until an epoch, and the changes before some offsets, can be read."""
         self._reader.wait_for(epoch, ends)
 
-    def subscribe(self, query: Query, after: Epoch | None = None) -> Subscription:
+    def subscribe(self, query: Query, after: Epoch | None = None) -> ViewSubscription:
         """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
         return self._following.follow(query, after or self._begin())
 

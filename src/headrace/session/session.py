@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from headrace.engine.cancelling import StatementJobs
-from headrace.errors import Code, HeadraceError, Span
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import ProducerPosition
 from headrace.runtime.cancelling import cancelled, check_cancelled
 from headrace.session.client import Client, silent
 from headrace.session.dispatch import Statements
-from headrace.sql import Query
 from headrace.sql.parameters import bind
+from headrace.statements.reading.asked import followed_query, followed_text
+from headrace.statements.results import last_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from headrace.parts.parts import Parts
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
-    from headrace.statements.reading.subscription import Subscription
-    from headrace.statements.results import Progress, Result
+    from headrace.statements.reading.following import Pushed
+    from headrace.statements.reading.subscription import ViewSubscription
+    from headrace.statements.results import Progress, Result, Subscription
     from headrace.types import Epoch, Offset, RelationId
 
 
@@ -58,13 +60,7 @@ class Session:
         ``parameters`` are the values of ``?``, a sequence, or of ``:name``, a mapping. Queries,
         INSERT, UPDATE, DELETE and SUBSCRIBE take them.
         """
-        result: Result | Subscription | None = None
-        for last in self.script(text, parameters, file=file, progress=progress):
-            result = last
-        if result is None:
-            span = Span(text, 0, len(text), file)
-            raise HeadraceError(Code.INVALID, "there is no statement to run", span=span)
-        return result
+        return last_of(self.script(text, parameters, file=file, progress=progress), text, file)
 
     def script(
         self,
@@ -102,15 +98,22 @@ class Session:
 
     def subscribe(
         self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
-    ) -> Subscription:
+    ) -> ViewSubscription:
         """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch."""
-        text = query if " " in query.strip() else f"SELECT * FROM {query}"
+        bound = bind(followed_text(query), parameters)
+        with self._running(silent), bound.rewritten.mapping_errors():
+            return self._statements.subscribe(followed_query(bound), after)
+
+    def pushed(self, text: str, parameters: Parameters | None = None) -> Pushed | None:
+        """Return what a statement would follow in this session; None if it follows nothing.
+
+        Raises:
+            HeadraceError: ``invalid`` if it is not one statement.
+        """
         bound = bind(text, parameters)
         with self._running(silent), bound.rewritten.mapping_errors():
-            statement = bound.statements()[0]
-            if not isinstance(statement, Query):
-                raise HeadraceError(Code.INVALID, "only a query can be followed")
-            return self._statements.subscribe(statement, after)
+            statements = bound.statements()
+            return self._statements.pushed(statements[0]) if len(statements) == 1 else None
 
     def last_sequence(self, name: str, producer: str) -> int | None:
         """Return the number of a producer's last append to a stream or table; None if none was."""

@@ -51,11 +51,16 @@ class Bound:
             HeadraceError: ``invalid`` for one that cannot be read; ``unsupported`` for a parameter
                 where none is taken.
         """
-        found: list[Statement] = []
+        return [statement for _, statement in self.parsed(file)]
+
+    def parsed(self, file: str | None = None) -> list[tuple[Source, Statement]]:
+        """Return the statements of the script, each with its place; see :meth:`statements`."""
+        found: list[tuple[Source, Statement]] = []
         with self.rewritten.mapping_errors():
             for source in split(self.text, file):
-                found.append(parse_statement(source))
-                self._require_taken(source, found[-1])
+                statement = parse_statement(source)
+                self._require_taken(source, statement)
+                found.append((source, statement))
         return found
 
     def _require_taken(self, source: Source, statement: Statement) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from headrace.serving import Change
     from headrace.types import Epoch
 
 _SHOWN = 20
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,109 @@ class Result:
         )
         note = f"{len(self)} rows, epoch {self.epoch}"
         return f"<table><tr>{head}</tr>{body}</table><p>{note}</p>"
+
+
+class Subscription(ABC):
+    """Follows a query: its contents first, as insertions, then its changes, by whole epochs.
+
+    Iterating waits for changes, and ends when the subscription or the database is closed. With a
+    ``limit`` it ends after that many rows; an update counts as one row.
+    """
+
+    kind = "changes"
+
+    def __init__(self, limit: int | None) -> None:
+        self._left = limit
+        self._open = True
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of each change's row."""
+
+    @property
+    @abstractmethod
+    def epoch(self) -> Epoch | None:
+        """The last epoch that was delivered; a later subscription can start after it."""
+
+    @abstractmethod
+    def _next(self, timeout: float) -> list[Change] | None:
+        """Return the changes of the next epochs; None if there are none within ``timeout``."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Give up what following holds; called once."""
+
+    def _may_continue(self) -> bool:
+        """Return whether more changes can arrive while it is open."""
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more changes can arrive."""
+        return self._open
+
+    def poll(self, timeout: float = 0.0) -> list[Change] | None:
+        """Return the changes of whole epochs, or None if none came within ``timeout`` seconds."""
+        if not self._open:
+            return None
+        found = self._next(timeout)
+        return found if found is None or self._left is None else self._first(found, self._left)
+
+    def _first(self, changes: list[Change], left: int) -> list[Change]:
+        """Return the changes up to the last wanted row, and close after it."""
+        taken: list[Change] = []
+        for change in changes:
+            if left == 0:
+                break
+            if change.operation == "-U":
+                taken.append(change)  # an update is one row together with its +U
+                continue
+            rows = min(abs(change.weight), left)
+            taken.append(replace(change, weight=rows if change.weight > 0 else -rows))
+            left -= rows
+        self._left = left
+        if left == 0:
+            self.close()
+        return taken
+
+    def __iter__(self) -> Iterator[Change]:
+        while self._open and self._may_continue():
+            yield from self.poll(_POLL_SECONDS) or ()
+
+    def close(self) -> None:
+        """Stop following; what was made for this subscription is dropped."""
+        if self._open:
+            self._open = False
+            self._release()
+
+    def __repr__(self) -> str:
+        """Return the query and the last epoch."""
+        state = f"at epoch {self.epoch}" if self._open else "closed"
+        return f"<headrace.Subscription to ({', '.join(self.columns)}), {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def last_of(
+    results: Iterable[Result | Subscription], text: str, file: str | None
+) -> Result | Subscription:
+    """Return the last result of a script.
+
+    Raises:
+        HeadraceError: ``invalid`` if there is none.
+    """
+    last: Result | Subscription | None = None
+    for last in results:  # noqa: B007  (the last one is returned)
+        pass
+    if last is None:
+        span = Span(text, 0, len(text), file)
+        raise HeadraceError(Code.INVALID, "there is no statement to run", span=span)
+    return last
 
 
 def _values(table: pa.Table) -> list[list[Any]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.catalog import Stream, Table, View, key_of
 from headrace.errors import Span
 from headrace.serving import Follower
 from headrace.sql import AsOfEpoch, Name, Print, Query, Subscribe, quote
 from headrace.statements.reading.simple import simple_select
-from headrace.statements.reading.subscription import Subscription
+from headrace.statements.reading.subscription import ViewSubscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,6 +31,13 @@ class Begin(Enum):
     NOW = auto()
 
 
+class Pushed(NamedTuple):
+    """A query whose changes a statement follows, and where it begins."""
+
+    query: Query
+    after: Epoch | Begin
+
+
 @dataclass(frozen=True, slots=True)
 class Following:
     """Follows queries. Unless it is a whole view, one is a hidden view while it is followed.
@@ -45,8 +52,8 @@ class Following:
     seen: Callable[[Iterable[RelationId]], Published]
     is_open: Callable[[], bool]
 
-    def subscribe(self, statement: Subscribe, begin: Begin) -> Subscription:
-        """Follow a relation or query; with a snapshot, it begins as a push query of the session."""
+    def subscribed(self, statement: Subscribe, begin: Begin) -> Pushed:
+        """Return what SUBSCRIBE follows; with a snapshot, it begins as the session's queries."""
         target = statement.target
         if isinstance(target, Name):
             self.reader.catalog.resolve(target.dotted, target.span)
@@ -54,11 +61,11 @@ class Following:
             target = Query(text, Span.whole(text))
         after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
         if after is None and not statement.snapshot:
-            return self.follow(target, Begin.NOW)
-        return self.follow(target, after or begin)
+            return Pushed(target, Begin.NOW)
+        return Pushed(target, after or begin)
 
-    def print(self, statement: Print) -> Subscription:
-        """Follow the relation of a name, or the relation over a topic of this name."""
+    def printed(self, statement: Print) -> Pushed:
+        """Return what PRINT follows: the relation of a name, or that over a topic of this name."""
         catalog, topic = self.reader.catalog, statement.topic.lower()
         over = [
             relation
@@ -72,9 +79,9 @@ class Following:
             relation = catalog.resolve(topic, statement.topic_span)
         text = f"SELECT * FROM {'.'.join(map(quote, relation.name.split('.')))}"
         query = Query(text, Span.whole(text), emit_changes=True, limit=statement.limit)
-        return self.follow(query, Begin.CONTENTS if statement.from_beginning else Begin.NOW)
+        return Pushed(query, Begin.CONTENTS if statement.from_beginning else Begin.NOW)
 
-    def follow(self, query: Query, after: Epoch | Begin) -> Subscription:
+    def follow(self, query: Query, after: Epoch | Begin) -> ViewSubscription:
         """Follow a query: the rows of its beginning, then its changes."""
         simple = simple_select(query.text)
         found = None if simple is None else self.reader.catalog.find(simple.relation)
@@ -95,7 +102,7 @@ class Following:
                 start = after
         history = reader.history(state, relation.id)
         follower = Follower(history, key_of(relation), lambda: reader.published.epoch, start)
-        return Subscription(
+        return ViewSubscription(
             reader, relation, follower, self.is_open, partial(self._release, hidden), query.limit
         )
 

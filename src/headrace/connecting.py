@@ -1,0 +1,87 @@
+"""``headrace.connect``: a directory is opened in this process, a URL is that of a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from headrace import remote, settings
+from headrace.errors import Code, HeadraceError
+from headrace.remote.server import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from headrace.database import Database
+    from headrace.functions import Function
+
+
+@overload
+def connect(
+    target: Path,
+    *,
+    spark: SparkSession | None = None,
+    clock: Callable[[], int] | None = None,
+    functions: Sequence[Function] = (),
+    **settings: Any,
+) -> Database: ...
+@overload
+def connect(
+    target: str = "data",
+    *,
+    token: str | None = None,
+    ca: str | Path | None = None,
+    spark: SparkSession | None = None,
+    clock: Callable[[], int] | None = None,
+    functions: Sequence[Function] = (),
+    **settings: Any,
+) -> Database | remote.RemoteDatabase: ...
+def connect(
+    target: str | Path = "data",
+    *,
+    token: str | None = None,
+    ca: str | Path | None = None,
+    **opening: Any,
+) -> Database | remote.RemoteDatabase:
+    """Open the database in a directory, or connect to the server at a URL.
+
+    ``connect("http://127.0.0.1:8088")`` asks a server, and starts no Spark; see
+    :func:`headrace.remote.connect` for ``token`` and ``ca``. The token is that of the environment,
+    ``HEADRACE_TOKEN``, if none is given. Any other text is the path of a directory, which this
+    process opens; see :func:`headrace.database.connect` for the other keywords.
+
+    Raises:
+        HeadraceError: as these two; ``invalid`` for keywords of the other.
+    """
+    if is_url(target):
+        if opening:
+            raise _not_of_a_server(next(iter(opening)))
+        token = settings.variable(settings.TOKEN) if token is None else token
+        return remote.connect(str(target), token=token or None, ca=ca)
+    for name, value in (("token", token), ("ca", ca)):
+        if value is not None:
+            raise HeadraceError(
+                Code.INVALID,
+                f'"{name}" is of a connection to a server, and "{target}" is a directory',
+                hint="Give the URL of a server, or leave it out.",
+            )
+    from headrace import database  # noqa: PLC0415  (clients of a server need no Spark)
+
+    return database.connect(target, **opening)
+
+
+def _not_of_a_server(name: str) -> HeadraceError:
+    if name in {"spark", "clock", "functions"} or name in settings.setting_names():
+        return HeadraceError(
+            Code.UNSUPPORTED,
+            f'"{name}" for a database on a server is not supported',
+            detail="It is of the process that has the database open.",
+            hint="Give it where the server is started: headrace serve.",
+        )
+    return HeadraceError(
+        Code.INVALID,
+        f'"{name}" is no keyword of a connection to a server',
+        hint="There are: token, ca.",
+    )

@@ -1,0 +1,194 @@
+"""A served database, as an embedded one is used."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.remote.connection import Connection, Request, read_json
+from headrace.remote.server import Server
+from headrace.remote.session import RemoteSession
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headrace.sql.parameters import Parameters
+    from headrace.statements.results import Progress, Result, Subscription
+
+
+def connect(url: str, *, token: str | None = None, ca: str | Path | None = None) -> RemoteDatabase:
+    """Connect to the server at a URL, with a token if it asks for one.
+
+    ``ca`` is a file of certificates to trust for ``https``, besides none of the system's.
+
+    Raises:
+        HeadraceError: ``unavailable`` if no server answers; ``invalid`` if what answers is not
+            Headrace, or the token is refused.
+    """
+    database = RemoteDatabase(Server.of(url, token, ca))
+    try:
+        database.last_epoch()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+class RemoteDatabase:
+    """A database on a server. A context manager; safe to use from several threads.
+
+    It has the methods of :class:`headrace.Database`, with the same results and errors. All
+    statements through its methods are one session, the default one.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._open = True
+        self._catalog_connection = Connection(server)
+        self._sessions: WeakSet[RemoteSession] = WeakSet()
+        self._closing = threading.Lock()
+        self._default = self.session()
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """What it is, and where: a server and its URL."""
+        return "server", self._server.url
+
+    # -- statements ------------------------------------------------------------------------
+
+    def session(self) -> RemoteSession:
+        """Open a session: one client, with its own settings, whose statements run beside others."""
+        self._require_open()
+        session = RemoteSession(self._server, lambda: self._open)
+        self._sessions.add(session)
+        return session
+
+    def sql(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Result | Subscription:
+        """Run statements in the default session; see :meth:`RemoteSession.sql`."""
+        return self._default.sql(text, parameters, file=file, progress=progress)
+
+    def script(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result | Subscription]:
+        """Run statements in the default session; see :meth:`RemoteSession.script`."""
+        return self._default.script(text, parameters, file=file, progress=progress)
+
+    def insert(
+        self,
+        name: str,
+        rows: Any,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """Append rows in the default session; see :meth:`RemoteSession.insert`."""
+        return self._default.insert(name, rows, producer=producer, sequence=sequence)
+
+    def flush(self) -> Epoch:
+        """Wait until all written changes are readable; return the epoch."""
+        return self._default.flush()
+
+    def register(self, *_: object, **__: object) -> Any:
+        """Refuse to register a function: it would have to run in the server.
+
+        Raises:
+            HeadraceError: ``unsupported``.
+        """
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "registering a function in a server is not supported",
+            detail="Functions run in the process that has the database open.",
+            hint="Start the server with headrace serve --functions FILE.",
+        )
+
+    def verify(self, name: str | None = None) -> Result | Subscription:
+        """Compare views with their queries, recomputed by plain Spark batch."""
+        return self.sql(f"VERIFY {name}" if name else "VERIFY")
+
+    # -- state -----------------------------------------------------------------------------
+
+    def relations(self) -> list[tuple[str, str]]:
+        """Return the kind and name of every stream, table, view, materialized view and sink."""
+        return [(each["kind"], each["name"]) for each in self._catalog()["relations"]]
+
+    def columns(self, name: str) -> list[tuple[str, str]]:
+        """Return the name and type of a relation's columns."""
+        relations = {each["name"]: each["columns"] for each in self._catalog()["relations"]}
+        found = relations.get(name.lower())
+        if found is None:
+            near = nearest(name, relations)
+            raise HeadraceError(
+                Code.INVALID,
+                f'table, stream or view "{name}" does not exist',
+                hint=f'Did you mean "{near}"?' if near else None,
+            )
+        return [(column["name"], column["type"]) for column in found]
+
+    def functions(self) -> list[str]:
+        """Return the names of the Python functions that queries can call."""
+        return list(self._catalog()["functions"])
+
+    def last_epoch(self) -> Epoch:
+        """Return the last committed epoch."""
+        return Epoch(self._catalog()["epoch"])
+
+    def pending(self) -> int:
+        """Return the number of changes that have arrived and that no epoch has read yet."""
+        return int(self._catalog()["pending"])
+
+    def cancel(self) -> None:
+        """Cancel the running statement of the default session."""
+        self._default.cancel()
+
+    def close(self) -> None:
+        """End all sessions, and what they run. The server goes on."""
+        with self._closing:
+            if not self._open:
+                return
+            for session in list(self._sessions):
+                session.close()
+            self._open = False
+            self._catalog_connection.close()
+
+    def _catalog(self) -> Any:
+        self._require_open()
+        connection = self._catalog_connection
+        asked = Request("GET", "/v1/catalog", repeatable=True)
+
+        def catalog(answer: Any) -> Any:
+            found = read_json(answer)
+            if not isinstance(found, dict) or "relations" not in found:
+                raise connection.stranger(answer)
+            return found
+
+        return connection.ask(asked, catalog)
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise HeadraceError(Code.UNAVAILABLE, "the database is closed")
+
+    def __repr__(self) -> str:
+        """Return the address."""
+        return f"<headrace.RemoteDatabase {self._server.url}{'' if self._open else ', closed'}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,47 @@
+"""Server-sent events, as they are read from an answer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+MEDIA_TYPE = "text/event-stream"
+WITH_ARROW = f"{MEDIA_TYPE}; rows=arrow"
+"""What is accepted: events whose rows are Arrow."""
+
+
+class Event(NamedTuple):
+    """One event; an event that was cut off is none."""
+
+    kind: str
+    data: bytes
+
+    @property
+    def json(self) -> Any:
+        """The data as JSON."""
+        return json.loads(self.data)
+
+
+def events(lines: Iterable[bytes]) -> Iterator[Event | None]:
+    """Yield the events in some lines; None for each comment, which says that the server is there.
+
+    Headrace writes one line of data for each event.
+    """
+    kind, data = "", b""
+    for raw in lines:
+        line = raw.rstrip(b"\r\n")
+        if line.startswith(b":"):
+            yield None
+        elif line:
+            name, _, value = line.partition(b": ")
+            if name == b"event":
+                kind = value.decode()
+            elif name == b"data":
+                data = value
+        elif raw:
+            if kind:
+                yield Event(kind, data)
+            kind, data = "", b""

@@ -1,0 +1,320 @@
+"""A session on a server: what one client does there, one statement after another."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import weakref
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.parse import quote
+from uuid import uuid4
+
+from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.remote.connection import Connection, Request, SessionGoneError, read_json
+from headrace.remote.events import WITH_ARROW, events
+from headrace.remote.rows import MEDIA_TYPE as ARROW
+from headrace.remote.rows import as_arrow, read, written
+from headrace.sql import (
+    Describe,
+    Explain,
+    Flush,
+    Print,
+    Query,
+    ResetOption,
+    SetOption,
+    Show,
+    ShowCreate,
+    ShowOption,
+    Subscribe,
+    Verify,
+)
+from headrace.sql.parameters import bind
+from headrace.statements.results import Freshness, Progress, Result, last_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from http.client import HTTPResponse
+
+    from headrace.remote.server import Server
+    from headrace.sql import Statement
+    from headrace.sql.lexer import Source
+    from headrace.sql.parameters import Parameters
+    from headrace.statements.results import Subscription
+    from headrace.types import Epoch
+
+T = TypeVar("T")
+
+_CHANGES_NOTHING: Final = (
+    Describe,
+    Explain,
+    Flush,
+    Print,
+    Query,
+    Show,
+    ShowCreate,
+    ShowOption,
+    Subscribe,
+    Verify,
+)
+"""Statements that are run again if the connection is lost while they run."""
+_FAREWELL_SECONDS: Final = 2.0
+
+
+class RemoteSession:
+    """One client of a served database, as :class:`headrace.Session` is of an embedded one.
+
+    The session on the server is opened with the first statement. If the server has ended it, which
+    it does after some minutes without a statement, or when it is restarted, another is opened, with
+    the same settings.
+    """
+
+    def __init__(self, server: Server, is_open: Callable[[], bool]) -> None:
+        self._server = server
+        self._is_open = is_open
+        self._open = True
+        self._lock = threading.RLock()
+        self._connection = Connection(server)
+        self._id: str | None = None
+        self._ending: weakref.finalize[..., RemoteSession] | None = None
+        """Ends the session on the server, at the latest when the process ends."""
+        self._settings: dict[str, str] = {}
+        """The statements that set the properties of this session."""
+        self._producer = f"client {uuid4()}"
+        self._numbers = count(1)
+
+    # -- statements ------------------------------------------------------------------------
+
+    def sql(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Result | Subscription:
+        """Run one statement, or several; see :meth:`headrace.Session.sql`."""
+        return last_of(self.script(text, parameters, file=file, progress=progress), text, file)
+
+    def script(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result | Subscription]:
+        """Run statements one by one, and yield each result when its statement has run."""
+        bound = bind(text, parameters, file)
+        for source, statement in bound.parsed(file):
+            with self._running(), bound.rewritten.mapping_errors(), _placed(source):
+                result = self._run(source.sql, statement, progress)
+            yield result
+
+    def insert(
+        self,
+        name: str,
+        rows: Any,
+        *,
+        producer: str | None = None,
+        sequence: int | None = None,
+    ) -> int:
+        """Append rows to a stream or table, durably; return the number of rows appended.
+
+        If the connection is lost, the rows are sent again, and take effect once. See
+        :meth:`headrace.Session.insert`.
+        """
+        path = f"/v1/streams/{quote(name, safe='')}"
+        with self._running():
+            described = partial(
+                self._connection.ask, Request("GET", path, repeatable=True), read_json
+            )
+            body = written(as_arrow(rows, described))
+            if producer is None or sequence is None:
+                producer, sequence = self._producer, next(self._numbers)
+            numbered = {"producer": producer, "sequence": str(sequence)}
+
+            def append(id_: str) -> Any:
+                return self._connection.ask(
+                    Request(
+                        "POST",
+                        path,
+                        body,
+                        {"Content-Type": ARROW},
+                        {**numbered, "session": id_},
+                        repeatable=True,
+                    ),
+                    read_json,
+                )
+
+            return int(self._in_session(append)["rows"])
+
+    def flush(self) -> Epoch:
+        """Wait until all written changes are readable; return the epoch."""
+        flushed = self.sql("FLUSH")
+        assert isinstance(flushed, Result)  # noqa: S101  (as it is documented)
+        return flushed.epoch
+
+    def cancel(self) -> bool:
+        """Cancel the running statement, which then fails; return whether one ran.
+
+        If the server cannot be asked to, the connection of the statement is cut.
+        """
+        id_ = self._id
+        if id_ is None:
+            return False
+        asked = Request("POST", f"/v1/sessions/{id_}/cancel", repeatable=True)
+        try:
+            with _once(self._server) as connection:
+                return bool(connection.ask(asked, read_json)["cancelled"])
+        except SessionGoneError:
+            return False
+        except HeadraceError:
+            self._connection.abort()
+            raise
+
+    def close(self) -> None:
+        """End the session, on the server too: its statement is cancelled."""
+        if not self._open:
+            return
+        self._open = False
+        if self._ending is not None:
+            self._ending()
+        with self._lock:
+            self._connection.close()
+
+    # -- a session of the server -----------------------------------------------------------
+
+    def _run(
+        self, sql: str, statement: Statement, progress: Callable[[Progress], None] | None
+    ) -> Result | Subscription:
+        def run(id_: str) -> Result | Subscription:
+            return self._connection.ask(
+                Request.of_json(
+                    "POST",
+                    "/v1/sql",
+                    {"sql": sql, "session": id_},
+                    headers={"Accept": WITH_ARROW},
+                    repeatable=isinstance(statement, _CHANGES_NOTHING),
+                ),
+                partial(self._result, progress),
+            )
+
+        result = self._in_session(run)
+        match statement:
+            case SetOption():
+                self._settings[statement.key.lower()] = sql
+            case ResetOption(key=None):
+                self._settings.clear()
+            case ResetOption(key=str() as key):
+                self._settings.pop(key.lower(), None)
+        return result
+
+    def _result(
+        self, progress: Callable[[Progress], None] | None, answer: HTTPResponse
+    ) -> Result | Subscription:
+        """Return the result in the events of an answer.
+
+        Raises:
+            HeadraceError: the error in the events; ``unavailable`` if they end before a result.
+        """
+        if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
+            raise self._connection.stranger(answer)
+        parts: list[bytes] = []
+        result: Result | None = None
+        for event in events(answer):
+            if event is None:
+                continue
+            match event.kind:
+                case "progress" if progress is not None:
+                    progress(Progress(**event.json))
+                case "rows":
+                    parts.append(base64.b64decode(event.data))
+                case "result":
+                    result = _result(event.json, parts)
+                case "error":
+                    raise HeadraceError.of_json(event.json["error"])
+        if result is None:
+            raise self._connection.lost()
+        return result
+
+    def _in_session(self, call: Callable[[str], T]) -> T:
+        """Return what a call with the session's id returns; the server refuses an ended session."""
+        try:
+            return call(self._id or self._begin())
+        except SessionGoneError:
+            self._id = None
+            return call(self._begin())
+
+    def _begin(self) -> str:
+        """Open a session on the server, with the settings of this one."""
+        opened = self._connection.ask(Request("POST", "/v1/sessions", repeatable=True), read_json)
+        self._id = id_ = str(opened["session"])
+        if self._ending is not None:
+            self._ending.detach()
+        self._ending = weakref.finalize(self, _end, self._server, id_)
+        for sql in self._settings.values():
+            asked = {"sql": sql, "session": id_}
+            self._connection.ask(Request.of_json("POST", "/v1/sql", asked), read_json)
+        return id_
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        if not (self._open and self._is_open()):
+            what = "the database" if self._open else "the session"
+            raise HeadraceError(Code.UNAVAILABLE, f"{what} is closed")
+        with self._lock:
+            yield
+
+    def __repr__(self) -> str:
+        """Return the address, and whether it is open."""
+        is_open = self._open and self._is_open()
+        return f"<headrace.RemoteSession {self._server.url}, {'open' if is_open else 'closed'}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _result(document: Any, parts: list[bytes]) -> Result:
+    """Return the result of a ``result`` event and the Arrow before it."""
+    fresh = document["freshness"]
+    return Result(
+        None if document["kind"] == "done" else read(parts),
+        document["epoch"],
+        document["message"],
+        None if fresh is None else Freshness(**fresh),
+    )
+
+
+@contextmanager
+def _placed(source: Source) -> Iterator[None]:
+    """Change the place of errors from the statement, as it was sent, to the whole script."""
+    try:
+        yield
+    except HeadraceError as error:
+        span = error.span
+        if span is None or span.text != masked(source.sql):
+            raise
+        moved = Span(source.text, source.start + span.start, source.start + span.end, source.file)
+        raise HeadraceError(error.code, error.primary, error.detail, error.hint, moved) from error
+
+
+@contextmanager
+def _once(server: Server) -> Iterator[Connection]:
+    """Yield a connection for one short request."""
+    connection = Connection(server, _FAREWELL_SECONDS)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _end(server: Server, id_: str) -> None:
+    """End a session on the server, if that is still there."""
+    with suppress(HeadraceError), _once(server) as connection:
+        connection.ask(Request("DELETE", f"/v1/sessions/{id_}"), read_json)

@@ -1,0 +1,163 @@
+"""``POST /v1/sql`` as a stream of events: progress while the statement runs, then its result.
+
+For statements that take minutes. As long as nothing is to be told, a comment is sent every few
+seconds, so that a client can tell a long statement from a server that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import asdict
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+from headrace.server.answers import Format, document, ipc, require_served_size
+from headrace.server.failures import shown
+from headrace.serving.values import json_text
+from headrace.statements.reading.following import Begin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from starlette.types import Receive, Scope, Send
+
+    from headrace.server.limits import Limits
+    from headrace.server.tokens import Token
+    from headrace.session import Progress, Result
+    from headrace.statements.reading.following import Pushed
+
+EVENTS: Final = "text/event-stream"
+AT_ONCE_SECONDS: Final = 0.3
+"""How long a statement may run before its answer begins: an error until then has its status."""
+_REPORT_SECONDS: Final = 0.1
+"""How often progress is sent at most."""
+_QUIET_SECONDS: Final = 5.0
+"""After how long without an event a comment is sent."""
+
+
+def rows_of_events(accept: str | None) -> Format | None:
+    """Return the format of rows within events; None if an Accept header does not ask for events.
+
+    It is JSON, or Arrow with ``text/event-stream; rows=arrow``.
+    """
+    name, *parameters = (part.strip().lower() for part in (accept or "").split(";"))
+    if name != EVENTS:
+        return None
+    return Format.ARROW if "rows=arrow" in parameters else Format.JSON
+
+
+class Reports:
+    """The last progress of each part of a statement that was not sent yet."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._latest: dict[str, Progress] = {}
+        self.news = asyncio.Event()
+
+    def report(self, made: Progress) -> None:
+        """Note progress; on the thread of the statement."""
+        self._loop.call_soon_threadsafe(self._note, made)
+
+    def _note(self, made: Progress) -> None:
+        self._latest[made.what] = made
+        self.news.set()
+
+    def take(self) -> bytes:
+        """Return what was reported since the last time, as events; on the thread that serves."""
+        taken = [event("progress", asdict(made)) for made in self._latest.values()]
+        self._latest.clear()
+        self.news.clear()
+        return b"".join(taken)
+
+
+def result_events(result: Result, token: Token, form: Format, limits: Limits) -> Iterator[bytes]:
+    """Yield a result as events; Arrow goes before it, in ``rows``, as base64 of an IPC stream.
+
+    Raises:
+        HeadraceError: ``unsupported`` if it is larger than is allowed; at once.
+    """
+    table = result.to_arrow()
+    require_served_size(table, form, limits)
+    if form is Format.JSON or result.kind == "done":
+        return iter([_event("result", document(result, table, token).encode())])
+    rows = (_event("rows", base64.b64encode(part)) for part in ipc(table))
+    whole = _event("result", document(result, None, token).encode())
+    first = next(rows, b"")  # made here, on the thread of the statement
+    return chain([first], rows, [whole])
+
+
+def follow_document(pushed: Pushed) -> dict[str, Any]:
+    """Return what is to be asked of ``GET /v1/subscribe`` to follow what a statement follows.
+
+    ``limit`` is the number of rows after which it ends; ``start`` is where its query begins in the
+    text of the statement, or null if it is not a part of it.
+    """
+    query, after = pushed
+    is_part = query.text == query.span.source and query.span.text != query.text
+    return {
+        "sql": query.text,
+        "after": None if isinstance(after, Begin) else after,
+        "snapshot": after is Begin.CONTENTS,
+        "limit": query.limit,
+        "start": query.span.start if is_part else None,
+    }
+
+
+def event(kind: str, data: Any) -> bytes:
+    """Return one event with JSON."""
+    return _event(kind, json_text(data).encode())
+
+
+def _event(kind: str, line: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), line)
+
+
+class StatementEvents(Response):
+    """The answer of a statement that runs: its progress, then its result or its error."""
+
+    def __init__(
+        self, running: asyncio.Task[Iterator[bytes]], reports: Reports, directory: Path
+    ) -> None:
+        super().__init__(None, 200, {"Cache-Control": "no-store"}, EVENTS)
+        del self.headers["content-length"]
+        self._running = running
+        self._reports = reports
+        self._directory = directory
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the statement has ended; whoever runs it notices a client that left."""
+        del scope, receive
+        try:
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            await self._send_progress(send)
+            try:
+                events = self._running.result()
+                while (part := await asyncio.to_thread(next, events, None)) is not None:
+                    await _sent(send, part)
+            except Exception as raised:  # noqa: BLE001  (a stack trace never reaches the client)
+                error = shown(raised, self._directory)
+                await _sent(send, event("error", {"error": error.to_json()}))
+            await _sent(send, b"", more=False)
+        finally:
+            self._running.cancel()
+
+    async def _send_progress(self, send: Send) -> None:
+        while not self._running.done():
+            news = asyncio.create_task(self._reports.news.wait())
+            await asyncio.wait(
+                {self._running, news}, timeout=_QUIET_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            news.cancel()
+            await _sent(send, self._reports.take() or b": running\n\n")
+            await asyncio.wait({self._running}, timeout=_REPORT_SECONDS)
+        if progress := self._reports.take():
+            await _sent(send, progress)
+
+
+async def _sent(send: Send, data: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})

@@ -1,0 +1,237 @@
+"""A client whose server drops connections, is busy, restarts, or is none at all."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace.errors import Code, HeadraceError
+from headrace.remote.rows import read, written
+from headrace.remote.server import Server, is_url
+from remote.fake_server import Exchange, FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROWS = pa.table({"x": pa.array([1, None], pa.int32())})
+RESULT = {
+    "kind": "rows",
+    "message": "",
+    "epoch": 7,
+    "token": "7",
+    "freshness": {"epoch": 7, "committed_at": 1.5, "pending": 2},
+}
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as running:
+        yield running
+
+
+@pytest.fixture
+def db(server: FakeServer) -> Iterator[headrace.RemoteDatabase]:
+    with headrace.connect(server.url) as database:
+        yield database
+
+
+def rows(exchange: Exchange) -> None:
+    whole = written(ROWS)
+    exchange.begin_events()
+    for part in (whole[:100], whole[100:]):
+        exchange.event("rows", base64.b64encode(part))
+    exchange.event("result", RESULT)
+    exchange.end_events()
+
+
+def dropped(exchange: Exchange) -> None:
+    exchange.begin_events()
+    exchange.event("rows", base64.b64encode(written(ROWS)[:40]))
+    exchange.drop()
+
+
+def done(exchange: Exchange) -> None:
+    exchange.done()
+
+
+def failure(call: Any) -> HeadraceError:
+    with pytest.raises(HeadraceError) as raised:
+        call()
+    return raised.value
+
+
+def test_a_result_is_made_of_its_events(server: FakeServer, db: headrace.RemoteDatabase):
+    reports = []
+
+    def with_progress(exchange: Exchange) -> None:
+        exchange.begin_events()
+        report = {"what": "reading", "done": 1, "total": None, "unit": "rows", "rejected": 0}
+        exchange.event("progress", report)
+        exchange.sock.sendall(b"b\r\n: running\n\n\r\n")
+        exchange.event("rows", base64.b64encode(written(ROWS)))
+        exchange.event("result", RESULT)
+        exchange.end_events()
+
+    server.play = [with_progress]
+    result = db.sql("SELECT x FROM t", progress=reports.append)
+    assert isinstance(result, headrace.Result)
+    assert result.to_arrow() == ROWS
+    assert result.freshness == headrace.Freshness(7, 1.5, 2)
+    assert reports == [headrace.Progress("reading", 1, None, "rows")]
+
+
+def test_a_query_whose_answer_is_cut_is_asked_again(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    server.play = [dropped, lambda exchange: exchange.drop(), rows]
+    result = db.sql("SELECT x FROM t")
+    assert isinstance(result, headrace.Result)
+    assert result.to_arrow() == ROWS
+    assert len(server.of("POST", "/v1/sql")) == 3
+    server.play = [dropped, dropped, dropped]
+    assert failure(lambda: db.sql("SELECT x FROM t")).code is Code.UNAVAILABLE
+
+
+def test_a_change_whose_answer_is_cut_is_not_asked_again(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    for sql in ("INSERT INTO t VALUES (1)", "DELETE FROM t", "COPY t FROM 'f.csv'", "DROP TABLE t"):
+        server.play, before = [dropped, done], len(server.asked)
+        error = failure(lambda sql=sql: db.sql(sql))
+        assert error.code is Code.UNAVAILABLE
+        assert "may have taken effect" in (error.detail or "")
+        assert sum(each.path == "/v1/sql" for each in server.asked[before:]) == 1
+        server.play.clear()
+
+
+def test_rows_are_sent_again_under_the_same_number(server: FakeServer, db: headrace.RemoteDatabase):
+    def appended(exchange: Exchange) -> None:
+        exchange.answer({"rows": 2, "token": "7"})
+
+    server.play = [lambda exchange: exchange.drop(), appended, appended]
+    assert db.insert("t", ROWS) == 2
+    assert db.insert("t", ROWS) == 2
+    sent = server.of("POST", "/v1/streams/t")
+    first, again, other = [each.path for each in sent]
+    assert first == again != other
+    assert read([sent[0].body]) == ROWS == read([sent[1].body])
+    assert "sequence=1&" in first
+    assert "sequence=2&" in other
+    assert "session=s1" in first
+
+
+def test_a_busy_server_is_asked_again_when_it_says_unless_that_could_change_something_twice(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    def busy(exchange: Exchange) -> None:
+        exchange.error(503, "unavailable", "the server had too much to do", Retry_After="0")
+
+    server.play = [busy, rows]
+    assert len(db.sql("SELECT x FROM t")) == 2
+    server.play = [busy, done]
+    error = failure(lambda: db.sql("INSERT INTO t VALUES (1)"))
+    assert error.primary == "the server had too much to do"
+
+
+def test_a_server_that_has_restarted_gets_a_new_session_with_the_settings(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    def gone(exchange: Exchange) -> None:
+        exchange.error(410, "invalid", "this session does not exist")
+
+    def set_again(exchange: Exchange) -> None:
+        exchange.answer({"kind": "done"})
+
+    server.play = [done, done, done, gone, set_again, done]
+    db.sql("SET a = 1; SET b = 2; RESET b")
+    db.sql("INSERT INTO t VALUES (1)")
+    sent = [(each.json["sql"], each.json["session"]) for each in server.of("POST", "/v1/sql")][3:]
+    assert sent == [
+        ("INSERT INTO t VALUES (1)", "s1"),
+        ("SET a = 1", "s2"),
+        ("INSERT INTO t VALUES (1)", "s2"),
+    ]
+
+
+def test_errors_are_at_their_place_in_the_script(server: FakeServer, db: headrace.RemoteDatabase):
+    def wrong(exchange: Exchange) -> None:
+        span = {"text": exchange.asked.json["sql"], "start": 7, "end": 10, "file": None, "line": 1}
+        error = {"code": "invalid", "primary": "no", "detail": None, "hint": "yes", "span": span}
+        exchange.begin_events()
+        exchange.event("error", {"error": error})
+        exchange.end_events()
+
+    server.play = [done, wrong]
+    script = "DROP TABLE t;\nSELECT nme FROM t WHERE a = ? AND b = 2"
+    error = failure(lambda: db.sql(script, ["it's"], file="f.sql"))
+    assert error.span is not None
+    assert (error.span.source, error.span.position, error.span.text) == ("nme", (2, 8), script)
+    assert (
+        server.of("POST", "/v1/sql")[1].json["sql"]
+        == "SELECT nme FROM t WHERE a =  'it''s'  AND b = 2"
+    )
+
+
+def test_the_token_is_sent_and_is_shown_nowhere(server: FakeServer):
+    with headrace.connect(server.url, token="hush") as db:  # noqa: S106
+        assert server.asked[0].headers["authorization"] == "Bearer hush"
+        assert "hush" not in repr(db) + repr(db._server)
+
+
+@pytest.mark.parametrize(
+    "play",
+    [
+        lambda exchange: exchange.answer(b"<html>", 200, "text/html"),
+        lambda exchange: exchange.answer(b"<html>", 404, "text/html"),
+        lambda exchange: exchange.answer({"error": "no"}, 404),
+        lambda exchange: exchange.answer({"status": "ok"}),
+    ],
+)
+def test_what_is_not_headrace_is_said_not_to_be(server: FakeServer, play: Any):
+    server.play = [play]
+    error = failure(lambda: headrace.connect(server.url))
+    assert (error.code, "not a Headrace server" in error.primary) == (Code.INVALID, True)
+
+
+def test_where_nobody_listens_is_said_with_the_address():
+    error = failure(lambda: headrace.connect("http://127.0.0.1:1"))
+    assert error.code is Code.UNAVAILABLE
+    assert "http://127.0.0.1:1" in error.primary
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "http://h:x", "http://h/?q=1", "http://me:secret@h", "http://h:99999"]
+)
+def test_what_is_no_address_is_refused_without_its_password(url: str):
+    error = failure(lambda: headrace.connect(url))
+    assert error.code is Code.INVALID
+    assert "secret" not in str(error)
+
+
+def test_addresses_have_defaults_and_paths():
+    assert Server.of("http://h").port == 8088
+    assert Server.of("https://h/below/").prefix == "/below"
+    assert Server.of("https://h").port == 443
+    assert Server.of("http://[::1]:9").host == "::1"
+    assert failure(lambda: Server.of("http://h", ca="x")).code is Code.INVALID
+    assert failure(lambda: Server.of("https://h", ca="/nothing")).code is Code.INVALID
+    assert not is_url("data")
+    assert not is_url("s3://data")
+
+
+def test_connecting_imports_nothing_of_an_open_database(server: FakeServer):
+    code = (
+        "import sys, headrace; headrace.connect(sys.argv[1]).close();"
+        "print([m for m in sys.modules if m.startswith(('headrace.engine', 'headrace.database',"
+        " 'headrace.session', 'headrace.server', 'starlette', 'pandas'))])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, server.url], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]", found
