@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import headrace
+    from headrace.processes.queries import QuerySettings
     from headrace.server.limits import Limits
 
 
@@ -99,11 +100,14 @@ class Served:
 
 @contextmanager
 def served(
-    database: headrace.Database, limits: Limits | None = None, roots: Sequence[Path] = ()
+    database: headrace.Database,
+    limits: Limits | None = None,
+    roots: Sequence[Path] = (),
+    queries: QuerySettings | None = None,
 ) -> Iterator[Served]:
     """Serve a database on a free port."""
     address = Address.of("127.0.0.1:0")
-    with Server(database, address, address.bound(), limits, roots) as server:
+    with Server(database, address, address.bound(), limits, roots, queries) as server:
         yield Served(database, server)
 
 

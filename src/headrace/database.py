@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
@@ -22,6 +23,7 @@ from headrace.parts.capturing import Capturing
 from headrace.parts.declarations import Declarations
 from headrace.parts.definer import Definer
 from headrace.parts.destinations import Destinations
+from headrace.parts.evaluating import OwnEvaluator
 from headrace.parts.feeding import Feeding
 from headrace.parts.filling import Filling
 from headrace.parts.functions import Functions
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
+    from headrace.parts.evaluating import Evaluator
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
     from headrace.types import Epoch
@@ -168,7 +171,8 @@ class Database:
             captures=captures,
             schemas=schemas,
             reader=reader,
-            snapshots=Snapshots(reader, engine, queries, information),
+            snapshots=Snapshots(reader, OwnEvaluator(reader, engine, queries, information)),
+            information=information,
             log=log,
             declarations=declarations,
             definer=Definer(ledger, loop, declarations, filling, deliveries, feeds),
@@ -201,10 +205,16 @@ class Database:
 
     # -- statements ------------------------------------------------------------------------
 
-    def session(self) -> Session:
-        """Open a session: one client, with its own settings, whose statements run beside others."""
+    def session(self, evaluator: Evaluator | None = None) -> Session:
+        """Open a session: one client, with its own settings, whose statements run beside others.
+
+        ``evaluator`` evaluates its queries; by default, the Spark that makes epochs does.
+        """
         self._require_open()
-        session = Session(self.parts, lambda: self._open)
+        parts = self.parts
+        if evaluator is not None:
+            parts = replace(parts, snapshots=replace(parts.snapshots, evaluator=evaluator))
+        session = Session(parts, lambda: self._open)
         self._sessions.add(session)
         return session
 

@@ -14,17 +14,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Analysed:
-    """A query that Spark has resolved: its columns, its relations, and Catalyst's plans.
+class Shape:
+    """The columns and the relations of a query that Spark has resolved.
 
     ``names`` are all relations in the text, ``reads`` those that can change the result. Relations
-    of plain views are included in ``names``; ``through`` are these plain views. ``clocked``:
-    whether it has conditions on the clock.
+    of plain views are included in ``names``.
     """
 
     schema: Schema
     names: tuple[RelationId, ...]
     reads: tuple[RelationId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Analysed(Shape):
+    """A query that Spark has resolved, with Catalyst's plans.
+
+    ``through`` are the plain views that it names. ``clocked``: whether it has conditions on the
+    clock.
+    """
+
     optimised: Any
     read: Rewritten
     """The query after the first rewriting."""
@@ -34,6 +43,11 @@ class Analysed:
     through: tuple[RelationId, ...] = ()
     calls: Mapping[str, Span] = field(default_factory=dict)
     """The Python functions that it calls, in lower case, with the place of one call each."""
+
+    @property
+    def shape(self) -> Shape:
+        """Its columns and relations alone, without plans."""
+        return Shape(self.schema, self.names, self.reads)
 
     @property
     def text(self) -> str:

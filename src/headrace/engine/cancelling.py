@@ -76,3 +76,9 @@ class StatementJobs:
                 owner = tasks.get(task)
                 if owner is not None and owner.isZombie():
                     backend.statusUpdate(task, killed, nothing)
+
+
+def tasks_left(spark: SparkSession) -> bool:
+    """Whether tasks run that Spark has started: on a local master, also those of ended jobs."""
+    scheduler: Any = spark.sparkContext._jsc.sc().taskScheduler()  # noqa: SLF001
+    return not scheduler.taskIdToTaskSetManager().isEmpty()

@@ -23,6 +23,7 @@ from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from subprocess import Popen
 
     import pyarrow as pa
 
@@ -38,13 +39,14 @@ class SparkSettings:
     """What a user may choose.
 
     ``partitions`` is the number of slices of every arrangement. In ``cache`` is kept what makes
-    the next start faster.
+    the next start faster; ``flags`` are further options of the JVM.
     """
 
     master: str
     partitions: int
     driver_memory: str
     cache: Path | None = None
+    flags: tuple[str, ...] = ()
 
 
 def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSession:
@@ -66,6 +68,12 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
         archive.discard()  # it is what was wrong
     _start_workers(spark)
     return spark
+
+
+def jvm_of(spark: SparkSession) -> Popen[bytes]:
+    """Return the process of the JVM that this process has started for Spark."""
+    found: Popen[bytes] = spark.sparkContext._gateway.proc  # noqa: SLF001
+    return found
 
 
 def warn_of_running(
@@ -115,7 +123,7 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
         .config("spark.stage.maxConsecutiveAttempts", "1")
         .config("spark.speculation", "false")
         .config("spark.cleaner.periodicGC.interval", "5min")
-        .config("spark.driver.extraJavaOptions", shlex.join((*_FLAGS, *flags)))
+        .config("spark.driver.extraJavaOptions", shlex.join((*_FLAGS, *settings.flags, *flags)))
         .config("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "headrace-warehouse"))
     )
     if scratch is not None:

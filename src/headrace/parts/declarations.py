@@ -104,6 +104,11 @@ class Declarations:
         """Whether a relation is not a view without a circuit, since a function is missing."""
         return relation.id not in self._unplanned
 
+    @property
+    def unplanned(self) -> frozenset[RelationId]:
+        """The views whose queries cannot be planned, since a function is missing."""
+        return frozenset(self._unplanned)
+
     def circuit(self, view: View) -> Circuit | None:
         """Return the circuit of a view; None if its query cannot be planned."""
         return self.engine.circuit(view) if self.is_planned(view) else None

@@ -86,6 +86,14 @@ class InformationSchema:
     schemas: Schemas
     deliveries: Deliveries
 
+    def named(
+        self, state: Published, names: Iterable[RelationId]
+    ) -> list[tuple[Stream, pa.Table]]:
+        """Return those of these relations that a query names, with their rows in a state."""
+        asked = frozenset(names)
+        found = [relation for relation in system_relations() if relation.id in asked]
+        return [(relation, self.rows(state, relation)) for relation in found]
+
     def rows(self, state: Published, relation: Stream) -> pa.Table:
         """Return the rows of one of these relations in a published state."""
         _, gather = _RELATIONS[relation.name.partition(".")[2]]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.parts.destinations import Destinations
     from headrace.parts.feeding import Feeding
     from headrace.parts.functions import Functions
+    from headrace.parts.information_schema import InformationSchema
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
@@ -49,6 +50,7 @@ class Parts:
 
     reader: Reader
     snapshots: Snapshots
+    information: InformationSchema
     log: Log
     declarations: Declarations
     definer: Definer

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Table, View
-from headrace.parts.information_schema import is_system, system_relations
+from headrace.parts.evaluating import Asked
+from headrace.parts.information_schema import is_system
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import pyarrow as pa
 
-    from headrace.catalyst.analysed import Analysed
-    from headrace.engine.engine import Engine
-    from headrace.engine.queries import Queries
+    from headrace.catalyst.analysed import Shape
     from headrace.errors import Span
-    from headrace.parts.information_schema import InformationSchema
+    from headrace.parts.evaluating import Evaluator
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.types import RelationId
@@ -28,15 +26,13 @@ class Snapshots:
     """Runs queries, each on one state. No lock is held while one runs."""
 
     reader: Reader
-    engine: Engine
-    queries: Queries
-    information: InformationSchema
+    evaluator: Evaluator
 
     def rows(
         self,
         span: Span,
-        state: Callable[[Analysed], Published],
-        text: Callable[[Analysed], str],
+        state: Callable[[Shape], Published],
+        text: Callable[[Shape], str],
         also: tuple[RelationId, ...] = (),
     ) -> tuple[pa.Table, Published]:
         """Return a query's rows with Spark's types, and the state from which they were read.
@@ -47,34 +43,14 @@ class Snapshots:
         analysed again.
         """
         while True:
-            with self.engine.planning:
-                catalog = self.reader.catalog
-                analysed = self.engine.planner.analyse(span, once=True)
-            found = state(analysed)
+            catalog, shape = self.evaluator.shaped(span)
+            found = state(shape)
             if found.catalog is not catalog:
                 continue
-            ids = {*analysed.reads, *also}
+            ids = frozenset((*shape.reads, *also))
             for id_ in ids:
                 if not is_system(id_):
                     self.reader.require_running(catalog.by_id[id_], found)
-            with self.engine.planning:
-                if self.reader.catalog is not catalog:
-                    continue
-                self._gather(analysed.names, found)
-                prepared = self.queries.prepared(text(analysed))
-            rows = None
-            if ids == {*analysed.names} and len(ids) == 1:
-                relation = catalog.by_id.get(*ids)
-                if isinstance(relation, Table | View):
-                    contents = self.reader.contents(found, relation)
-                    rows = self.queries.pulled(prepared, relation, contents)
-            if rows is None:
-                rows = self.queries.rows(prepared, self.reader.shares(ids, found))
-            return rows, found
-
-    def _gather(self, names: Iterable[RelationId], state: Published) -> None:
-        """Fill the named relations of the information schema, if there are any."""
-        asked = set(names)
-        for relation in system_relations():
-            if relation.id in asked:
-                self.queries.provide(relation, self.information.rows(state, relation))
+            rows = self.evaluator.rows(text(shape), Asked(found, shape.names, ids))
+            if rows is not None:
+                return rows, found

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.database import Database
+    from headrace.processes.queries import QuerySettings
     from headrace.server.address import Address
 
 _CONNECTIONS = 4096
@@ -32,7 +33,8 @@ _START_SECONDS = 30.0
 class Server:
     """Serves an open database at an address until it is closed. A context manager.
 
-    Its clients' statements may read files below ``roots``, and no others.
+    Its clients' statements may read files below ``roots``, and no others; their queries are
+    evaluated in processes of their own, by ``queries``, or by default in this one.
     The socket, which is bound already, is closed with it; the database is not.
     """
 
@@ -43,9 +45,10 @@ class Server:
         bound: socket.socket,
         limits: Limits | None = None,
         roots: Sequence[Path] = (),
+        queries: QuerySettings | None = None,
     ) -> None:
         self.address = replace(address, port=bound.getsockname()[1])
-        self.service = Service.of(database, limits or Limits(), roots)
+        self.service = Service.of(database, limits or Limits(), roots, queries)
         self._socket = bound
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
@@ -77,6 +80,8 @@ class Server:
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_SECONDS):
             raise HeadraceError(Code.UNAVAILABLE, "the server did not start")
+        if self.service.queries is not None:
+            self.service.queries.warm()
 
     def close(self) -> None:
         """Stop: statements are cancelled, and what followed changes is told."""

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from headrace.processes.queries import QueryProcesses
 from headrace.server.appends import Appends
 from headrace.server.metrics import Metrics
 from headrace.server.running import Runner
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.database import Database
+    from headrace.processes.queries import QuerySettings
     from headrace.server.limits import Limits
 
 _TIDY_SECONDS = 5.0
@@ -35,11 +37,20 @@ class Service:
     metrics: Metrics
     roots: tuple[Path, ...] = ()
     """The directories whose files statements may read."""
+    queries: QueryProcesses | None = None
+    """The processes that evaluate clients' queries; None if the database's own does."""
 
     @classmethod
-    def of(cls, database: Database, limits: Limits, roots: Sequence[Path]) -> Self:
+    def of(
+        cls,
+        database: Database,
+        limits: Limits,
+        roots: Sequence[Path],
+        queries: QuerySettings | None = None,
+    ) -> Self:
         """Return the service of an open database."""
-        runner, sessions = Runner(limits), Sessions(database.session, limits)
+        apart = None if queries is None else QueryProcesses(database, queries)
+        runner, sessions = Runner(limits), Sessions(lambda: database.session(apart), limits)
         following = Following(database, limits)
         return cls(
             database,
@@ -50,6 +61,7 @@ class Service:
             following,
             Metrics(database, runner, sessions, following),
             tuple(roots),
+            apart,
         )
 
     async def tidy(self) -> None:
@@ -58,9 +70,13 @@ class Service:
             await asyncio.sleep(_TIDY_SECONDS)
             await asyncio.to_thread(self.sessions.end_idle)
             await self.following.end_idle()
+            if self.queries is not None:
+                await asyncio.to_thread(self.queries.end_idle)
 
     def close(self) -> None:
         """End what runs for clients; the database stays open."""
         self.runner.close()
         self.following.close()
         self.sessions.close_all()
+        if self.queries is not None:
+            self.queries.close()

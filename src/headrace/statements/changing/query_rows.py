@@ -26,7 +26,7 @@ _REPEATABLE = frozenset(
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.catalyst.analysed import Analysed
+    from headrace.catalyst.analysed import Shape
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
     from headrace.runtime.published import Published
@@ -135,15 +135,15 @@ class QueryRows:
     ) -> pa.Table:
         """Run a query with Spark; its columns are by position, with the types of the query."""
 
-        def text(analysed: Analysed) -> str:
-            aliases = ", ".join(f"`c{i}`" for i in range(len(analysed.schema.columns)))
+        def text(shape: Shape) -> str:
+            aliases = ", ".join(f"`c{i}`" for i in range(len(shape.schema.columns)))
             return read.text if count else f"SELECT * FROM ({read.text}\n) AS `__given`({aliases})"
 
-        def state(analysed: Analysed) -> Published:
-            given = len(analysed.schema.columns)
+        def state(shape: Shape) -> Published:
+            given = len(shape.schema.columns)
             if count is None and given != len(columns):
                 raise _miscounted(columns, f"the query has {given}", query)
-            return self.reader.settled(analysed.reads)
+            return self.reader.settled(shape.reads)
 
         try:
             with read.mapping_errors():

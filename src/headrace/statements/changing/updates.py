@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.catalog import Table
-    from headrace.catalyst.analysed import Analysed
+    from headrace.catalyst.analysed import Shape
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
@@ -118,8 +118,8 @@ class Updates:
         name = f'"{table.name}"' if doubled and '"' not in table.name else quote(table.name)
         text = f"SELECT {columns} FROM {name}{condition}"
 
-        def state(analysed: Analysed) -> Published:
-            return self.reader.settled((*analysed.reads, table.id))
+        def state(shape: Shape) -> Published:
+            return self.reader.settled((*shape.reads, table.id))
 
         whole, also = Span.whole(text), (table.id,)
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.catalyst.analysed import Analysed
+    from headrace.catalyst.analysed import Shape
     from headrace.ledger import Ledger
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
@@ -50,9 +50,9 @@ class Selects:
         )
 
     def _by_spark(self, query: Query) -> tuple[pa.Table, Published]:
-        def state(analysed: Analysed) -> Published:
-            last = self.seen(analysed.reads)
-            relations = [last.catalog.by_id[id_] for id_ in analysed.reads if not is_system(id_)]
+        def state(shape: Shape) -> Published:
+            last = self.seen(shape.reads)
+            relations = [last.catalog.by_id[id_] for id_ in shape.reads if not is_system(id_)]
             state = self._as_of(query, last, relations)
             for relation in relations:
                 if state.epoch != last.epoch and isinstance(relation, Stream):

@@ -1,0 +1,92 @@
+"""Where the queries of statements are planned and evaluated: by Spark, on one published state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.catalog import Table, View
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.catalog import Catalog
+    from headrace.catalyst.analysed import Shape
+    from headrace.engine.engine import Engine
+    from headrace.engine.queries import Queries
+    from headrace.errors import Span
+    from headrace.parts.information_schema import InformationSchema
+    from headrace.parts.reader import Reader
+    from headrace.runtime.published import Published
+    from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a query reads: relations of one state.
+
+    ``names`` are the relations in its text, ``ids`` those whose contents it reads.
+    """
+
+    state: Published
+    names: tuple[RelationId, ...]
+    ids: frozenset[RelationId]
+
+    @property
+    def alone(self) -> Table | View | None:
+        """The table or view that the query reads, if it names nothing else."""
+        if len(self.ids) != 1 or self.ids != {*self.names}:
+            return None
+        relation = self.state.catalog.by_id.get(self.names[0])
+        return relation if isinstance(relation, Table | View) else None
+
+
+class Evaluator(Protocol):
+    """Plans and evaluates queries. Thread-safe."""
+
+    def shaped(self, query: Span) -> tuple[Catalog, Shape]:
+        """Return a query's shape, and the catalog in which its names were resolved.
+
+        Raises:
+            HeadraceError: at the place in the query, if it cannot be run.
+        """
+        ...
+
+    def rows(self, text: str, asked: Asked) -> pa.Table | None:
+        """Return a query's rows with Spark's types; None if names have another meaning by now.
+
+        Raises:
+            HeadraceError: if it fails on the data.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OwnEvaluator:
+    """Evaluates queries by the Spark that makes epochs."""
+
+    reader: Reader
+    engine: Engine
+    queries: Queries
+    information: InformationSchema
+
+    def shaped(self, query: Span) -> tuple[Catalog, Shape]:
+        """Return a query's shape and catalog; no other query is planned meanwhile."""
+        with self.engine.planning:
+            return self.reader.catalog, self.engine.planner.analyse(query, once=True).shape
+
+    def rows(self, text: str, asked: Asked) -> pa.Table | None:
+        """Return a query's rows; no lock is held while it runs."""
+        with self.engine.planning:
+            if self.reader.catalog is not asked.state.catalog:
+                return None
+            for relation, given in self.information.named(asked.state, asked.names):
+                self.queries.provide(relation, given)
+            prepared = self.queries.prepared(text)
+        alone = asked.alone
+        if alone is not None:
+            contents = self.reader.contents(asked.state, alone)
+            rows = self.queries.pulled(prepared, alone, contents)
+            if rows is not None:
+                return rows
+        return self.queries.rows(prepared, self.reader.shares(asked.ids, asked.state))

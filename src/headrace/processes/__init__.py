@@ -1,0 +1,1 @@
+"""Processes beside the one that makes epochs, and what they are sent."""

@@ -1,0 +1,104 @@
+"""A process of ours: started, asked one thing at a time, and ended with all that it has started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from headrace.errors import HeadraceError
+from headrace.processes.messages import Cancel
+from headrace.runtime.cancelling import check_cancelled
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+_LISTEN_SECONDS: Final = 0.1
+"""How often what waits for an answer looks whether its statement was cancelled."""
+
+
+class EndedError(Exception):
+    """The process has ended, without an answer."""
+
+
+class Child:
+    """A Python process in a session of its own, and our end of its connection.
+
+    It ends itself when our end is closed, so also when this process is killed. What it has
+    started, such as a JVM, is in its process group and is killed with it.
+    """
+
+    def __init__(self, process: Popen[bytes], connection: Connection) -> None:
+        self._process = process
+        self._connection = connection
+
+    @classmethod
+    def started(cls, module: str) -> Self:
+        """Start a module as a process; it is given the descriptor of its end as an argument."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            end = theirs.fileno()
+            process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-P", "-m", module, str(end)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(end,),
+                start_new_session=True,
+            )
+        return cls(process, Connection(ours.detach()))
+
+    @property
+    def pid(self) -> int:
+        """The number of the process, and of its group."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def ask(self, message: object, grace: float) -> Any:
+        """Send a message and return its answer.
+
+        If this thread's statement is cancelled meanwhile, so is what was asked; if no answer comes
+        within ``grace`` seconds then, the process is killed.
+
+        Raises:
+            HeadraceError: ``cancelled`` in that case.
+            EndedError: the process has ended.
+        """
+        try:
+            self._connection.send(message)
+            while not self._connection.poll(_LISTEN_SECONDS):
+                try:
+                    check_cancelled()
+                except HeadraceError:
+                    self._cancel(grace)
+                    raise
+            return self._connection.recv()
+        except (EOFError, OSError) as error:
+            self.kill()
+            raise EndedError from error
+
+    def _cancel(self, grace: float) -> None:
+        try:
+            self._connection.send(Cancel())
+            if self._connection.poll(grace):
+                self._connection.recv()
+                return
+        except (EOFError, OSError):
+            pass
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process and all of its group at once."""
+        if self._process.returncode is None:  # so the number is still that of this process
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._connection.close()

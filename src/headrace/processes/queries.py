@@ -1,0 +1,279 @@
+"""Query processes: queries are planned and evaluated outside of the process that makes epochs.
+
+A query can exhaust the heap of the JVM that plans it, or keep its planner busy for ever. So each is
+run in a process of its own for that time, with a small JVM, and ended with the process if it does
+not end otherwise. Only the query fails: another process takes its place.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.processes.child import Child, EndedError
+from headrace.processes.messages import AskRows, AskShape, Begin, Declared, Failed, Full
+from headrace.runtime.cancelling import check_cancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from headrace.catalog import Catalog
+    from headrace.catalyst.analysed import Shape
+    from headrace.database import Database
+    from headrace.errors import Span
+    from headrace.parts.evaluating import Asked
+
+_PREFIX: Final = "headrace-query-"
+_MODULE: Final = "headrace.processes.query_process"
+_GRACE_SECONDS: Final = 3.0
+"""How long a query may take to end once it was cancelled."""
+_LISTEN_SECONDS: Final = 0.1
+_IDLE_SECONDS: Final = 60.0
+"""After how long without a query a process ends, unless it is the only one."""
+_SHIFTS: Final = {"k": 10, "m": 20, "g": 30}
+_BESIDE_HEAP: Final = 1 << 30
+"""What a process may use besides twice its heap: Python, code, what is being sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """How many query processes there may be, and how large each."""
+
+    most: int = 2
+    memory: str = "1g"
+    """The JVM's heap."""
+    result_bytes: int = 1 << 30
+    """The largest result, as Arrow."""
+
+    @property
+    def bytes(self) -> int:
+        """The memory that a process and its JVM may use in all."""
+        written = self.memory.strip().lower().rstrip("b")
+        return (int(written[:-1]) << _SHIFTS[written[-1]]) * 2 + _BESIDE_HEAP
+
+
+class QueryProcesses:
+    """The query processes of one database: an :class:`Evaluator`.
+
+    One is started by :meth:`warm`, and more as queries need them at the same time; those that are
+    not needed end by :meth:`end_idle`.
+    """
+
+    def __init__(self, database: Database, settings: QuerySettings) -> None:
+        self._parts = database.parts
+        self._directory = database.directory.resolve()
+        self._settings = settings
+        own = database.settings.spark
+        flags = (*own.flags, "-XX:+ExitOnOutOfMemoryError")
+        self._spark = replace(
+            own, master="local[1]", driver_memory=settings.memory, flags=flags
+        )
+        self._changed = threading.Condition()
+        self._idle: deque[_Process] = deque()
+        self._all: set[_Process] = set()
+        self._starting = 0
+        self._failure: HeadraceError | None = None
+        self._closed = False
+        self.lost = 0
+        """How many processes were ended, or ended by themselves, while a query ran."""
+
+    @property
+    def count(self) -> int:
+        """How many processes there are."""
+        return len(self._all)
+
+    def warm(self) -> None:
+        """Start a process if there is none, without waiting for it."""
+        with self._changed:
+            if not self._all and not self._starting:
+                self._start()
+
+    def end_idle(self) -> None:
+        """End processes that were not used for a minute, except the last one."""
+        with self._changed:
+            oldest = time.monotonic() - _IDLE_SECONDS
+            while len(self._idle) > 1 and self._idle[0].used < oldest:
+                self._discard(self._idle.popleft())
+
+    def close(self) -> None:
+        """End all processes; queries that run fail."""
+        with self._changed:
+            self._closed = True
+            for process in list(self._all):
+                self._discard(process)
+            self._idle.clear()
+            self._changed.notify_all()
+
+    # -- queries -------------------------------------------------------------------------------
+
+    def shaped(self, query: Span) -> tuple[Catalog, Shape]:
+        """Return a query's shape, and the catalog in which its names were resolved."""
+        catalog = self._parts.reader.catalog
+        return catalog, self._ask(catalog, AskShape(query))
+
+    def rows(self, text: str, asked: Asked) -> pa.Table:
+        """Return a query's rows; names mean what they did in the state that it reads."""
+        reader, state, alone = self._parts.reader, asked.state, asked.alone
+        given = self._parts.information.named(state, asked.names)
+        question = AskRows(
+            text,
+            reader.shares(asked.ids, state),
+            tuple(given),
+            None if alone is None else alone.id,
+            self._settings.result_bytes,
+        )
+        return self._ask(state.catalog, question)
+
+    def _ask(self, catalog: Catalog, question: AskShape | AskRows) -> Any:
+        """Return the answer of a process in which names mean what they do in a catalog.
+
+        Raises:
+            HeadraceError: that of the query; ``cancelled``; ``unsupported`` if it needs too much
+                memory; ``unavailable`` if the process ended.
+        """
+        with self._taken() as process:
+            try:
+                process.declare(catalog, self._parts)
+                answer = process.child.ask(question, _GRACE_SECONDS)
+            except EndedError as error:
+                raise HeadraceError(
+                    Code.UNAVAILABLE,
+                    "the process that ran the query has ended",
+                    detail="It crashed or was killed. No other query and no view is affected.",
+                    hint="Try again.",
+                ) from error
+            if isinstance(answer, Full):
+                process.child.kill()
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    "the query needs more memory than a query may use",
+                    detail=f"The heap of a query process has {self._settings.memory}.",
+                    hint="Read fewer rows or smaller values; or keep the result in a view.",
+                )
+            if isinstance(answer, Failed):
+                raise answer.error
+            return answer.value
+
+    # -- processes -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _taken(self) -> Iterator[_Process]:
+        """Yield a process that nobody else uses meanwhile; one that has ended is replaced."""
+        process = self._take()
+        try:
+            yield process
+        finally:
+            with self._changed:
+                process.used = time.monotonic()
+                if process.child.is_alive and process in self._all:
+                    self._idle.append(process)
+                else:
+                    self.lost += 1
+                    self._discard(process)
+                    if not self._all and not self._starting and not self._closed:
+                        self._start()
+                self._changed.notify()
+
+    def _take(self) -> _Process:
+        with self._changed:
+            self._failure = None
+            while True:
+                if self._closed:
+                    raise HeadraceError(Code.UNAVAILABLE, "the server was stopping")
+                while self._idle:
+                    process = self._idle.pop()
+                    if process.child.is_alive:
+                        return process
+                    self._discard(process)
+                if self._failure is not None:
+                    raise self._failure
+                if max(len(self._all), self._starting) < self._settings.most:
+                    self._start()
+                self._changed.wait(_LISTEN_SECONDS)
+                check_cancelled()
+
+    def _start(self) -> None:
+        """Have a process started by a thread: that takes seconds."""
+        self._starting += 1
+        threading.Thread(target=self._started, name="headrace-queries", daemon=True).start()
+
+    def _started(self) -> None:
+        process, failure = None, None
+        try:
+            process = _Process(Child.started(_MODULE), Path(tempfile.mkdtemp(prefix=_PREFIX)))
+            with self._changed:
+                self._all.add(process)
+                if self._closed:
+                    process.child.kill()
+            answer = process.child.ask(self._begin(process.scratch), _GRACE_SECONDS)
+            failure = answer.error if isinstance(answer, Failed) else None
+        except (EndedError, OSError):
+            failure = HeadraceError(Code.UNAVAILABLE, "a query process could not be started")
+        with self._changed:
+            self._starting -= 1
+            self._failure = failure
+            if process is not None and failure is None:
+                self._idle.append(process)
+            elif process is not None:
+                self._discard(process)
+            self._changed.notify_all()
+
+    def _begin(self, scratch: Path) -> Begin:
+        return Begin(
+            self._directory,
+            scratch,
+            self._parts.engine.partitions,
+            self._spark,
+            tuple(sys.path),
+            self._settings.bytes,
+        )
+
+    def _discard(self, process: _Process) -> None:
+        self._all.discard(process)
+        process.child.kill()
+        shutil.rmtree(process.scratch, ignore_errors=True)
+
+
+class _Process:
+    """One process, and the names that it was given."""
+
+    def __init__(self, child: Child, scratch: Path) -> None:
+        self.child = child
+        self.scratch = scratch
+        self.used = time.monotonic()
+        self._known: tuple[Any, ...] = ()
+
+    def declare(self, catalog: Catalog, parts: Any) -> None:
+        """Have names mean what they do in a catalog.
+
+        Raises:
+            EndedError: the process has ended.
+        """
+        functions, waiting = dict(parts.functions.registered), parts.declarations.unplanned
+        known = (catalog, functions, waiting, dict(parts.functions.records))
+        if self._known and self._known[0] is catalog and self._known[1:] == known[1:]:
+            return
+        from pyspark import cloudpickle  # noqa: PLC0415  (which only functions need)
+
+        declared = Declared(
+            catalog.relations,
+            waiting,
+            {name: cloudpickle.dumps(each.function) for name, each in functions.items()},
+            known[3],
+        )
+        answer = self.child.ask(declared, _GRACE_SECONDS)
+        if isinstance(answer, Failed):
+            self.child.kill()  # it knows some of them
+            raise answer.error
+        self._known = known

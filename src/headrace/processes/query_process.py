@@ -1,0 +1,303 @@
+"""A query process: runs queries, one at a time, by a Spark of its own.
+
+It is started by :mod:`headrace.processes.queries`, has the data directory's files open for reading
+only, and writes to a directory of its own. It ends, with its JVM, when the other end of its
+connection is closed, or when it uses more memory than it may.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Never
+
+from headrace.catalog import Catalog, PlainView, Relation, Stream, Table, View
+from headrace.engine.cancelling import StatementJobs, tasks_left
+from headrace.engine.engine import Engine
+from headrace.engine.queries import Queries
+from headrace.engine.session import jvm_of, start_spark
+from headrace.errors import Code, HeadraceError
+from headrace.log import EmbeddedLog
+from headrace.parts.information_schema import system_relations
+from headrace.processes.messages import (
+    AskRows,
+    AskShape,
+    Begin,
+    Cancel,
+    Declared,
+    Done,
+    Failed,
+    Full,
+)
+from headrace.runtime.cancelling import Cancellation
+from headrace.runtime.step import RowsShare
+from headrace.serving import Contents
+from headrace.spine import Spine
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+_log = logging.getLogger(__name__)
+
+_WATCH_SECONDS: Final = 0.5
+_END_SECONDS: Final = 1.0
+"""How long the tasks of a cancelled query may take to end."""
+_OUT_OF_MEMORY: Final = 3
+"""The exit status of a JVM whose heap is full, with -XX:+ExitOnOutOfMemoryError."""
+_PRIORITY: Final = 5
+"""By how much its priority is below that of epochs."""
+
+
+class QueryProcess:
+    """What the process does: one thread listens and watches, another answers."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._asked: SimpleQueue[Any] = SimpleQueue()
+        self._cancellation = Cancellation()
+        self._begin: Begin | None = None
+        self._jobs: StatementJobs | None = None
+        self._jvm: Popen[bytes] | None = None
+
+    def run(self) -> Never:
+        """Answer until the connection is closed."""
+        threading.Thread(target=self._answer_all, name="headrace-query", daemon=True).start()
+        try:
+            while True:
+                if not self._connection.poll(_WATCH_SECONDS):
+                    self._watch()
+                    continue
+                message = self._connection.recv()
+                if isinstance(message, Cancel):
+                    self._cancel()
+                else:
+                    self._asked.put(message)
+        except (EOFError, OSError):
+            self._end()
+
+    def _watch(self) -> None:
+        """End if the process and its JVM use more memory than they may."""
+        if self._begin is None or self._jvm is None:
+            return
+        if _resident(os.getpid()) + _resident(self._jvm.pid) > self._begin.bytes:
+            if self._sending.acquire(timeout=_END_SECONDS):
+                self._connection.send(Full())
+            self._end()
+
+    def _cancel(self) -> None:
+        if self._cancellation.running:
+            self._cancellation.asked = True
+            if self._jobs is not None:
+                with suppress(Exception):  # whatever it is, the process is killed if it goes on
+                    self._jobs.cancel()
+
+    def _end(self) -> Never:
+        """End at once, with the JVM: both are in one process group."""
+        if self._begin is not None:
+            shutil.rmtree(self._begin.scratch, ignore_errors=True)
+        os.killpg(0, signal.SIGKILL)
+        raise SystemExit
+
+    # -- the thread that answers ---------------------------------------------------------------
+
+    def _answer_all(self) -> None:
+        try:
+            spark = self._begun(self._asked.get())
+            if spark is not None:
+                self._send(Done())
+                while True:
+                    self._send(self._answered(spark, self._asked.get()))
+        except _LostError:
+            pass
+        except BaseException:
+            _log.exception("a query process ended")
+        self._end()
+
+    def _send(self, answer: Done | Failed | Full) -> None:
+        with self._sending:
+            self._connection.send(answer)
+
+    def _begun(self, begin: Begin) -> _Spark | None:
+        """Start Spark; None if it cannot be started, which is answered."""
+        self._begin = begin
+        sys.path[:] = begin.path
+        os.nice(_PRIORITY)
+        for name in ("runs", "log"):
+            (begin.scratch / name).symlink_to(begin.directory / name)
+        try:
+            spark = _Spark(begin)
+        except HeadraceError as error:
+            self._send(Failed(error))
+            return None
+        self._jobs = StatementJobs(spark.engine.spark, self._cancellation.tag)
+        self._jvm = jvm_of(spark.engine.spark)
+        return spark
+
+    def _answered(self, spark: _Spark, message: object) -> Done | Failed | Full:
+        try:
+            with self._cancellation.statement():
+                answer: Done | Failed | Full = Done(spark.answer(message))
+        except Exception as error:
+            if not spark.responds():
+                return self._lost()
+            if not isinstance(error, HeadraceError):
+                raise
+            answer = Failed(error)
+        if self._cancellation.asked:
+            self._wait_for_tasks(spark)
+        return answer
+
+    def _lost(self) -> Full:
+        """Return the answer if the JVM ended since its heap was full.
+
+        Raises:
+            _LostError: it ended for another reason.
+        """
+        with suppress(subprocess.TimeoutExpired):
+            if self._jvm is not None and self._jvm.wait(_END_SECONDS) == _OUT_OF_MEMORY:
+                return Full()
+        raise _LostError
+
+    def _wait_for_tasks(self, spark: _Spark) -> None:
+        """End the process if tasks of a cancelled query do not end: they would go on for ever."""
+        until = time.monotonic() + _END_SECONDS
+        while tasks_left(spark.engine.spark):
+            if time.monotonic() > until:
+                self._end()
+            time.sleep(_END_SECONDS / 20)
+
+
+class _LostError(Exception):
+    """The JVM has ended."""
+
+
+class _Spark:
+    """A Spark to which the names of a catalog are declared."""
+
+    def __init__(self, begin: Begin) -> None:
+        scratch = begin.scratch
+        spark = start_spark(begin.spark, scratch / "spark")
+        log = EmbeddedLog()
+        self.engine = Engine(spark, begin.partitions, log)
+        self._queries = Queries(spark, scratch, begin.partitions, log, self.engine.planning)
+        self._runs = scratch / "runs"
+        self._declared = Declared()
+        self._catalog = Catalog()
+        for each in system_relations():
+            self.engine.declare(each)
+
+    def responds(self) -> bool:
+        """Whether the JVM can be called."""
+        try:
+            self.engine.spark.sparkContext.defaultParallelism  # noqa: B018  (which asks the JVM)
+        except Exception:  # noqa: BLE001  (whatever it is)
+            return False
+        return True
+
+    def answer(self, message: object) -> Any:
+        """Return the value that a message asks for."""
+        match message:
+            case Declared():
+                self._declare(message)
+                return None
+            case AskShape():
+                return self.engine.planner.analyse(message.query, once=True).shape
+            case AskRows():
+                return self._rows(message)
+        raise HeadraceError(Code.INTERNAL, f"a query process was sent a {type(message).__name__}")
+
+    def _rows(self, asked: AskRows) -> Any:
+        for gathered, rows_given in asked.given:
+            self._queries.provide(gathered, rows_given)
+        prepared = self._queries.prepared(asked.text)
+        rows = None
+        if asked.alone is not None:
+            relation, share = self._catalog.by_id[asked.alone], asked.shares[asked.alone]
+            if isinstance(relation, Table | View) and isinstance(share, RowsShare):
+                spine = Spine.open(self._runs, share.layout, share.runs)
+                rows = self._queries.pulled(prepared, relation, Contents(spine))
+        if rows is None:
+            rows = self._queries.rows(prepared, asked.shares)
+        if rows.nbytes > asked.most:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"a result of {rows.nbytes:,} bytes is too large",
+                f"The limit is {asked.most:,}.",
+                "Use LIMIT.",
+            )
+        return rows
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def _declare(self, declared: Declared) -> None:
+        """Give names the meaning that they have in a catalog, where it is another by now."""
+        before, catalog = self._catalog, Catalog.of(declared.relations)
+        functions = declared.functions != self._declared.functions
+        self.engine.remembered.clear()
+        self.engine.remembered.update(declared.remembered)
+        stays = self._staying(declared, catalog) if not functions else frozenset()
+        for relation in reversed([*_bases(before), *before.defined_in_order()]):
+            if relation.id not in stays:
+                self.engine.forget(relation)
+                self._queries.forget(relation)
+        if functions:
+            self._register(declared)
+        for relation in (*_bases(catalog), *catalog.defined_in_order()):
+            if relation.id not in stays:
+                planned = isinstance(relation, PlainView) and relation.id not in declared.waiting
+                self.engine.declare(relation, planned=planned)
+                self._queries.declare(relation, canonical=planned)
+        self._declared, self._catalog = declared, catalog
+
+    def _staying(self, declared: Declared, catalog: Catalog) -> frozenset[Any]:
+        """Return the relations that are the same in another catalog, and so is all they read."""
+        former = self._catalog
+        moved = declared.waiting ^ self._declared.waiting
+        changed = [r.id for r in former if r.id in moved or catalog.by_id.get(r.id) != r]
+        above = {d.id for id_ in changed for d in former.dependants(id_)}
+        return frozenset(former.by_id) - above - frozenset(changed)
+
+    def _register(self, declared: Declared) -> None:
+        from pyspark import cloudpickle  # noqa: PLC0415  (which only functions need)
+
+        for name in list(self.engine.planner.functions):
+            registered = self.engine.unregister(name)
+            if registered is not None:
+                self._queries.forget_function(registered)
+        for code in declared.functions.values():
+            registered = self.engine.prepared(cloudpickle.loads(code))
+            self.engine.register(registered)
+            self._queries.declare_function(registered)
+
+
+def _bases(catalog: Catalog) -> list[Relation]:
+    return [relation for relation in catalog if isinstance(relation, Stream | Table)]
+
+
+def _resident(pid: int) -> int:
+    """Return how many bytes of memory a process has; 0 where that is not known."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+def main() -> None:
+    """Run the process whose end of the connection is the descriptor given as an argument."""
+    QueryProcess(Connection(int(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    main()
