@@ -43,9 +43,11 @@ class Answer:
 class Client:
     port: int
     headers: dict[str, str] = field(default_factory=dict)
+    seconds: float = 60
+    """How long an answer is waited for."""
 
     def connected(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.seconds)
 
     def ask(
         self,

@@ -7,13 +7,13 @@ Every setting is a keyword of :func:`headrace.connect`, and an environment varia
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from headrace.engine.heap import LEAST_HEAP, heap_bytes
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.runtime.settings import RuntimeSettings
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
-_LEAST_MEMORY = 512
-"""Spark does not start with less, in MiB."""
-_MIB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1 << 20}
 _RANGES: dict[str, tuple[int, int | None]] = {
     "partitions": (1, 1024),
     "epoch_rows": (1, None),
@@ -176,19 +173,27 @@ def _refuse_mistyped(environment: Mapping[str, str], names: list[str]) -> None:
 def _require_sense(what: str, name: str, value: Any) -> None:
     """Refuse a value that has the right type but is out of range."""
     if name == "driver_memory":
-        found = re.fullmatch(r"(\d+)([kmgt])b?", value.strip().lower())
-        if found is None or int(found[1]) * _MIB[found[2]] < _LEAST_MEMORY:
-            raise HeadraceError(
-                Code.INVALID,
-                f'{what} cannot be "{value}"',
-                hint=f'Give {_LEAST_MEMORY}m or more, such as "2g".',
-            )
+        require_heap(what, value)
     if name not in _RANGES:
         return
     least, most = _RANGES[name]
     if value < least or (most is not None and value > most):
         some = f"{least} or more" if most is None else f"a number from {least} to {most}"
         raise HeadraceError(Code.INVALID, f"{what} cannot be {value}", hint=f"Give {some}.")
+
+
+def require_heap(what: str, value: str) -> None:
+    """Refuse what is not the size of a heap, or too small a one.
+
+    Raises:
+        HeadraceError: ``invalid`` in that case.
+    """
+    if (heap_bytes(value) or 0) < LEAST_HEAP:
+        raise HeadraceError(
+            Code.INVALID,
+            f'{what} cannot be "{value}"',
+            hint=f'Give {LEAST_HEAP >> 20}m or more, such as "2g".',
+        )
 
 
 def _parsed(variable: str, text: str, kind: type) -> Any:

@@ -38,7 +38,8 @@ def test_it_serves_until_it_is_asked_to_end(command: Command, ending: int, code:
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    assert command("serve", "--listen", f"127.0.0.1:{port}") == code
+    address = f"127.0.0.1:{port}"
+    assert command("serve", "--listen", address, "--query-processes", "0") == code
     asking.join()
     assert answers == [b'{"status":"ok"}']
     assert f"at http://127.0.0.1:{port} (Ctrl-C stops it)" in command.out

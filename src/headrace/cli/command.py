@@ -352,12 +352,31 @@ def verify(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A directory whose files clients' statements may read. May be repeated.",
 )
+@click.option(
+    "--query-processes",
+    "query_processes",
+    metavar="N",
+    type=click.IntRange(0, 64),
+    default=2,
+    show_default=True,
+    help="The most processes that clients' queries run in; with 0, in that which makes epochs.",
+)
+@click.option(
+    "--query-memory",
+    "query_memory",
+    metavar="SIZE",
+    default="1g",
+    show_default=True,
+    help="The heap of each of these processes.",
+)
 @functions_options
 @click.pass_context
 def serve(
     context: click.Context,
     listen: str,
     roots: tuple[Path, ...],
+    query_processes: int,
+    query_memory: str,
     functions: tuple[Path, ...],
     replace_functions: bool,  # noqa: FBT001
 ) -> int:
@@ -365,12 +384,13 @@ def serve(
 
     The data directory is "data" if --data is not given.
     """
-    from headrace.cli.serve import serve_directory  # noqa: PLC0415  (as above)
+    from headrace.cli.serve import Serving, serve_directory  # noqa: PLC0415  (as above)
 
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
     directory = context.meta.get("headrace.data", Path("data"))
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)
-    serve_directory(directory, listen, roots, invocation, thread, sys.stderr, given)
+    serving = Serving(listen, roots, query_processes, query_memory)
+    serve_directory(directory, serving, invocation, thread, sys.stderr, given)
     return _DONE

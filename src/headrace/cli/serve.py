@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.connection import make_directory, opened
 from headrace.formats.libraries import library
+from headrace.settings import require_heap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
     from typing import TextIO
 
@@ -24,16 +25,29 @@ if TYPE_CHECKING:
 _LISTEN_SECONDS = 0.2
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The options of ``headrace serve``.
+
+    Clients' statements may read files below ``roots``; their queries run in up to
+    ``query_processes`` processes, each with a heap of ``query_memory``.
+    """
+
+    listen: str
+    roots: tuple[Path, ...]
+    query_processes: int
+    query_memory: str
+
+
 def serve_directory(
     directory: Path,
-    listen: str,
-    roots: Sequence[Path],
+    serving: Serving,
     invocation: Invocation,
     thread: StatementThread,
     err: TextIO,
     functions: FunctionFiles,
 ) -> None:
-    """Serve a data directory until the process gets SIGTERM; files may be read below ``roots``.
+    """Serve a data directory until the process gets SIGTERM.
 
     Raises:
         KeyboardInterrupt: on Ctrl-C, when the server has stopped and the database is closed.
@@ -42,17 +56,21 @@ def serve_directory(
     """
     for name in ("prometheus_client", "starlette", "uvicorn"):
         library(name, f"library {name}", "server")
+    from headrace.processes.queries import QuerySettings  # noqa: PLC0415  (what is slow to load)
     from headrace.server.address import Address  # noqa: PLC0415  (these have the libraries)
     from headrace.server.listener import Server  # noqa: PLC0415
 
-    address = Address.of(listen)
+    most, memory = serving.query_processes, serving.query_memory
+    require_heap("option --query-memory", memory)
+    queries = QuerySettings(most, memory) if most else None
+    address = Address.of(serving.listen)
     bound = address.bound()
     logging.basicConfig(stream=err, level=logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     try:
         make_directory(directory, err)
         with opened(directory, invocation, thread, err, functions) as database:
-            server = Server(database, address, bound, roots=roots)
+            server = Server(database, address, bound, roots=serving.roots, queries=queries)
             thread.call(server.start)
             try:
                 click.echo(f"headrace serves {directory} at {server.url} (Ctrl-C stops it)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -53,8 +54,6 @@ class Engine:
         self.planner.check = check_cancelled
         self.planning = threading.RLock()
         self._scala = scala_of(spark)
-        self._session = bare_session(spark)
-        self._session_for_few = for_few_rows(self._session)
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
         self._latest: Circuit | None = None
@@ -62,6 +61,14 @@ class Engine:
         """The circuits of builds that are being filled and that no epoch steps yet, with the
         relations at the time: one that is dropped meanwhile can be read to the end."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        return bare_session(self.spark)
+
+    @cached_property
+    def _session_for_few(self) -> SparkSession:
+        return for_few_rows(self._session)
 
     # -- the catalog -----------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace.engine.heap import heap_bytes
 from headrace.engine.java import ClassArchive, find_java
 from headrace.errors import Code, HeadraceError
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-_SHIFTS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _SPARED = 0.2
 """What part of its heap a JVM may leave out when it says how much it has."""
 
@@ -87,8 +87,7 @@ def warn_of_running(
     gateway = SparkContext._gateway  # noqa: SLF001  (the only access to its JVM)
     if gateway is not None and "driver_memory" in chosen:
         has = int(gateway.jvm.java.lang.Runtime.getRuntime().maxMemory())
-        wanted = int(settings.driver_memory.strip().lower().rstrip("b")[:-1])
-        wanted <<= _SHIFTS[settings.driver_memory.strip().lower().rstrip("b")[-1]]
+        wanted = heap_bytes(settings.driver_memory) or 0
         if abs(has - wanted) > wanted * _SPARED:
             ignored.append(("driver_memory", settings.driver_memory, f"{has >> 20}m"))
     for name, given, there in ignored:

@@ -86,9 +86,7 @@ class InformationSchema:
     schemas: Schemas
     deliveries: Deliveries
 
-    def named(
-        self, state: Published, names: Iterable[RelationId]
-    ) -> list[tuple[Stream, pa.Table]]:
+    def named(self, state: Published, names: Iterable[RelationId]) -> list[tuple[Stream, pa.Table]]:
         """Return those of these relations that a query names, with their rows in a state."""
         asked = frozenset(names)
         found = [relation for relation in system_relations() if relation.id in asked]

@@ -16,6 +16,7 @@ from headrace.processes.messages import Cancel
 from headrace.runtime.cancelling import check_cancelled
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from subprocess import Popen
 
 _LISTEN_SECONDS: Final = 0.1
@@ -38,15 +39,19 @@ class Child:
         self._connection = connection
 
     @classmethod
-    def started(cls, module: str) -> Self:
-        """Start a module as a process; it is given the descriptor of its end as an argument."""
+    def started(cls, module: str, errors: Path) -> Self:
+        """Start a module as a process; it is given the descriptor of its end as an argument.
+
+        What it writes to standard error goes to a file.
+        """
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, errors.open("wb") as written:
             end = theirs.fileno()
             process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-P", "-m", module, str(end)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                stderr=written,
                 pass_fds=(end,),
                 start_new_session=True,
             )

@@ -7,6 +7,7 @@ not end otherwise. Only the query fails: another process takes its place.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import tempfile
@@ -16,8 +17,9 @@ from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from headrace.engine.heap import heap_bytes
 from headrace.errors import Code, HeadraceError
 from headrace.processes.child import Child, EndedError
 from headrace.processes.messages import AskRows, AskShape, Begin, Declared, Failed, Full
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.parts.evaluating import Asked
 
+_log = logging.getLogger(__name__)
+
 _PREFIX: Final = "headrace-query-"
 _MODULE: Final = "headrace.processes.query_process"
 _GRACE_SECONDS: Final = 3.0
@@ -41,7 +45,7 @@ _GRACE_SECONDS: Final = 3.0
 _LISTEN_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 60.0
 """After how long without a query a process ends, unless it is the only one."""
-_SHIFTS: Final = {"k": 10, "m": 20, "g": 30}
+_SHOWN: Final = 2000
 _BESIDE_HEAP: Final = 1 << 30
 """What a process may use besides twice its heap: Python, code, what is being sent."""
 
@@ -59,8 +63,7 @@ class QuerySettings:
     @property
     def bytes(self) -> int:
         """The memory that a process and its JVM may use in all."""
-        written = self.memory.strip().lower().rstrip("b")
-        return (int(written[:-1]) << _SHIFTS[written[-1]]) * 2 + _BESIDE_HEAP
+        return 2 * (heap_bytes(self.memory) or 0) + _BESIDE_HEAP
 
 
 class QueryProcesses:
@@ -76,9 +79,7 @@ class QueryProcesses:
         self._settings = settings
         own = database.settings.spark
         flags = (*own.flags, "-XX:+ExitOnOutOfMemoryError")
-        self._spark = replace(
-            own, master="local[1]", driver_memory=settings.memory, flags=flags
-        )
+        self._spark = replace(own, master="local[1]", driver_memory=settings.memory, flags=flags)
         self._changed = threading.Condition()
         self._idle: deque[_Process] = deque()
         self._all: set[_Process] = set()
@@ -147,6 +148,7 @@ class QueryProcesses:
                 process.declare(catalog, self._parts)
                 answer = process.child.ask(question, _GRACE_SECONDS)
             except EndedError as error:
+                _log.warning("a query process ended: %s", process.errors)
                 raise HeadraceError(
                     Code.UNAVAILABLE,
                     "the process that ran the query has ended",
@@ -211,19 +213,21 @@ class QueryProcesses:
     def _started(self) -> None:
         process, failure = None, None
         try:
-            process = _Process(Child.started(_MODULE), Path(tempfile.mkdtemp(prefix=_PREFIX)))
+            process = _Process.started()
             with self._changed:
                 self._all.add(process)
                 if self._closed:
                     process.child.kill()
             answer = process.child.ask(self._begin(process.scratch), _GRACE_SECONDS)
             failure = answer.error if isinstance(answer, Failed) else None
-        except (EndedError, OSError):
+        except (EndedError, OSError) as error:
+            _log.warning("a query process did not start: %s", process.errors if process else error)
             failure = HeadraceError(Code.UNAVAILABLE, "a query process could not be started")
         with self._changed:
             self._starting -= 1
             self._failure = failure
             if process is not None and failure is None:
+                process.answers = True
                 self._idle.append(process)
             elif process is not None:
                 self._discard(process)
@@ -248,11 +252,26 @@ class QueryProcesses:
 class _Process:
     """One process, and the names that it was given."""
 
+    @classmethod
+    def started(cls) -> Self:
+        scratch = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        return cls(Child.started(_MODULE, scratch / "errors"), scratch)
+
     def __init__(self, child: Child, scratch: Path) -> None:
         self.child = child
         self.scratch = scratch
         self.used = time.monotonic()
+        self.answers = False
+        """Whether its Spark has been started."""
         self._known: tuple[Any, ...] = ()
+
+    @property
+    def errors(self) -> str:
+        """The end of what the process has written about errors."""
+        try:
+            return (self.scratch / "errors").read_text(errors="replace")[-_SHOWN:].strip()
+        except OSError:
+            return ""
 
     def declare(self, catalog: Catalog, parts: Any) -> None:
         """Have names mean what they do in a catalog.

@@ -120,7 +120,7 @@ class QueryProcess:
                     self._send(self._answered(spark, self._asked.get()))
         except _LostError:
             pass
-        except BaseException:
+        except BaseException:  # noqa: BLE001  (which ends the process)
             _log.exception("a query process ended")
         self._end()
 
@@ -132,7 +132,6 @@ class QueryProcess:
         """Start Spark; None if it cannot be started, which is answered."""
         self._begin = begin
         sys.path[:] = begin.path
-        os.nice(_PRIORITY)
         for name in ("runs", "log"):
             (begin.scratch / name).symlink_to(begin.directory / name)
         try:
@@ -142,6 +141,7 @@ class QueryProcess:
             return None
         self._jobs = StatementJobs(spark.engine.spark, self._cancellation.tag)
         self._jvm = jvm_of(spark.engine.spark)
+        os.setpriority(os.PRIO_PGRP, 0, _PRIORITY)  # not before: it starts once, and slowly
         return spark
 
     def _answered(self, spark: _Spark, message: object) -> Done | Failed | Full:
