@@ -44,6 +44,7 @@ class Killed:
     def start(self) -> None:
         """Return when it answers, at the port that it had before."""
         command = [sys.executable, "-m", "headrace", "--data", str(self.directory), "serve"]
+        command += ["--query-processes", "0"]
         self.process = subprocess.Popen(
             [*command, "--listen", f"127.0.0.1:{self.port}"],
             stdout=subprocess.PIPE,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.database import Database
+    from headrace.processes.queries import QueryProcesses
     from headrace.server.running import Runner
     from headrace.server.sessions import Sessions
     from headrace.server.subscriptions import Following
@@ -33,7 +34,12 @@ class Metrics:
     """The metrics of one server, each with a help text; names follow Prometheus' conventions."""
 
     def __init__(
-        self, database: Database, runner: Runner, sessions: Sessions, following: Following
+        self,
+        database: Database,
+        runner: Runner,
+        sessions: Sessions,
+        following: Following,
+        queries: QueryProcesses | None,
     ) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -57,7 +63,7 @@ class Metrics:
             buckets=_SECONDS,
         )
         self._epochs = _Epochs(database, epochs)
-        self._registry.register(_State(database, runner, sessions, following))
+        self._registry.register(_State(database, runner, sessions, following, queries))
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Count a request."""
@@ -105,6 +111,7 @@ class _State(Collector):
     runner: Runner
     sessions: Sessions
     following: Following
+    queries: QueryProcesses | None
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of this moment."""
@@ -139,6 +146,15 @@ class _State(Collector):
             "Clients that follow changes.",
             self.following.subscribers,
         )
+        if self.queries is not None:
+            yield GaugeMetricFamily(
+                "headrace_query_processes", "Processes that queries run in.", self.queries.count
+            )
+            yield CounterMetricFamily(
+                "headrace_query_processes_lost",
+                "Processes that ended, or had to be ended, with a query.",
+                self.queries.lost,
+            )
 
     def _logs(self, relations: list[Relation]) -> Iterator[Metric]:
         parts = self.database.parts

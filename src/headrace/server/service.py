@@ -59,7 +59,7 @@ class Service:
             sessions,
             Appends(limits),
             following,
-            Metrics(database, runner, sessions, following),
+            Metrics(database, runner, sessions, following, apart),
             tuple(roots),
             apart,
         )
@@ -76,7 +76,7 @@ class Service:
     def close(self) -> None:
         """End what runs for clients; the database stays open."""
         self.runner.close()
-        self.following.close()
-        self.sessions.close_all()
         if self.queries is not None:
             self.queries.close()
+        self.following.close()
+        self.sessions.close_all()

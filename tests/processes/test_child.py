@@ -1,0 +1,106 @@
+"""Processes of ours: asked, cancelled, and ended with all that they have started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+from headrace.processes.child import Child, EndedError
+from headrace.runtime.cancelling import Cancellation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *sys.path]))
+    made = Child.started("pretended", tmp_path / "errors")
+    yield made
+    made.kill()
+
+
+def ends(pid: int) -> bool:
+    """Whether a process ends within a minute."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_it_answers_and_keeps_what_it_writes_of_errors(child: Child, tmp_path: Path):
+    assert [child.ask(value, 1) for value in ("a", {"b": 2})] == ["a", {"b": 2}]
+    assert (tmp_path / "errors").read_text() == "an error of Java\n"
+    assert child.is_alive
+
+
+def cancelled(child: Child, message: str, grace: float) -> HeadraceError:
+    """Ask in a statement that is cancelled while it waits; return its error."""
+    cancellation = Cancellation()
+
+    def cancel() -> None:
+        cancellation.asked = True
+
+    with cancellation.statement(), pytest.raises(HeadraceError) as found:
+        threading.Timer(0.05, cancel).start()
+        child.ask(message, grace)
+    return found.value
+
+
+def test_what_ends_when_it_is_cancelled_leaves_the_process_in_use(child: Child):
+    assert cancelled(child, "obey", 60).code is Code.CANCELLED
+    assert child.ask("next", 1) == "next"
+
+
+def test_what_does_not_end_is_killed_with_all_that_it_has_started(child: Child):
+    started = child.ask("pid", 1)
+    assert cancelled(child, "disobey", 0.05).code is Code.CANCELLED
+    assert not child.is_alive
+    assert ends(started)
+
+
+@pytest.mark.parametrize("message", ["end", "killed"])
+def test_the_end_of_the_process_is_noticed(child: Child, message: str):
+    if message == "killed":
+        os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(EndedError):
+        child.ask(message, 1)
+    assert not child.is_alive
+
+
+def test_it_ends_when_this_process_is_killed(tmp_path: Path):
+    """As by kill -9, which leaves no time to end anything."""
+    text = (
+        "import sys; from pathlib import Path; from headrace.processes.child import Child;"
+        "child = Child.started('pretended', Path(sys.argv[1]));"
+        "print(child.pid, child.ask('pid', 1), flush=True); child.ask('disobey', 1)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    with subprocess.Popen(
+        [sys.executable, "-c", text, str(tmp_path / "errors")],
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        pids = list(map(int, parent.stdout.readline().split()))
+        assert len(pids) == 2
+        parent.kill()
+    assert all(ends(pid) for pid in pids)
