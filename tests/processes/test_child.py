@@ -56,10 +56,12 @@ def cancelled(child: Child, message: str, grace: float) -> HeadraceError:
     cancellation = Cancellation()
 
     def cancel() -> None:
+        while not cancellation.running:
+            time.sleep(0.01)
         cancellation.asked = True
 
+    threading.Thread(target=cancel).start()
     with cancellation.statement(), pytest.raises(HeadraceError) as found:
-        threading.Timer(0.05, cancel).start()
         child.ask(message, grace)
     return found.value
 
