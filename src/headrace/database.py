@@ -35,6 +35,7 @@ from headrace.parts.reader import Reader
 from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
 from headrace.parts.snapshots import Snapshots
+from headrace.parts.sources import SourceStates
 from headrace.parts.waiting import WaitingViews
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Deliveries
@@ -151,8 +152,8 @@ class Database:
         connections = Connections(ledger, secrets)
         captures = Captures(ledger, connections)
         reader = Reader(directory, ledger, publisher, pump, deliveries)
-        information = InformationSchema(ledger, schemas, deliveries)
         appender, admission = Appender(self._segments, ledger), Admission(directory / "log", ledger)
+        information = InformationSchema(reader, schemas, deliveries, admission)
         log = Log(directory / "log", ledger, appender, queries, pump, admission)
         declarations = Declarations(engine, queries, ledger)
         filling = Filling(reader, engine, loop, pump)
@@ -182,6 +183,7 @@ class Database:
             sinks=Sinks(ledger, loop, pump, reader, destinations, deliveries),
             feeding=Feeding(reader, ledger, log, queries, secrets, feeds),
             capturing=Capturing(reader, ledger, log, feeds, captures),
+            sources=SourceStates(ledger, captures, feeds, admission),
         )
 
     def _partitions(self) -> int:

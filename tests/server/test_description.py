@@ -23,13 +23,13 @@ def test_the_description_is_valid_and_has_every_route(client: Client):
     validator = pytest.importorskip("openapi_spec_validator")
     validator.validate(described)
     paths = {(m.upper(), path) for path, each in described["paths"].items() for m in each}
-    assert paths == {(route.method, route.path) for route in ROUTES}
+    assert paths == {(route.method, route.path) for route in ROUTES if not route.is_page}
     assert all(each["summary"] for path in described["paths"].values() for each in path.values())
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_every_route_is_there_and_refuses_what_is_not_described(client: Client, route):
-    path = route.path.replace("{name}", "nothing").replace("{session}", "nothing")
+    path = re.sub(r"{.*?}", "nothing", route.path)
     found = client.ask(route.method, path, nonsense="1")
     assert (found.status, found.error["primary"]) == (
         400,

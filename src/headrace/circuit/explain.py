@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalyst import plan
@@ -37,9 +38,46 @@ Sizes = Mapping[ArrangementId, tuple[int, int]]
 """The physical rows and bytes of each arrangement; empty for a view that does not exist."""
 
 
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """An arrangement that an operator uses: its own, or the rows of a ``relation``.
+
+    ``rows`` and ``bytes`` are what is stored; None for a view that does not exist.
+    """
+
+    id: ArrangementId
+    key: str
+    columns: int
+    relation: str | None
+    rows: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A node of a circuit in words. ``again``: it was described before, with its inputs.
+
+    ``depth`` is that below the output; inputs follow their users. ``cost`` is that of a change;
+    None for a node without state.
+    """
+
+    depth: int
+    title: str
+    arrangements: tuple[Arranged, ...] = ()
+    cost: str | None = None
+    again: bool = False
+
+
+def described(
+    circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes
+) -> Iterator[Described]:
+    """Yield the nodes of a circuit, the output first."""
+    yield from _described(circuit.output, 0, name_of, sizes, set())
+
+
 def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes) -> list[str]:
     """Return the lines of the circuit: the output first, inputs indented below their users."""
-    return list(_lines(circuit.output, 0, name_of, sizes, set()))
+    return [line for node in described(circuit, name_of, sizes) for line in _lines(node)]
 
 
 def summary(circuit: Circuit) -> str:
@@ -83,39 +121,50 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _size(id_: ArrangementId, sizes: Sizes) -> str:
-    rows, size = sizes.get(id_, (0, 0))
-    return f", {rows:,} rows, {size:,} bytes" if id_ in sizes else ""
-
-
-def _lines(
+def _described(
     node: Node | Output,
     depth: int,
     name_of: Callable[[RelationId], str],
     sizes: Sizes,
-    printed: set[Node | Output],
-) -> Iterator[str]:
-    indent = "  " * depth
-    if node in printed:
-        yield f"{indent}{_title(node, name_of)}: used again, see above"
+    seen: set[Node | Output],
+) -> Iterator[Described]:
+    title = _title(node, name_of)
+    if node in seen:
+        yield Described(depth, title, again=True)
         return
-    printed.add(node)
-    yield indent + _title(node, name_of)
-    if isinstance(node, Stateful):
-        for read in {each.id: each for each in shared(node).values()}.values():
-            by = ", ".join(read.layout.key)
-            size = _size(read.id, sizes)
-            yield f"{indent}    reads the rows of {name_of(read.relation)} by ({by}){size}"
-        for id_, layout in own_arrangements(node).items():
-            size = _size(id_, sizes)
-            key = _by(node, layout)
-            columns = len(layout.columns.names)
-            yield f"{indent}    stores {id_} by ({key}): {columns} columns{size}"
-        yield f"{indent}    per change: {_cost(node)}"
-    if isinstance(node, Loop):
-        yield f"{indent}    per change: one round, a further job, for each level that it reaches"
+    seen.add(node)
+    arranged = tuple(_arranged(node, name_of, sizes)) if isinstance(node, Stateful) else ()
+    yield Described(depth, title, arranged, _cost_of(node))
     for child in inputs(node):
-        yield from _lines(child, depth + 1, name_of, sizes, printed)
+        yield from _described(child, depth + 1, name_of, sizes, seen)
+
+
+def _arranged(
+    node: Stateful, name_of: Callable[[RelationId], str], sizes: Sizes
+) -> Iterator[Arranged]:
+    for read in {each.id: each for each in shared(node).values()}.values():
+        columns, name = len(read.layout.columns.names), name_of(read.relation)
+        size = sizes.get(read.id, (None, None))
+        yield Arranged(read.id, ", ".join(read.layout.key), columns, name, *size)
+    for id_, layout in own_arrangements(node).items():
+        columns, size = len(layout.columns.names), sizes.get(id_, (None, None))
+        yield Arranged(id_, _by(node, layout), columns, None, *size)
+
+
+def _lines(node: Described) -> Iterator[str]:
+    indent = "  " * node.depth
+    if node.again:
+        yield f"{indent}{node.title}: used again, see above"
+        return
+    yield indent + node.title
+    for each in node.arrangements:
+        size = "" if each.rows is None else f", {each.rows:,} rows, {each.bytes:,} bytes"
+        if each.relation is None:
+            yield f"{indent}    stores {each.id} by ({each.key}): {each.columns} columns{size}"
+        else:
+            yield f"{indent}    reads the rows of {each.relation} by ({each.key}){size}"
+    if node.cost is not None:
+        yield f"{indent}    per change: {node.cost}"
 
 
 def _by(node: Stateful, layout: Layout) -> str:
@@ -202,6 +251,12 @@ def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -
             return f"Expand into {len(node.projections)}, linear"
         case plan.Generate():
             return f"Generate {node.text}, linear"
+
+
+def _cost_of(node: Node | Output) -> str | None:
+    if isinstance(node, Loop):
+        return "one round, a further job, for each level that it reaches"
+    return _cost(node) if isinstance(node, Stateful) else None
 
 
 def _cost(node: Stateful) -> str:

@@ -45,7 +45,8 @@ class Watermark:
         known = [self.newest[p] for p in self._active(clock) if p in self.newest]
         if known:
             return min(known) - self.delay
-        return max(self.newest.values()) - self.delay if self.newest else None
+        newest = list(self.newest.values())
+        return max(newest) - self.delay if newest else None
 
     def late(
         self,
@@ -88,4 +89,5 @@ class Watermark:
         return found
 
     def _active(self, clock: int) -> set[str]:
-        return {name for name, at in self.heard.items() if clock - at < self.idle}
+        # Copied first: others ask while rows arrive.
+        return {name for name, at in list(self.heard.items()) if clock - at < self.idle}

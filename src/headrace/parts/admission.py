@@ -8,6 +8,7 @@ ones are rejects.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,14 +60,17 @@ class Admission:
     ledger: Ledger
     clock: Callable[[], float] = time.time
     _gates: dict[RelationId, _Gate] = field(default_factory=dict)
+    _making: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a gate is looked up: there is one for each stream."""
 
     def gate(self, relation: Relation) -> _Gate | None:
         """Return what decides about the rows of a relation; None if it takes all."""
         if not isinstance(relation, Stream) or not _decides(relation.declaration):
             return None
-        found = self._gates.get(relation.id)
-        if found is None:
-            found = self._gates[relation.id] = self._made(relation)
+        with self._making:
+            found = self._gates.get(relation.id)
+            if found is None:
+                found = self._gates[relation.id] = self._made(relation)
         return found
 
     def watermark(self, relation: Relation) -> int | None:

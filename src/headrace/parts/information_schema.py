@@ -16,6 +16,7 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, Tim
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
+from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
 from headrace.types import Column, RelationId, Schema
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from headrace.errors import Span
     from headrace.ledger import Ledger
+    from headrace.parts.admission import Admission
+    from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
@@ -82,9 +85,10 @@ def system_relations() -> tuple[Stream, ...]:
 class InformationSchema:
     """Gathers the rows of these relations."""
 
-    ledger: Ledger
+    reader: Reader
     schemas: Schemas
     deliveries: Deliveries
+    admission: Admission
 
     def named(self, state: Published, names: Iterable[RelationId]) -> list[tuple[Stream, pa.Table]]:
         """Return those of these relations that a query names, with their rows in a state."""
@@ -95,7 +99,7 @@ class InformationSchema:
     def rows(self, state: Published, relation: Stream) -> pa.Table:
         """Return the rows of one of these relations in a published state."""
         _, gather = _RELATIONS[relation.name.partition(".")[2]]
-        rows = gather(_Moment(self.ledger, self.schemas, self.deliveries, state))
+        rows = gather(_Moment(self.reader, self.schemas, self.deliveries, self.admission, state))
         arrays = [
             pa.array([row[i] for row in rows], field.type)
             for i, field in enumerate(relation.schema.arrow)
@@ -108,10 +112,15 @@ class InformationSchema:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    ledger: Ledger
+    reader: Reader
     schemas: Schemas
     deliveries: Deliveries
+    admission: Admission
     state: Published
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.reader.ledger
 
 
 def _listed(state: Published) -> list[Relation]:
@@ -193,17 +202,18 @@ def _epochs(at: _Moment) -> list[tuple[Any, ...]]:
 
 
 def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
-    ends = at.ledger.log_ends()
     return [
         (
-            *_place(view),
+            *_place(found.view),
             at.state.epoch,
             _time(at.state.committed_at),
-            at.state.behind(ends, view.id),
-            "stopped" if view.id in at.state.stopped else "running",
+            found.pending,
+            found.state,
+            found.seconds,
+            None if found.watermark is None else _time(found.watermark / 1_000_000),
+            None if found.dirty_since is None else _time(found.dirty_since),
         )
-        for view in at.state.catalog.views_in_order()
-        if not view.name.startswith(HIDDEN)
+        for found in view_freshness(at.reader, at.admission, at.state)
     ]
 
 
@@ -309,6 +319,9 @@ _RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]
             ("committed_at", _TIME),
             ("changes_behind", _WHOLE),
             ("state", _TEXT),
+            ("seconds_behind", _REAL),
+            ("watermark", _TIME),
+            ("dirty_since", _TIME),
         ),
         _freshness,
     ),

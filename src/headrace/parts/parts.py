@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.parts.schemas import Schemas
     from headrace.parts.sinks import Sinks
     from headrace.parts.snapshots import Snapshots
+    from headrace.parts.sources import SourceStates
     from headrace.parts.waiting import WaitingViews
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.epoch import EpochLoop
@@ -60,3 +61,4 @@ class Parts:
     sinks: Sinks
     feeding: Feeding
     capturing: Capturing
+    sources: SourceStates

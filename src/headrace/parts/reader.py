@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.catalog import Catalog, Relation
-    from headrace.ledger import Ledger, Segment
+    from headrace.ledger import Ledger
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published, Publisher
     from headrace.runtime.pump import Pump
@@ -123,13 +123,25 @@ class Reader:
 
         In Unix seconds; None if it shows all that the relation reads.
         """
-        ends = self.ledger.log_ends()
-        found: list[Segment] = []
-        for id_ in state.catalog.below([relation]) & state.maintained:
+        arrived = self.arrivals(state, state.catalog.below([relation]))
+        return min(arrived.values(), default=None)
+
+    def arrivals(
+        self, state: Published, among: Iterable[RelationId] | None = None
+    ) -> dict[RelationId, float]:
+        """Return when the oldest change arrived that a state does not show, by the log it is in.
+
+        In Unix seconds; logs that the state shows wholly are left out. ``among`` are the relations
+        that are wanted; all by default.
+        """
+        ends, found = self.ledger.log_ends(), {}
+        for id_ in state.maintained if among is None else state.maintained.intersection(among):
             at = state.positions.get(id_, Offset(0))
             if at < ends.get(id_, 0):
-                found += self.ledger.segments(id_, at, Offset(at + 1))
-        return min((segment.appended_at for segment in found), default=None)
+                segments = self.ledger.segments(id_, at, Offset(at + 1))
+                if segments:
+                    found[id_] = min(segment.appended_at for segment in segments)
+        return found
 
     def fresh(self, reads: Iterable[RelationId], seconds: float) -> Published:
         """Return the last state, if it lacks no change of some relations for more than ``seconds``.

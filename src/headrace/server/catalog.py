@@ -1,15 +1,26 @@
-"""What there is: relations with their columns, and what a stream or table takes."""
+"""What there is: relations, how current they are, what they store; what a stream or table takes.
+
+None of it runs Spark.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
+from headrace.catalog import PlainView, Sink, Stream, Table, View, key_of
+from headrace.circuit import rows_of
+from headrace.circuit.explain import described
 from headrace.errors import HeadraceError, Span
+from headrace.parts.freshness import view_freshness
+from headrace.parts.jobs import JOB_COLUMNS, jobs
+from headrace.parts.naming import HIDDEN
 from headrace.parts.written_rows import given_time
 from headrace.server.answers import done
 from headrace.server.failures import Refused
+from headrace.sql import KEYWORDS
 from headrace.statements.changing.targets import chosen, writable
+from headrace.statements.describing.explanations import sizes
 from headrace.types import Schema
 
 if TYPE_CHECKING:
@@ -17,30 +28,52 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from headrace.catalog import Catalog, Relation
+    from headrace.errors import HeadraceError, Span
+from headrace.parts.freshness import ViewFreshness
+    from headrace.parts.parts import Parts
+    from headrace.parts.sources import SourceState
+    from headrace.runtime.published import Published
     from headrace.server.service import Service
 
 _NOT_FOUND: Final = 404
 
 
 async def list_catalog(service: Service, request: Request) -> Response:
-    """List relations with their columns, and the functions that queries can call."""
-    del request
-    database = service.database
-    return done(
-        {
-            "epoch": database.last_epoch(),
-            "pending": await asyncio.to_thread(database.pending),
-            "relations": [
-                {
-                    "kind": kind,
-                    "name": name,
-                    "columns": [{"name": n, "type": t} for n, t in database.columns(name)],
-                }
-                for kind, name in database.relations()
-            ],
-            "functions": database.functions(),
+    """List relations and sinks with their columns, inputs, state, size and freshness.
+
+    And the functions that queries can call, and the keywords of statements.
+    """
+    parts = service.database.parts
+
+    def call() -> dict[str, Any]:
+        state = parts.reader.published
+        return {
+            "epoch": state.epoch,
+            "committed_at": state.committed_at,
+            "pending": parts.reader.behind(state),
+            **_relations(parts, state),
+            "functions": service.database.functions(),
+            "keywords": KEYWORDS,
         }
-    )
+
+    async with service.sessions.used(None) as session:
+        return done(await service.runner.run(session, call, request.receive))
+
+
+async def describe_relation(service: Service, request: Request) -> Response:
+    """Describe one relation: as the catalog does, with its SQL, its circuit and arrangements."""
+    parts = service.database.parts
+    relation = resolved(parts.reader.catalog, request.path_params["name"])
+
+    def call() -> dict[str, Any]:
+        state = parts.reader.published
+        (found,) = _relations(parts, state, relation)["relations"]
+        found["circuit"] = _circuit(parts, relation) if isinstance(relation, View) else None
+        found["sql"] = _created(relation)
+        return dict(found)
+
+    async with service.sessions.used(None) as session:
+        return done(await service.runner.run(session, call, request.receive))
 
 
 async def describe_target(service: Service, request: Request) -> Response:
@@ -70,3 +103,155 @@ def resolved(catalog: Catalog, name: str) -> Relation:
         return catalog.resolve(name)
     except HeadraceError as error:
         raise Refused(_NOT_FOUND, error) from error
+
+
+def _relations(parts: Parts, state: Published, only: Relation | None = None) -> dict[str, Any]:
+    """Return relations with sinks, and the sources that several tables share."""
+    fresh = {f.view.id: f for f in view_freshness(parts.reader, parts.log.admission, state)}
+    listed = [r for r in state.catalog if not r.name.startswith(HIDDEN)]
+    wanted = listed if only is None else [r for r in listed if r.id == only.id]
+    sources = {source.name: source for source in parts.sources.of(iter(wanted))}
+    delivered = {row[0]: dict(zip(JOB_COLUMNS, row, strict=True)) for row in _jobs(parts, state)}
+    stored = _stored(parts, state)
+    relations = [
+        {
+            "name": relation.name,
+            "kind": "materialized view" if isinstance(relation, View) else relation.kind,
+            "state": _state_of(relation, state, sources, delivered),
+            "key": key_of(relation),
+            "columns": [
+                {"name": c.name, "type": c.sql, "nullable": c.nullable}
+                for c in relation.schema.columns
+            ],
+            "inputs": _inputs(state, relation),
+            "target": _target(relation, delivered),
+            "stored": stored.get(relation.id),
+            "freshness": _freshness(fresh.get(relation.id)),
+            "source": _source(sources.get(relation.name), parts, relation),
+            "delivery": delivered.get(relation.name) if isinstance(relation, Sink) else None,
+        }
+        for relation in wanted
+    ]
+    shared = [_source(s, parts, None) for s in sources.values() if s.kind == "source"]
+    return {"relations": relations, "sources": shared}
+
+
+def _jobs(parts: Parts, state: Published) -> list[tuple[Any, ...]]:
+    return jobs(parts.deliveries, state)
+
+
+def _state_of(
+    relation: Relation,
+    state: Published,
+    sources: dict[str, SourceState],
+    delivered: dict[str, dict[str, Any]],
+) -> str:
+    """Return what a relation does now: ``running``, or what keeps it from that."""
+    if relation.id in state.stopped:
+        return "stopped"
+    match relation:
+        case Stream() | Table():
+            return sources[relation.name].fed.state
+        case Sink():
+            return str(delivered.get(relation.name, {}).get("state", "starting"))
+        case View() | PlainView():
+            return "running"
+
+
+def _inputs(state: Published, relation: Relation) -> list[str]:
+    """Return the names of what a view or sink reads; hidden relations are passed through."""
+    if isinstance(relation, Stream | Table):
+        return []
+    ids = (relation.source,) if isinstance(relation, Sink) else relation.inputs
+    found: dict[str, None] = {}
+    for id_ in ids:
+        below = state.catalog.by_id[id_]
+        hidden = below.name.startswith(HIDDEN)
+        found |= dict.fromkeys(_inputs(state, below) if hidden else [below.name])
+    return list(found)
+
+
+def _target(relation: Relation, delivered: dict[str, dict[str, Any]]) -> str | None:
+    """Return where a sink writes: a relation, or a connector."""
+    if not isinstance(relation, Sink):
+        return None
+    found = delivered.get(relation.name, {}).get("target")
+    return None if found is None else str(found)
+
+
+def _stored(parts: Parts, state: Published) -> dict[int, dict[str, int]]:
+    """Return what is stored of each relation: the changes that sum to its rows, and all bytes."""
+    found: dict[int, dict[str, int]] = {}
+    for record in parts.ledger.arrangements():
+        runs = state.spines.get(record.id)
+        if runs is None:
+            continue
+        one = found.setdefault(record.owner, {"rows": 0, "bytes": 0, "arrangements": 0})
+        one["arrangements"] += 1
+        one["bytes"] += sum(run.bytes for run in runs)
+        if record.id == rows_of(record.owner):
+            one["rows"] = sum(run.rows for run in runs)
+    return found
+
+
+def _freshness(found: ViewFreshness | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "pending": found.pending,
+        "seconds": found.seconds,
+        "watermark": _seconds(found.watermark),
+        "dirty_since": found.dirty_since,
+        "inputs": [
+            {
+                "relation": each.relation,
+                "position": each.position,
+                "end": each.end,
+                "watermark": _seconds(each.watermark),
+            }
+            for each in found.inputs
+        ],
+    }
+
+
+def _source(
+    found: SourceState | None, parts: Parts, relation: Relation | None
+) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "name": found.name,
+        "connector": found.connector,
+        "state": found.fed.state,
+        "behind": found.fed.behind,
+        "error": found.fed.error,
+        "rejected": found.rejected,
+        "duplicates": found.duplicates,
+        "late": found.late,
+        "watermark": _seconds(found.watermark),
+        "end": None if relation is None else parts.ledger.log_end(relation.id),
+    }
+
+
+def _circuit(parts: Parts, view: View) -> list[dict[str, Any]] | None:
+    circuit = parts.declarations.circuit(view)
+    if circuit is None:
+        return None
+    catalog = parts.reader.catalog
+    nodes = described(circuit, lambda id_: catalog.by_id[id_].name, sizes(parts.ledger, circuit))
+    return [asdict(node) for node in nodes]
+
+
+def _created(relation: Relation) -> str:
+    """Return the statement that created a relation, with secrets masked; else its query."""
+    match relation:
+        case Stream() | Table():
+            return relation.declaration.created_sql
+        case Sink():
+            return relation.created_sql
+        case View() | PlainView():
+            return relation.created_sql or relation.query
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1_000_000

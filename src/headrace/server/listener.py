@@ -34,7 +34,8 @@ class Server:
     """Serves an open database at an address until it is closed. A context manager.
 
     Its clients' statements may read files below ``roots``, and no others; their queries are
-    evaluated in processes of their own, by ``queries``, or by default in this one.
+    evaluated in processes of their own, by ``queries``, or by default in this one. Below
+    ``/pages/`` are the files of a directory ``pages``.
     The socket, which is bound already, is closed with it; the database is not.
     """
 
@@ -46,9 +47,10 @@ class Server:
         limits: Limits | None = None,
         roots: Sequence[Path] = (),
         queries: QuerySettings | None = None,
+        pages: Path | None = None,
     ) -> None:
         self.address = replace(address, port=bound.getsockname()[1])
-        self.service = Service.of(database, limits or Limits(), roots, queries)
+        self.service = Service.of(database, limits or Limits(), roots, queries, pages)
         self._socket = bound
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
@@ -96,11 +98,15 @@ class Server:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        tidying = asyncio.create_task(self.service.tidy())
+        beside = [
+            asyncio.create_task(self.service.tidy()),
+            asyncio.create_task(self.service.status.run()),
+        ]
         try:
             await self._uvicorn.serve(sockets=[self._socket])
         finally:
-            tidying.cancel()
+            for task in beside:
+                task.cancel()
 
     def __enter__(self) -> Self:
         self.start()

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
+from headrace.server.active import cancel_statement, list_statements
 from headrace.server.answers import Format, done
 from headrace.server.appends import ARROW, LINES, append_rows
-from headrace.server.catalog import describe_target, list_catalog
+from headrace.server.catalog import describe_relation, describe_target, list_catalog
 from headrace.server.lookups import read_view
+from headrace.server.pages import application_page, console_file, console_page
 from headrace.server.requests import Query
 from headrace.server.statements import cancel_session, close_session, open_session, run_sql
+from headrace.server.status import follow_status, read_history
 from headrace.server.streamed import EVENTS
 from headrace.server.subscriptions import subscribe
 
@@ -44,6 +47,8 @@ class Route:
     takes: tuple[str, ...] = ()
     answers: tuple[str, ...] = (_JSON,)
     status: int = 200
+    is_page: bool = False
+    """Whether it serves files to browsers; the description is of the others."""
     header: str | None = None
     """A header of requests that this route reads."""
 
@@ -78,7 +83,7 @@ async def openapi(service: Service, request: Request) -> Response:
     from headrace.server.openapi import document  # noqa: PLC0415  (it describes this module)
 
     del service, request
-    return done(document(ROUTES))
+    return done(document([route for route in ROUTES if not route.is_page]))
 
 
 ROUTES: tuple[Route, ...] = (
@@ -136,8 +141,24 @@ ROUTES: tuple[Route, ...] = (
         answers=(EVENTS,),
         header="Last-Event-ID",
     ),
+    Route("GET", "/v1/catalog/{name}", describe_relation),
+    Route("GET", "/v1/status", follow_status, answers=("text/event-stream",)),
+    Route(
+        "GET",
+        "/v1/history",
+        read_history,
+        (
+            Query("seconds", "How far back; at most, and by default, 900.", "integer"),
+            Query("relation", "A relation whose own figures are wanted, too."),
+        ),
+    ),
+    Route("GET", "/v1/statements", list_statements),
+    Route("POST", "/v1/statements/{statement}/cancel", cancel_statement),
     Route("GET", "/healthz", health),
     Route("GET", "/readyz", ready),
     Route("GET", "/metrics", metrics, answers=("text/plain",)),
     Route("GET", "/openapi.json", openapi),
+    Route("GET", "/", console_page, answers=("text/html",), is_page=True),
+    Route("GET", "/console/{path:path}", console_file, answers=("*/*",), is_page=True),
+    Route("GET", "/pages/{path:path}", application_page, answers=("*/*",), is_page=True),
 )

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from headrace.processes.queries import QueryProcesses
+from headrace.server.active import Active
 from headrace.server.appends import Appends
 from headrace.server.metrics import Metrics
+from headrace.server.pages import CONSOLE, Pages
 from headrace.server.running import Runner
 from headrace.server.sessions import Sessions
+from headrace.server.status import Status
 from headrace.server.subscriptions import Following
 
 if TYPE_CHECKING:
@@ -35,6 +38,11 @@ class Service:
     appends: Appends
     following: Following
     metrics: Metrics
+    status: Status
+    active: Active
+    console: Pages
+    pages: Pages | None = None
+    """The pages of applications, if there are any."""
     roots: tuple[Path, ...] = ()
     """The directories whose files statements may read."""
     queries: QueryProcesses | None = None
@@ -47,8 +55,9 @@ class Service:
         limits: Limits,
         roots: Sequence[Path],
         queries: QuerySettings | None = None,
+        pages: Path | None = None,
     ) -> Self:
-        """Return the service of an open database."""
+        """Return the service of an open database; ``pages`` are those of applications."""
         apart = None if queries is None else QueryProcesses(database, queries)
         runner, sessions = Runner(limits), Sessions(lambda: database.session(apart), limits)
         following = Following(database, limits)
@@ -60,6 +69,10 @@ class Service:
             Appends(limits),
             following,
             Metrics(database, runner, sessions, following, apart),
+            Status(database, runner, following, limits),
+            Active(),
+            Pages(CONSOLE),
+            None if pages is None else Pages(pages),
             tuple(roots),
             apart,
         )
@@ -78,5 +91,6 @@ class Service:
         self.runner.close()
         if self.queries is not None:
             self.queries.close()
+        self.status.close()
         self.following.close()
         self.sessions.close_all()

@@ -24,8 +24,7 @@ from headrace.server.tokens import Token
 from headrace.session import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -54,7 +53,7 @@ async def run_sql(service: Service, request: Request) -> Response:
         return await _streamed(service, request, script, streamed or Format.JSON)
 
     def call(session: Session) -> Response:
-        result, token = script.run(session, service.roots)
+        result, token = script.run(service, session)
         return answer(result, token, form, service.limits)
 
     async with service.sessions.used(script.session) as session:
@@ -77,16 +76,17 @@ class _Script:
 
     def run(
         self,
+        service: Service,
         session: Session,
-        roots: Sequence[Path],
         progress: Callable[[Progress], None] | None = None,
     ) -> tuple[Result, Token]:
         """Run the statements; return the last one's result, and what the session has seen."""
-        require_served(self.sql, self.parameters, roots)
+        require_served(self.sql, self.parameters, service.roots)
         if self.least is not None:
             session.wait_for(self.least.epoch, self.least.ends)
-        with nullcontext() if self.staleness is None else session.at_most_behind(self.staleness):
-            result = session.sql(self.sql, self.parameters, progress=progress)
+        demand = nullcontext() if self.staleness is None else session.at_most_behind(self.staleness)
+        with demand, service.active.running(session, self.sql, progress) as listed:
+            result = session.sql(self.sql, self.parameters, progress=listed.report)
         if isinstance(result, Subscription):  # by a setting of its session
             result.close()
             raise no_push()
@@ -121,7 +121,7 @@ async def _streamed(service: Service, request: Request, script: _Script, form: F
         pushed = session.pushed(script.sql, script.parameters)
         if pushed is not None:
             return iter([event("follow", follow_document(pushed))])
-        result, token = script.run(session, service.roots, reports.report)
+        result, token = script.run(service, session, reports.report)
         return result_events(result, token, form, service.limits)
 
     async def run() -> Iterator[bytes]:

@@ -60,7 +60,7 @@ class Following:
             if known is not None and not known.is_over:
                 return known
             if len(self.by_key) >= self.limits.followed:
-                raise _too_many(f"{self.limits.followed} views and queries")
+                raise too_many(f"{self.limits.followed} views and queries")
             session = self.database.session()
             made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
             reader, most = self.database.parts.reader, self.limits.lag_bytes
@@ -92,7 +92,7 @@ async def subscribe(service: Service, request: Request) -> Response:
     after = None if token is None else Place.of(token)
     following, seconds = service.following, number(request, "timeout")
     if following.subscribers >= service.limits.subscribers:
-        raise _too_many(f"{service.limits.subscribers} subscribers")
+        raise too_many(f"{service.limits.subscribers} subscribers")
     followed = await following.followed(key, query, service.runner, request.receive, seconds)
     async with service.sessions.used(None) as session:
         state, seen = await service.runner.run(
@@ -183,7 +183,8 @@ async def _sent(send: Send, data: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
-def _too_many(what: str) -> HeadraceError:
+def too_many(what: str) -> HeadraceError:
+    """Return the error for one subscription more than a server takes."""
     return HeadraceError(
         Code.UNAVAILABLE,
         "the server had too many subscriptions",

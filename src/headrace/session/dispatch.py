@@ -168,11 +168,9 @@ class Statements:
             parts.schemas,
             parts.secrets,
             parts.connections,
-            parts.captures,
             parts.functions,
             parts.deliveries,
-            parts.feeds,
-            parts.log.admission,
+            parts.sources,
         )
         self._descriptions = Descriptions(parts.reader, parts.ledger, parts.declarations)
         self._explanations = Explanations(parts.reader, parts.ledger, parts.engine)

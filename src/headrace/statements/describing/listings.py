@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
-from headrace.connectors import CONNECTOR, stopped_with
+from headrace.catalog import PlainView, Relation, Sink, Stream, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.parts.admission import DUPLICATE, LATE
+from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
@@ -22,19 +21,22 @@ from headrace.statements.results import Result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.connectors import Captures, Connections, Secrets
+    from headrace.connectors import Connections, Secrets
     from headrace.ledger import Ledger
-    from headrace.parts.admission import Admission
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
+    from headrace.parts.sources import SourceStates
     from headrace.runtime.deliveries import Deliveries
-    from headrace.runtime.feeds import Feed, Feeds
     from headrace.types import RelationId
 
 _MOST_EPOCHS = 100
 _MOST_REJECTS = 1000
 _COUNTED = ("rejected", "duplicates", "late", "watermark")
+_FRESHNESS = (
+    "view", "epoch", "committed_at", "changes_behind", "state",
+    "seconds_behind", "watermark", "dirty_since", "inputs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,9 @@ class Listings:
     schemas: Schemas
     secrets: Secrets
     connections: Connections
-    captures: Captures
     functions: Functions
     deliveries: Deliveries
-    feeds: Feeds
-    admission: Admission
+    sources: SourceStates
 
     def show(self, statement: Show) -> Result:
         """Return the listing of a SHOW statement."""
@@ -133,50 +133,24 @@ class Listings:
 
     def _sources(self) -> Result:
         """Return the streams and tables, and how far those with a source have read it."""
-        rows: list[tuple[Any, ...]] = []
-        for relation in self.reader.catalog:
-            if not isinstance(relation, Stream | Table) or relation.name.startswith(HIDDEN):
-                continue
-            state, behind, error = self._fed(relation)
-            connector = dict(relation.declaration.source).get(CONNECTOR)
-            counts = (self.ledger.reject_count(relation.id), *self._left_out(relation))
-            key = ", ".join(key_of(relation))
-            whose = (relation.name, relation.kind, key, state, connector, behind)
-            rows.append((*whose, *counts, self._watermark(relation), error))
-        for capture in self.captures:
-            state, behind, error = _progress(self.feeds.by_source.get(capture.name))
-            empty = [None] * len(_COUNTED)
-            rows.append((capture.name, "source", "", state, "postgres", behind, *empty, error))
+        rows = [
+            (
+                source.name,
+                source.kind,
+                ", ".join(source.key),
+                source.fed.state,
+                source.connector,
+                source.fed.behind,
+                source.rejected,
+                source.duplicates,
+                source.late,
+                _moment(source.watermark),
+                source.fed.error,
+            )
+            for source in self.sources.of(iter(self.reader.catalog))
+        ]
         names = ("name", "kind", "key", "state", "connector", "behind", *_COUNTED, "error")
         return self._listing(names, rows)
-
-    def _left_out(self, relation: Relation) -> tuple[int | None, int | None]:
-        """Return the number of duplicates and of late rows; None where none are looked for."""
-        if self.admission.gate(relation) is None or not isinstance(relation, Stream):
-            return None, None
-        found, unique = self.ledger.left_out(relation.id), relation.declaration.unique
-        timed = relation.declaration.watermark or relation.declaration.lateness is not None
-        return (
-            found.get(DUPLICATE, 0) if unique else None,
-            found.get(LATE, 0) if timed else None,
-        )
-
-    def _watermark(self, relation: Relation) -> str | None:
-        mark = self.admission.watermark(relation)
-        return None if mark is None else _time(mark / 1_000_000)
-
-    def _fed(self, relation: Stream | Table) -> tuple[str, int | None, str | None]:
-        """Return the state of a relation's source, how far behind it is, and its error."""
-        shared = relation.declaration.shared_source
-        if shared is None:
-            return _progress(self.feeds.by_relation.get(relation.id))
-        feed = self.feeds.by_source.get(shared)
-        position = (feed.ingest.position or {}).get(relation.id) if feed is not None else None
-        stopped = stopped_with(position)
-        if stopped is not None:
-            return "stopped", None, str(stopped)
-        state, _, error = _progress(feed)
-        return ("copying" if state == "running" and position is None else state), None, error
 
     def _rejects(self, statement: Show) -> Result:
         catalog, ledger = self.reader.catalog, self.ledger
@@ -229,16 +203,23 @@ class Listings:
         return self._listing(("epoch", "committed_at", *names), rows)
 
     def _freshness(self) -> Result:
-        state, ends = self.reader.published, self.ledger.log_ends()
-        committed = _time(state.committed_at)
-        rows = []
-        for view in state.catalog.views_in_order():
-            if view.name.startswith(HIDDEN):
-                continue
-            behind = state.behind(ends, view.id)
-            shown = "stopped" if view.id in state.stopped else "running"
-            rows.append((view.name, state.epoch, committed, behind, shown))
-        return self._listing(("view", "epoch", "committed_at", "changes_behind", "state"), rows)
+        """Return how current each view is; ``inputs`` has how far each log below it was read."""
+        state = self.reader.published
+        rows = [
+            (
+                found.view.name,
+                state.epoch,
+                _time(state.committed_at),
+                found.pending,
+                found.state,
+                round(found.seconds, 3),
+                _moment(found.watermark),
+                None if found.dirty_since is None else _time(found.dirty_since),
+                ", ".join(f"{i.relation} {i.position:,} of {i.end:,}" for i in found.inputs),
+            )
+            for found in view_freshness(self.reader, self.sources.admission, state)
+        ]
+        return self._listing(_FRESHNESS, rows)
 
     def _functions(self) -> Result:
         functions, catalog = self.functions, self.reader.catalog
@@ -263,12 +244,6 @@ class Listings:
         return Result.of(names, rows, self.ledger.last_epoch())
 
 
-def _progress(feed: Feed | None) -> tuple[str, int | None, str | None]:
-    if feed is None:
-        return "running", None, None
-    return str(feed.state), feed.behind, None if feed.error is None else str(feed.error)
-
-
 def _options(stored: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{key} = {value}" for key, value in stored)
 
@@ -285,6 +260,10 @@ def _like(pattern: str) -> re.Pattern[str]:
     wild = {"%": ".*", "_": "."}
     parts = [wild.get(piece) or re.escape(piece[-1]) for piece in pieces]
     return re.compile("".join(parts), re.DOTALL | re.IGNORECASE)
+
+
+def _moment(micros: int | None) -> str | None:
+    return None if micros is None else _time(micros / 1_000_000)
 
 
 def _time(seconds: float) -> str:

@@ -1,0 +1,85 @@
+"""Freshness: what each view shows of its inputs, and how long what it lacks has waited."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.parts.naming import HIDDEN
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalog import View
+    from headrace.parts.admission import Admission
+    from headrace.parts.reader import Reader
+    from headrace.runtime.published import Published
+
+
+@dataclass(frozen=True, slots=True)
+class InputPosition:
+    """How far epochs have read the log of a stream or table below a view.
+
+    ``watermark`` is the bound on its event time, in microseconds; None if it has none.
+    """
+
+    relation: str
+    position: Offset
+    end: Offset
+    watermark: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFreshness:
+    """How current one view is.
+
+    ``pending`` counts the changes of its inputs that it does not show, ``seconds`` is how long the
+    oldest of them has waited: 0 if there is none. ``dirty_since`` is in Unix seconds; None unless
+    it is known to differ from its inputs.
+    """
+
+    view: View
+    state: str
+    pending: int
+    seconds: float
+    inputs: tuple[InputPosition, ...]
+    dirty_since: float | None
+
+    @property
+    def watermark(self) -> int | None:
+        """The least watermark of its inputs, in microseconds; None if they have none."""
+        return min((i.watermark for i in self.inputs if i.watermark is not None), default=None)
+
+
+def view_freshness(
+    reader: Reader, admission: Admission, state: Published
+) -> Iterator[ViewFreshness]:
+    """Yield how current the views of a published state are, each after those it reads."""
+    ends, arrived, now = reader.ledger.log_ends(), reader.arrivals(state), time.time()
+    catalog = state.catalog
+    dirty = {entry.view: entry.since for entry in reversed(reader.ledger.dirty())}
+    marks = {id_: admission.watermark(catalog.by_id[id_]) for id_ in state.maintained}
+    for view in catalog.views_in_order():
+        if view.name.startswith(HIDDEN):
+            continue
+        bases = sorted(catalog.bases([view.id]))
+        waiting = [arrived[id_] for id_ in bases if id_ in arrived]
+        yield ViewFreshness(
+            view,
+            "stopped" if view.id in state.stopped else "running",
+            state.behind(ends, view.id),
+            max(0.0, now - min(waiting)) if waiting else 0.0,
+            tuple(
+                InputPosition(
+                    catalog.by_id[id_].name,
+                    state.positions.get(id_, Offset(0)),
+                    ends.get(id_, Offset(0)),
+                    marks.get(id_),
+                )
+                for id_ in bases
+                if not catalog.by_id[id_].name.startswith(HIDDEN)
+            ),
+            dirty.get(view.id),
+        )

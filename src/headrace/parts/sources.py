@@ -1,0 +1,112 @@
+"""Streams and tables as inputs: where their rows come from, how far that is, what was left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Stream, Table, key_of
+from headrace.connectors import CONNECTOR, stopped_with
+from headrace.parts.admission import DUPLICATE, LATE
+from headrace.parts.naming import HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalog import Relation
+    from headrace.connectors import Captures
+    from headrace.ledger import Ledger
+    from headrace.parts.admission import Admission
+    from headrace.runtime.feeds import Feed, Feeds
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a source does now, how many messages it has left if it knows, and its error."""
+
+    state: str
+    behind: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """One stream or table, or a source of several tables, and what is known of its rows.
+
+    ``rejected``, ``duplicates`` and ``late`` count rows since it was created; None where none are
+    looked for. ``watermark`` is in microseconds.
+    """
+
+    name: str
+    kind: str
+    key: tuple[str, ...]
+    connector: str | None
+    fed: Fed
+    rejected: int | None = None
+    duplicates: int | None = None
+    late: int | None = None
+    watermark: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStates:
+    """Reads the states of sources."""
+
+    ledger: Ledger
+    captures: Captures
+    feeds: Feeds
+    admission: Admission
+
+    def of(self, relations: Iterator[Relation]) -> Iterator[SourceState]:
+        """Yield the states of streams and tables among relations, then those of shared sources."""
+        for relation in relations:
+            if isinstance(relation, Stream | Table) and not relation.name.startswith(HIDDEN):
+                yield self._of(relation)
+        for capture in self.captures:
+            fed = _fed(self.feeds.by_source.get(capture.name))
+            yield SourceState(capture.name, "source", (), "postgres", fed)
+
+    def _of(self, relation: Stream | Table) -> SourceState:
+        duplicates, late = self._left_out(relation)
+        return SourceState(
+            relation.name,
+            relation.kind,
+            key_of(relation),
+            dict(relation.declaration.source).get(CONNECTOR),
+            self.fed(relation),
+            self.ledger.reject_count(relation.id),
+            duplicates,
+            late,
+            self.admission.watermark(relation),
+        )
+
+    def _left_out(self, relation: Stream | Table) -> tuple[int | None, int | None]:
+        """Return the number of duplicates and of late rows; None where none are looked for."""
+        if self.admission.gate(relation) is None or not isinstance(relation, Stream):
+            return None, None
+        found, unique = self.ledger.left_out(relation.id), relation.declaration.unique
+        timed = relation.declaration.watermark or relation.declaration.lateness is not None
+        return (
+            found.get(DUPLICATE, 0) if unique else None,
+            found.get(LATE, 0) if timed else None,
+        )
+
+    def fed(self, relation: Stream | Table) -> Fed:
+        """Return what the source of a stream or table does."""
+        shared = relation.declaration.shared_source
+        if shared is None:
+            return _fed(self.feeds.by_relation.get(relation.id))
+        feed = self.feeds.by_source.get(shared)
+        position = (feed.ingest.position or {}).get(relation.id) if feed is not None else None
+        stopped = stopped_with(position)
+        if stopped is not None:
+            return Fed("stopped", error=str(stopped))
+        found = _fed(feed)
+        copying = found.state == "running" and position is None
+        return Fed("copying" if copying else found.state, error=found.error)
+
+
+def _fed(feed: Feed | None) -> Fed:
+    if feed is None:
+        return Fed("running")
+    return Fed(str(feed.state), feed.behind, None if feed.error is None else str(feed.error))

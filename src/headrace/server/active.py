@@ -1,0 +1,99 @@
+"""``GET /v1/statements``: the statements that run for clients, how far they are; cancelling one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import Code, HeadraceError, masked
+from headrace.server.answers import done
+from headrace.server.failures import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from headrace.server.service import Service
+    from headrace.session import Session
+    from headrace.statements.results import Progress
+
+_NOT_FOUND: Final = 404
+_SHOWN: Final = 2000
+"""How many characters of a statement are shown."""
+
+
+@dataclass(slots=True)
+class Statement:
+    """A statement that runs; ``began_at`` is in Unix seconds."""
+
+    id: str
+    sql: str
+    began_at: float
+    session: Session
+    listener: Callable[[Progress], None] | None
+    progress: Progress | None = None
+
+    def report(self, made: Progress) -> None:
+        """Note the progress of the statement, and have its client know of it."""
+        self.progress = made
+        if self.listener is not None:
+            self.listener(made)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as others may see it: secrets are masked."""
+        return {
+            "id": self.id,
+            "sql": masked(self.sql)[:_SHOWN],
+            "began_at": self.began_at,
+            "progress": None if self.progress is None else asdict(self.progress),
+        }
+
+
+@dataclass(slots=True)
+class Active:
+    """The statements that run for clients, by id."""
+
+    by_id: dict[str, Statement] = field(default_factory=dict)
+    _numbers: count[int] = field(default_factory=lambda: count(1))
+
+    @contextmanager
+    def running(
+        self, session: Session, sql: str, listener: Callable[[Progress], None] | None = None
+    ) -> Iterator[Statement]:
+        """Yield what is shown of a statement that runs during the block.
+
+        ``listener`` is told of its progress, too.
+        """
+        statement = Statement(str(next(self._numbers)), sql, time.time(), session, listener)
+        self.by_id[statement.id] = statement
+        try:
+            yield statement
+        finally:
+            del self.by_id[statement.id]
+
+
+async def list_statements(service: Service, request: Request) -> Response:
+    """List the statements that run, oldest first."""
+    del request
+    return done({"statements": [each.to_json() for each in list(service.active.by_id.values())]})
+
+
+async def cancel_statement(service: Service, request: Request) -> Response:
+    """Cancel a statement that runs."""
+    found = service.active.by_id.get(request.path_params["statement"])
+    if found is None:
+        raise Refused(
+            _NOT_FOUND,
+            HeadraceError(
+                Code.INVALID,
+                "this statement does not run",
+                hint="GET /v1/statements lists those that do.",
+            ),
+        )
+    return done({"cancelled": await asyncio.to_thread(found.session.cancel)})

@@ -1,0 +1,121 @@
+// The frame: navigation, theme, connection, login; each page is a function that fills `main`.
+import { onUnauthorized } from "./api.js";
+import { fill, h, text } from "./dom.js";
+import { jobs } from "./pages/jobs.js";
+import { overview } from "./pages/overview.js";
+import { relation } from "./pages/relation.js";
+import { sources } from "./pages/sources.js";
+import { views } from "./pages/views.js";
+import { workbench } from "./pages/workbench.js";
+import { followStatus, now } from "./status.js";
+
+const PAGES = [
+  { path: "", title: "Overview", show: overview },
+  { path: "views", title: "Views", show: views },
+  { path: "sources", title: "Sources", show: sources },
+  { path: "workbench", title: "Workbench", show: workbench },
+  { path: "jobs", title: "Jobs", show: jobs },
+];
+const THEMES = ["auto", "light", "dark"];
+
+const main = document.getElementById("main");
+const nav = document.getElementById("nav");
+let leave = () => {};
+let before = null;
+
+function route() {
+  const [path = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+  const name = rest.map(decodeURIComponent).join("/");
+  if (path === "relation" && name) return { key: "views", title: name, show: (place) => relation(place, name) };
+  const page = PAGES.find((each) => each.path === path) ?? PAGES[0];
+  return { key: page.path, title: page.title, show: (place) => page.show(place, name) };
+}
+
+function navigate() {
+  const found = route();
+  leave();
+  document.title = `${found.title} · Headrace`;
+  for (const link of nav.children) {
+    if (link.dataset.path === found.key) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  fill(main);
+  leave = found.show(main) ?? (() => {});
+  if (before !== null) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  before = location.hash;
+}
+
+function chooseTheme(theme) {
+  if (theme === "auto") {
+    delete document.documentElement.dataset.theme;
+    localStorage.removeItem("headrace.theme");
+  } else {
+    document.documentElement.dataset.theme = theme;
+    localStorage.setItem("headrace.theme", theme);
+  }
+  for (const button of document.getElementById("theme").children) {
+    button.setAttribute("aria-pressed", String(button.value === theme));
+  }
+}
+
+function connection(state) {
+  const place = document.getElementById("live");
+  const failed = now.moment?.error ?? null;
+  const tone = state !== "live" ? "warn" : failed !== null ? "bad" : "";
+  const word = state !== "live" ? state : failed !== null ? "epochs have stopped" : `epoch ${now.moment?.epoch ?? "…"}`;
+  if (place.children.length === 0) fill(place, h("span", { class: "dot" }), h("span", {}));
+  place.firstChild.className = `dot ${tone}`;
+  place.title = failed ?? "";
+  text(place.lastChild, word);
+}
+
+/** Ask for a token; resolve to whether one was taken. Requests that wait share one dialog. */
+let asking = null;
+function askForToken(error) {
+  asking ??= new Promise((resolve) => {
+    const dialog = document.getElementById("login");
+    const said = h("p", { class: "dim", role: "alert" }, error.primary);
+    const token = h("input", { type: "password", name: "token", autocomplete: "current-password", required: true, "aria-label": "Token" });
+    const form = h("form", {
+      async onsubmit(event) {
+        event.preventDefault();
+        const response = await fetch("/v1/login", {
+          method: "POST",
+          headers: { "Content-Type": "application/json" },
+          body: JSON.stringify({ token: token.value }),
+        }).catch(() => null);
+        if (response?.ok) {
+          dialog.close("in");
+          return;
+        }
+        const body = await response?.json().catch(() => null);
+        text(said, body?.error?.primary ?? "the server cannot be reached");
+        token.select();
+      },
+    }, h("h2", { id: "login-title" }, "Sign in"), said, token, h("button", { class: "action primary" }, "Sign in"));
+    fill(dialog, form);
+    dialog.addEventListener("close", () => {
+      asking = null;
+      resolve(dialog.returnValue === "in");
+    }, { once: true });
+    dialog.returnValue = "";
+    dialog.showModal();
+  });
+  return asking;
+}
+
+fill(nav, PAGES.map(({ path, title }) => h("a", { href: `#/${path}`, "data-path": path }, title)));
+fill(document.getElementById("theme"), THEMES.map((theme) =>
+  h("button", { type: "button", ".value": theme, onclick: () => chooseTheme(theme) }, theme)));
+chooseTheme(document.documentElement.dataset.theme ?? "auto");
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+onUnauthorized(askForToken);
+followStatus(connection);
+addEventListener("hashchange", navigate);
+navigate();

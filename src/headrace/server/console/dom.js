@@ -1,0 +1,118 @@
+// Elements and texts. Values from the server become text nodes, never markup.
+
+/** Make an element. `attributes` may have `class`, `on...` listeners, properties by `.name`. */
+export function h(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** Make an SVG element. */
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name.startsWith(".")) element[name.slice(1)] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Replace the children of an element. */
+export function fill(element, ...children) {
+  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Set a text only where it differs, so that an idle page changes nothing. */
+export function text(element, value) {
+  if (element.textContent !== value) element.textContent = value;
+}
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const NONE = "–";
+
+export const none = NONE;
+export const count = (value) => (value === null || value === undefined ? NONE : whole.format(value));
+export const compact = (value) =>
+  value === null || value === undefined ? NONE : Math.abs(value) < 10000 ? whole.format(value) : short.format(value);
+
+/** Bytes in powers of 1,000. */
+export function bytes(value) {
+  if (value === null || value === undefined) return NONE;
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  let left = value;
+  while (left >= 1000 && unit < units.length - 1) {
+    left /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 || left >= 100 ? Math.round(left) : left.toFixed(1)} ${units[unit]}`;
+}
+
+/** A span of time in the unit that suits it. */
+export function seconds(value) {
+  if (value === null || value === undefined) return NONE;
+  if (value === 0) return "0 s";
+  if (value < 0.001) return "<1 ms";
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 10) return `${value.toFixed(1)} s`;
+  if (value < 120) return `${Math.round(value)} s`;
+  if (value < 7200) return `${Math.round(value / 60)} min`;
+  if (value < 172800) return `${Math.round(value / 3600)} h`;
+  return `${Math.round(value / 86400)} days`;
+}
+
+/** A moment in Unix seconds: the time of day, with the date unless it is today. */
+export function moment(value) {
+  if (value === null || value === undefined) return NONE;
+  const at = new Date(value * 1000);
+  const time = at.toLocaleTimeString("en-GB");
+  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString("en-CA")} ${time}`;
+}
+
+/** A value of a row, as text. */
+export function shown(value) {
+  if (value === null || value === undefined) return "NULL";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+/** The health that a state stands for: a class of `.dot`. */
+export function health(state) {
+  if (state === "running" || state === "finished") return "";
+  return state === "stopped" || state === "failing" ? "bad" : "warn";
+}
+
+/** A dot and the word for a state: never the colour alone. */
+export function stateOf(state) {
+  return h("span", { class: "state-of" }, h("span", { class: `dot ${health(state)}`, "aria-hidden": "true" }), state);
+}
+
+/** A kind of relation, in a word where that is clear. */
+export const shortKind = (kind) => (kind === "materialized view" ? "view" : kind);
+
+/** The link to the page of a relation. */
+export const linkTo = (name) => `#/relation/${encodeURIComponent(name)}`;
+
+/** An error of the server: what, why, what to do, and the place in the statement. */
+export function errorBox(error) {
+  const box = h("div", { class: "error", role: "alert" });
+  box.append(h("p", {}, h("strong", {}, `${error.code}: `), error.primary));
+  if (error.detail) box.append(h("p", {}, error.detail));
+  if (error.hint) box.append(h("p", { class: "dim" }, error.hint));
+  if (error.span) {
+    const { text: whole_, start, end } = error.span;
+    const points = Array.from(whole_);
+    const lineStart = points.lastIndexOf("\n", start - 1) + 1;
+    const found = points.indexOf("\n", start);
+    const lineEnd = found < 0 ? points.length : found;
+    const width = Math.max(1, Math.min(end, lineEnd) - start);
+    const mark = h("span", { class: "mark" }, "^".repeat(width));
+    box.append(h("pre", {}, `${points.slice(lineStart, lineEnd).join("")}\n${" ".repeat(start - lineStart)}`, mark));
+  }
+  return box;
+}

@@ -1,0 +1,326 @@
+// The page of one relation: its rows and changes as they happen, its circuit, how it is defined.
+import { get, listen, ServerError } from "../api.js";
+import { bytes, compact, count, errorBox, fill, h, linkTo, moment as timeOf, none, seconds, shortKind, stateOf, text } from "../dom.js";
+import { tile } from "../charts.js";
+import { cellsOf, headOf, LiveRows, rowTable } from "../rows.js";
+import { sqlBlock } from "../sql.js";
+import { now, watchStatus } from "../status.js";
+
+const MOST_FOLLOWED = 5000;
+const SAMPLE = 500;
+const MOST_CHANGES = 500;
+const DRAW_MILLISECONDS = 250;
+const REFRESH_MILLISECONDS = 4000;
+
+export function relation(main, name) {
+  const ends = [];
+  let closed = false;
+  fill(main, h("div", { class: "head" }, h("h1", {}, name)));
+  get(`/v1/catalog/${encodeURIComponent(name)}`).then(
+    (found) => closed || show(main, found, ends),
+    (error) => closed || main.append(errorBox(error.error)),
+  );
+  return () => {
+    closed = true;
+    for (const end of ends) end();
+  };
+}
+
+function show(main, first, ends) {
+  const { name, kind } = first;
+  let current = first;
+  const kept = kind === "materialized view" || kind === "table";
+  const status = h("span", {}, stateOf(first.state));
+  const facts = h("dl", { class: "facts" });
+  const charts = chartsOf(first, ends);
+  const tabs = [];
+  if (kept) tabs.push({ title: "Rows", show: (place) => rowsTab(place, first) }, { title: "Changes", show: (place) => changesTab(place, first) });
+  if (kind === "materialized view") tabs.push({ title: "Circuit", show: circuitTab });
+  tabs.push({ title: "Definition", show: definitionTab });
+
+  fill(main,
+    h("div", { class: "head" }, h("h1", {}, name), h("span", { class: "kind" }, shortKind(kind)), status, h("span", { class: "spacer" }),
+      kind === "sink" ? null : h("a", { class: "button", href: `#/workbench/${encodeURIComponent(name)}` }, "Query")),
+    h("section", { class: "panel" }, facts),
+    charts.length ? h("div", { class: "tiles" }, charts) : null,
+    tabPanel(tabs, () => current, ends));
+
+
+  const draw = () => {
+    fill(status, stateOf(current.state));
+    fill(facts, factsOf(current).map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
+  };
+  draw();
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      current = await get(`/v1/catalog/${encodeURIComponent(name)}`);
+      draw();
+    } catch (error) {
+      if (error instanceof ServerError && error.status === 404) {
+        clearInterval(timer);
+        main.prepend(errorBox(error.error));
+      }
+    }
+  }, REFRESH_MILLISECONDS);
+  ends.push(() => clearInterval(timer));
+}
+
+function factsOf(relation) {
+  const { stored, freshness, source, delivery } = relation;
+  const found = [];
+  if (relation.key.length) found.push(["Key", relation.key.join(", ")]);
+  if (stored) found.push(["Stored rows", count(stored.rows)], ["Bytes", bytes(stored.bytes)], ["Arrangements", count(stored.arrangements)]);
+  if (freshness) {
+    found.push(["Behind", seconds(freshness.seconds)], ["Pending", count(freshness.pending)]);
+    if (freshness.watermark !== null) found.push(["Watermark", timeOf(freshness.watermark)]);
+    if (freshness.dirty_since !== null) found.push(["Dirty since", timeOf(freshness.dirty_since)]);
+    for (const each of freshness.inputs) found.push([each.relation, `${count(each.position)} of ${count(each.end)} read`]);
+  }
+  if (source) {
+    found.push(["Changes in the log", count(source.end)]);
+    if (source.connector) found.push(["Connector", source.connector]);
+    if (source.behind !== null) found.push(["Source lag", count(source.behind)]);
+    if (source.rejected) found.push(["Rejected", h("a", { href: `#/sources/${encodeURIComponent(relation.name)}` }, count(source.rejected))]);
+    if (source.duplicates !== null) found.push(["Duplicates", count(source.duplicates)]);
+    if (source.late !== null) found.push(["Late", count(source.late)]);
+    if (source.watermark !== null) found.push(["Watermark", timeOf(source.watermark)]);
+    if (source.error) found.push(["Error", source.error]);
+  }
+  if (delivery) {
+    found.push(["Writes to", delivery.target], ["Guarantee", delivery.guarantee], ["Delivered epoch", delivery.epoch === null ? none : count(delivery.epoch)], ["Epochs behind", count(delivery.epochs_behind)]);
+    if (delivery.error) found.push(["Error", delivery.error]);
+  }
+  if (relation.inputs.length) found.push(["Reads", relation.inputs.map((each, index) => [index ? ", " : "", h("a", { href: linkTo(each) }, each)]).flat()]);
+  return found;
+}
+
+/** Charts of a relation's own figures: freshness of a view, rows of a stream or table. */
+function chartsOf(relation, ends) {
+  const at = [];
+  const series = { pending: [], seconds: [], rows: [] };
+  const push = (time, pending, behind, rows) => {
+    at.push(time);
+    series.pending.push(pending);
+    series.seconds.push(behind);
+    series.rows.push(rows);
+    if (at.length > 900) [at, ...Object.values(series)].forEach((each) => each.shift());
+  };
+  const tiles = relation.kind === "materialized view"
+    ? [["seconds", tile("Freshness", { format: seconds, unit: "behind", tone: "--warn", least: 1 })],
+      ["pending", tile("Lag", { format: compact, unit: "changes", tone: "--warn", least: 10 })]]
+    : relation.kind === "stream" || relation.kind === "table"
+      ? [["rows", tile("Changes in", { format: compact, unit: "/s", least: 5 })]] : [];
+  if (tiles.length === 0) return [];
+  const draw = () => {
+    for (const [name, chart] of tiles) chart.set(at, series[name]);
+  };
+  get("/v1/history", { relation: relation.name }).then(({ at: times, relation: own }) => {
+    at.length = 0;
+    for (const each of Object.values(series)) each.length = 0;
+    times.forEach((time, index) => {
+      const passed = index ? time - times[index - 1] : 0;
+      const before = own.end[index - 1] ?? null;
+      const rate = passed > 0 && before !== null && own.end[index] !== null ? Math.max(0, own.end[index] - before) / passed : null;
+      push(time, own.pending[index], own.seconds[index], rate);
+    });
+    draw();
+  }, () => {});
+  ends.push(watchStatus((moment) => {
+    if (moment.at <= (at.at(-1) ?? 0)) return;
+    const [pending, behind] = moment.views[relation.name] ?? [null, null];
+    push(moment.at, pending, behind, now.rates[relation.name] ?? null);
+    draw();
+  }));
+  ends.push(() => tiles.forEach(([, chart]) => chart.close()));
+  return tiles.map(([, chart]) => chart.element);
+}
+
+/** Tabs by the pattern of ARIA: arrows move between them, one panel is shown at a time. */
+function tabPanel(tabs, current, ends) {
+  const panel = h("div", { role: "tabpanel", id: "tabpanel" });
+  let leave = () => {};
+  const buttons = tabs.map(({ title }, index) => h("button", {
+    type: "button", role: "tab", id: `tab-${index}`, "aria-controls": "tabpanel",
+    onclick: () => choose(index),
+    onkeydown(event) {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (step === undefined) return;
+      const next = (index + step + tabs.length) % tabs.length;
+      choose(next);
+      buttons[next].focus();
+    },
+  }, title));
+  function choose(chosen) {
+    leave();
+    buttons.forEach((button, index) => {
+      button.setAttribute("aria-selected", String(index === chosen));
+      button.tabIndex = index === chosen ? 0 : -1;
+    });
+    panel.setAttribute("aria-labelledby", `tab-${chosen}`);
+    fill(panel);
+    leave = tabs[chosen].show(panel, current()) ?? (() => {});
+  }
+  choose(0);
+  ends.push(() => leave());
+  return h("section", { class: "panel" }, h("div", { class: "tabs", role: "tablist", "aria-label": "What is shown" }, buttons), panel);
+}
+
+// -- rows ------------------------------------------------------------------------------------
+
+function rowsTab(place, relation) {
+  const live = new LiveRows(relation.key);
+  const table = rowTable();
+  const said = h("span", { role: "status" }, "reading");
+  const connection = h("span", {});
+  const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter rows", oninput: () => draw() });
+  fill(place, h("div", { class: "bar" }, said, connection, h("span", { class: "spacer" }), search), table.element);
+  const whole = (relation.stored?.rows ?? 0) <= MOST_FOLLOWED;
+  let timer = null;
+  let stream = null;
+  let closed = false;
+  let epoch = null;
+
+  function draw() {
+    clearTimeout(timer);
+    timer = null;
+    const { total, drawn } = table.draw(live, search.value.trim().toLowerCase());
+    const sample = whole ? "" : `; a sample of a view with about ${compact(relation.stored.rows)}`;
+    text(said, `${count(total)} row${total === 1 ? "" : "s"}${drawn < total ? `, the first ${count(drawn)} shown` : ""}${sample} · epoch ${epoch ?? none}`);
+  }
+  const soon = () => {
+    timer ??= setTimeout(draw, DRAW_MILLISECONDS);
+  };
+  const on = {
+    state: (state) => text(connection, state === "live" ? "" : `· ${state}`),
+    error: (error) => fill(place, errorBox(error)),
+    event(kind, data) {
+      epoch = data.epoch;
+      if (whole) {
+        if (live.take(kind, data) !== null || kind === "progress") soon();
+        return;
+      }
+      if (kind === "changes") follow(live, data.changes);
+      soon();
+    },
+  };
+  if (whole) stream = listen("/v1/subscribe", { view: relation.name }, on);
+  else {
+    sample(relation, live).then((token) => {
+      if (closed) return;
+      soon();
+      stream = listen("/v1/subscribe", { view: relation.name, after: token }, on);
+    }, (error) => fill(place, errorBox(error.error)));
+  }
+  return () => {
+    closed = true;
+    clearTimeout(timer);
+    stream?.stop();
+  };
+}
+
+/** Read some rows of a large view. */
+async function sample(relation, live) {
+  const found = await get(`/v1/views/${encodeURIComponent(relation.name)}`, { limit: SAMPLE });
+  live.columns = found.columns;
+  for (const values of found.rows) {
+    live.add(Object.fromEntries(found.columns.map(({ name }, index) => [name, values[index]])), 1);
+  }
+  return found.token;
+}
+
+/** Change the rows of a sample: those that are in it, and no others. */
+function follow(live, changes) {
+  const held = new Set([...live.rows.values()].map(({ row }) => live.keyOf(row)));
+  for (const { row, weight } of changes) if (held.has(live.keyOf(row))) live.add(row, weight);
+}
+
+// -- changes ---------------------------------------------------------------------------------
+
+function changesTab(place, relation) {
+  const body = h("tbody");
+  const columns = relation.columns;
+  const head = headOf(columns, relation.key);
+  head.rows[0].prepend(h("th", { scope: "col", class: "num" }, "Epoch"), h("th", { scope: "col" }, "Op"));
+  const said = h("span", { role: "status" }, "waiting for changes");
+  let paused = false;
+  let waiting = [];
+  let seen = 0;
+  const pause = h("button", {
+    type: "button", class: "action", "aria-pressed": "false",
+    onclick() {
+      paused = !paused;
+      pause.setAttribute("aria-pressed", String(paused));
+      text(pause, paused ? "Continue" : "Pause");
+      if (!paused) draw();
+    },
+  }, "Pause");
+  fill(place, h("div", { class: "bar" }, said, h("span", { class: "spacer" }), pause),
+    h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Changes" }, h("table", { class: "data" }, head, body)));
+
+  function draw() {
+    if (paused || waiting.length === 0) return;
+    const rows = waiting.slice(-MOST_CHANGES).map(({ epoch, op, row }) => h("tr", { class: "fresh" },
+      h("td", { class: "num dim" }, String(epoch)),
+      h("td", { class: `op ${op.startsWith("+") ? "plus" : "minus"}` }, op),
+      cellsOf(columns, columns.map(({ name }) => row[name]))));
+    waiting = [];
+    body.prepend(...rows.reverse());
+    while (body.rows.length > MOST_CHANGES) body.lastChild.remove();
+    text(said, `${count(seen)} change${seen === 1 ? "" : "s"} since this page was opened`);
+  }
+  const timer = setInterval(draw, DRAW_MILLISECONDS);
+  let closed = false;
+  let stream = null;
+  // The present epoch is where the changes begin, so that no snapshot is read.
+  get("/v1/views/" + encodeURIComponent(relation.name), { limit: 0 }).then(({ token }) => {
+    if (closed) return;
+    stream = listen("/v1/subscribe", { view: relation.name, after: token }, {
+      error: (error) => fill(place, errorBox(error)),
+      event(kind, data) {
+        if (kind !== "changes") return;
+        seen += data.changes.length;
+        waiting.push(...data.changes);
+        if (waiting.length > MOST_CHANGES) waiting = waiting.slice(-MOST_CHANGES);
+      },
+    });
+  }, (error) => fill(place, errorBox(error.error)));
+  return () => {
+    closed = true;
+    clearInterval(timer);
+    stream?.stop();
+  };
+}
+
+// -- circuit and definition -------------------------------------------------------------------
+
+function circuitTab(place, relation) {
+  const list = h("ul", { class: "circuit" });
+  const draw = (found) => {
+    if (found.circuit === null) return fill(place, h("p", { class: "note" }, "The query of this view cannot be planned now."));
+    return fill(list, found.circuit.map((node) => {
+      const item = h("li", { "data-depth": node.depth },
+        h("span", { class: "title" }, node.again ? `${node.title}: see above` : node.title),
+        node.arrangements.map((each) => h("span", { class: "state" },
+          h("span", {}, each.relation === null ? `stored by (${each.key})` : `rows of ${each.relation} by (${each.key})`),
+          h("span", {}, `${count(each.rows)} rows`), h("span", {}, bytes(each.bytes)))),
+        node.cost === null ? null : h("span", { class: "state" }, `per change: ${node.cost}`));
+      item.style.paddingLeft = `${node.depth * 18}px`;
+      return item;
+    }));
+  };
+  fill(place, list);
+  draw(relation);
+  const timer = setInterval(() => get(`/v1/catalog/${encodeURIComponent(relation.name)}`).then(draw, () => {}), REFRESH_MILLISECONDS);
+  return () => clearInterval(timer);
+}
+
+function definitionTab(place, relation) {
+  fill(place,
+    relation.sql ? sqlBlock(relation.sql) : null,
+    h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", {}, "Column"), h("th", {}, "Type"), h("th", {}, "Null"), h("th", {}, "Key"))),
+      h("tbody", {}, relation.columns.map((column) => h("tr", {},
+        h("td", {}, column.name), h("td", { class: "mono" }, column.type), h("td", { class: "dim" }, column.nullable ? "yes" : "no"),
+        h("td", { class: "dim" }, relation.key.includes(column.name) ? "key" : "")))))));
+}

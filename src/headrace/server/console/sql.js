@@ -1,0 +1,21 @@
+// SQL for reading: keywords, strings, numbers and comments in colour.
+import { h } from "./dom.js";
+import { catalog } from "./catalog.js";
+
+const TOKEN = /(--[^\n]*|\/\*[\s\S]*?\*\/)|('(?:[^']|'')*')|(`[^`]*`|"[^"]*")|(\b\d+(?:\.\d+)?\b)|(\b[A-Za-z_]\w*\b)/g;
+
+/** A block with a statement. */
+export function sqlBlock(sql) {
+  const words = new Set(catalog()?.keywords ?? []);
+  const block = h("pre", { class: "sql", tabindex: "0", role: "region", "aria-label": "SQL" });
+  let at = 0;
+  for (const found of sql.matchAll(TOKEN)) {
+    const [token, comment, string, , number, word] = found;
+    const kind = comment ? "c" : string ? "s" : number ? "n" : word && words.has(word.toUpperCase()) ? "k" : null;
+    if (kind === null) continue;
+    block.append(sql.slice(at, found.index), h("span", { class: kind }, token));
+    at = found.index + token.length;
+  }
+  block.append(sql.slice(at));
+  return block;
+}

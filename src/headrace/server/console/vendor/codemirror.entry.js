@@ -1,0 +1,7 @@
+export { EditorView, Decoration, keymap, placeholder, highlightSpecialChars } from "@codemirror/view"
+export { EditorState, StateEffect, StateField, Prec } from "@codemirror/state"
+export { history, historyKeymap, defaultKeymap } from "@codemirror/commands"
+export { autocompletion, completionKeymap, closeBrackets, closeBracketsKeymap } from "@codemirror/autocomplete"
+export { SQLDialect } from "@codemirror/lang-sql"
+export { LanguageSupport, syntaxHighlighting, HighlightStyle, bracketMatching } from "@codemirror/language"
+export { tags } from "@lezer/highlight"

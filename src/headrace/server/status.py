@@ -1,0 +1,233 @@
+"""``GET /v1/status`` and ``/v1/history``: how the database does, once a second, and of late.
+
+It is looked at once for all who listen. What was found is kept for a quarter of an hour, so that a
+page that opens can draw its charts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+from headrace.catalog import Stream, Table
+from headrace.errors import HeadraceError
+from headrace.parts.freshness import view_freshness
+from headrace.parts.naming import HIDDEN
+from headrace.server.answers import done
+from headrace.server.requests import count
+from headrace.server.running import left
+from headrace.server.subscriptions import too_many
+from headrace.serving.values import json_text
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+    from headrace.database import Database
+    from headrace.server.limits import Limits
+    from headrace.server.running import Runner
+    from headrace.server.service import Service
+    from headrace.server.subscriptions import Following
+    from headrace.types import RelationId
+
+_SECONDS: Final = 1.0
+_KEPT: Final = 900
+_MOST_EPOCHS: Final = 1000
+"""How many epochs are looked at in one second."""
+_WAITING: Final = 4
+"""How many moments wait for a slow listener; older ones are passed over."""
+_END: Final = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """How the database did in one second.
+
+    ``epochs`` were committed in it, of which one took ``epoch_seconds`` on average; ``rows`` were
+    appended to logs, as a rate per second. ``views`` has, by name, the changes that a view does not
+    show, and for how many seconds the oldest has waited.
+    """
+
+    at: float
+    epoch: int
+    committed_at: float
+    epochs: int
+    epoch_seconds: float | None
+    rows: float
+    pending: int
+    seconds: float
+    statements: int
+    subscribers: int
+    views: dict[str, tuple[int, float]]
+    sources: dict[str, int]
+    """The ends of the logs of streams and tables."""
+    error: str | None = None
+    """Why epochs are not made, if they are not."""
+
+
+_TOTALS: Final = (
+    "at", "epoch", "committed_at", "epochs", "epoch_seconds", "rows", "pending", "seconds",
+    "statements", "subscribers",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Status:
+    """Looks at a database once a second, keeps what it finds, and tells those who listen."""
+
+    database: Database
+    runner: Runner
+    following: Following
+    limits: Limits
+    moments: deque[Moment] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _listeners: set[asyncio.Queue[bytes]] = field(default_factory=set)
+    _ends: dict[RelationId, Offset] = field(default_factory=dict)
+    """The ends of logs when they were last looked at."""
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Look, again and again, until this is cancelled."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            began = time.monotonic()
+            with suppress(HeadraceError):  # the next look may succeed
+                await self.look()
+            await asyncio.sleep(max(0.0, _SECONDS - (time.monotonic() - began)))
+
+    async def look(self) -> None:
+        """Look once, and tell those who listen."""
+        moment = await asyncio.to_thread(self._found)
+        self.moments.append(moment)
+        self._tell(f"event: status\ndata: {json_text(shown(moment))}\n\n".encode())
+
+    def close(self) -> None:
+        """Have those who listen disconnected; may be called on another thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended, and they with it
+                self._loop.call_soon_threadsafe(self._tell, _END)
+
+    def _tell(self, event: bytes) -> None:
+        for waiting in self._listeners:
+            if waiting.full():
+                waiting.get_nowait()
+            waiting.put_nowait(event)
+
+    def listen(self) -> asyncio.Queue[bytes]:
+        """Return a queue in which every moment is put from now on, until :meth:`leave`.
+
+        Raises:
+            HeadraceError: ``unavailable`` if too many listen.
+        """
+        if len(self._listeners) >= self.limits.subscribers:
+            raise too_many(f"{self.limits.subscribers} listeners")
+        waiting: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
+        self._listeners.add(waiting)
+        return waiting
+
+    def leave(self, waiting: asyncio.Queue[bytes]) -> None:
+        """Put nothing more in a queue."""
+        self._listeners.discard(waiting)
+
+    def _found(self) -> Moment:
+        parts, last = self.database.parts, self.moments[-1] if self.moments else None
+        state, now = parts.reader.published, time.time()
+        views = {
+            found.view.name: (found.pending, found.seconds)
+            for found in view_freshness(parts.reader, parts.log.admission, state)
+        }
+        new = 0 if last is None else state.epoch - last.epoch
+        records = parts.ledger.epochs(min(new, _MOST_EPOCHS)) if new > 0 else ()
+        took = [r.counters["seconds"] for r in records if "seconds" in r.counters]
+        before, ends = self._ends, dict(parts.ledger.log_ends())
+        self._ends = ends
+        appended = sum(max(0, end - before.get(id_, Offset(0))) for id_, end in ends.items())
+        error = parts.pump.error
+        return Moment(
+            now,
+            state.epoch,
+            state.committed_at,
+            len(took),
+            sum(took) / len(took) if took else None,
+            0.0 if last is None else appended / max(now - last.at, 0.001),
+            state.behind(ends),
+            max((seconds for _, seconds in views.values()), default=0.0),
+            self.runner.running,
+            self.following.subscribers,
+            views,
+            {
+                relation.name: ends.get(relation.id, Offset(0))
+                for relation in state.catalog
+                if isinstance(relation, Stream | Table) and not relation.name.startswith(HIDDEN)
+            },
+            None if error is None else error.primary,
+        )
+
+
+def shown(moment: Moment) -> dict[str, Any]:
+    """Return a moment as JSON."""
+    return {
+        **{name: getattr(moment, name) for name in _TOTALS},
+        "views": moment.views,
+        "sources": moment.sources,
+        "error": moment.error,
+    }
+
+
+async def follow_status(service: Service, request: Request) -> Response:
+    """Follow how the database does, by one event a second."""
+    del request
+    return _Stream(service.status)
+
+
+async def read_history(service: Service, request: Request) -> Response:
+    """Return how the database did in the last minutes, a list for each figure."""
+    relation, asked = request.query_params.get("relation"), count(request, "seconds")
+    since = 0.0 if asked is None else time.time() - asked
+    moments = [m for m in service.status.moments if m.at >= since]
+    found: dict[str, Any] = {name: [getattr(m, name) for m in moments] for name in _TOTALS}
+    if relation is not None:
+        name = relation.lower()
+        views = [m.views.get(name, (None, None)) for m in moments]
+        found["relation"] = {
+            "pending": [pending for pending, _ in views],
+            "seconds": [seconds for _, seconds in views],
+            "end": [m.sources.get(name) for m in moments],
+        }
+    return done(found)
+
+
+class _Stream(Response):
+    """The answer to one who listens; it lasts until the client leaves."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(None, 200, {"Cache-Control": "no-store"}, "text/event-stream")
+        del self.headers["content-length"]
+        self._status = status
+        self._waiting = status.listen()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events."""
+        del scope
+        sending, leaving = asyncio.create_task(self._send(send)), asyncio.create_task(left(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._status.leave(self._waiting)
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        event = b" "
+        while event != _END:
+            event = await self._waiting.get()
+            part = {"type": "http.response.body", "body": event, "more_body": event != _END}
+            await asyncio.wait_for(send(part), self._status.limits.lag_seconds)

@@ -1,0 +1,201 @@
+"""What the console shows is there for programs, too: the catalog, the status, what runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.server.pages import Pages, media_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from served import Client, Served
+
+
+@pytest.fixture(scope="module", autouse=True)
+def relations(server: Served):
+    server.database.sql("""
+        CREATE SCHEMA shown;
+        CREATE TABLE shown.orders (id INT, user STRING, amount DECIMAL(10,2), PRIMARY KEY (id));
+        CREATE STREAM shown.clicks (user STRING, at TIMESTAMP);
+        CREATE VIEW shown.paid AS SELECT * FROM shown.orders WHERE amount > 0;
+        CREATE MATERIALIZED VIEW shown.totals AS
+        SELECT user, sum(amount) AS total FROM shown.paid GROUP BY user;
+        CREATE TABLE shown.copy (user STRING, total DECIMAL(20,2), PRIMARY KEY (user));
+        CREATE SINK shown_sink INTO shown.copy FROM shown.totals
+    """)
+
+
+@contextmanager
+def statuses(client: Client) -> Iterator[Iterator[Any]]:
+    connection = client.connected()
+    connection.request("GET", "/v1/status")
+    answer = connection.getresponse()
+    assert answer.getheader("content-type").startswith("text/event-stream")
+
+    def moments() -> Iterator[Any]:
+        for line in answer:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+    try:
+        yield moments()
+    finally:
+        answer.close()
+        connection.close()
+
+
+def test_the_catalog_has_kinds_columns_inputs_state_and_size(client: Client):
+    client.sql("INSERT INTO shown.orders VALUES (1, 'ann', 30), (2, 'bob', 5)")
+    assert client.rows("SELECT count(*) FROM shown.totals") == [[2]]
+    found = client.get("/v1/catalog").json
+    assert {"SELECT", "EMIT"} <= set(found["keywords"])
+    by_name = {each["name"]: each for each in found["relations"]}
+    totals = by_name["shown.totals"]
+    assert (totals["kind"], totals["state"], totals["key"]) == (
+        "materialized view",
+        "running",
+        ["user"],
+    )
+    assert totals["inputs"] == ["shown.orders", "shown.paid"]
+    assert totals["columns"][1] == {"name": "total", "type": "decimal(20,2)", "nullable": True}
+    assert totals["stored"]["rows"] >= 2
+    assert totals["stored"]["bytes"] > 0
+    assert totals["freshness"]["pending"] == totals["freshness"]["seconds"] == 0
+    assert totals["freshness"]["inputs"] == [
+        {"relation": "shown.orders", "position": 2, "end": 2, "watermark": None}
+    ]
+    assert by_name["shown.orders"]["source"]["end"] == 2
+    assert by_name["shown.clicks"]["freshness"] is None
+    (sink,) = [e for e in found["relations"] if e["kind"] == "sink" and e["target"] == "shown.copy"]
+    assert (sink["inputs"], sink["state"]) == (["shown.totals"], "running")
+    assert not any(name.startswith("__") for name in by_name)
+
+
+def test_a_relation_has_its_statement_and_its_circuit_with_what_is_stored(client: Client):
+    found = client.get("/v1/catalog/shown.totals").json
+    assert found["sql"].startswith("CREATE MATERIALIZED VIEW shown.totals AS")
+    assert found["circuit"][0]["title"] == "Integrate: the view's rows"
+    (stored,) = found["circuit"][0]["arrangements"]
+    assert stored["key"] == "user"
+    assert stored["rows"] >= 1
+    assert stored["bytes"] > 0
+    aggregate = found["circuit"][1]
+    assert aggregate["title"].startswith("GroupAggregate by (user)")
+    assert aggregate["depth"] == 1
+    assert "one lookup" in aggregate["cost"]
+    assert client.get("/v1/catalog/shown.orders").json["circuit"] is None
+    missing = client.get("/v1/catalog/shown.total")
+    assert (missing.status, missing.error["hint"]) == (404, 'Did you mean "shown.totals"?')
+
+
+def test_the_status_comes_every_second_and_is_kept(client: Client):
+    with statuses(client) as moments:
+        first = next(moments)
+        client.sql("INSERT INTO shown.orders VALUES (3, 'cid', 7)")
+        for moment in moments:
+            if moment["sources"]["shown.orders"] > first["sources"]["shown.orders"]:
+                break
+        assert moment["at"] > first["at"]
+        assert moment["rows"] > 0
+        assert moment["error"] is None
+        assert set(moment["views"]) >= {"shown.totals"}
+        for moment in moments:
+            if moment["epoch"] > first["epoch"] and moment["views"]["shown.totals"] == [0, 0.0]:
+                break
+    history = client.get("/v1/history", relation="shown.orders").json
+    assert history["relation"]["end"][-1] >= 3
+    assert len(history["at"]) == len(history["epoch"]) == len(history["relation"]["pending"])
+    assert history["at"] == sorted(history["at"])
+    assert any(seconds is not None for seconds in history["epoch_seconds"])
+    assert len(client.get("/v1/history", seconds=0).json["at"]) == 0
+
+
+def test_show_freshness_says_how_far_each_log_was_read(client: Client):
+    found = client.sql("SHOW FRESHNESS").json
+    names = [column["name"] for column in found["columns"]]
+    (row,) = [row for row in found["rows"] if row[0] == "shown.totals"]
+    fresh = dict(zip(names, row, strict=True))
+    end = client.get("/v1/catalog/shown.orders").json["source"]["end"]
+    assert fresh["inputs"] == f"shown.orders {end} of {end}"
+    assert (fresh["changes_behind"], fresh["seconds_behind"], fresh["state"]) == (0, 0.0, "running")
+    sql = "SELECT seconds_behind, dirty_since FROM information_schema.freshness WHERE table_name = 'totals'"
+    assert client.rows(sql) == [[0.0, None]]
+
+
+def test_statements_that_run_are_listed_and_cancelled_and_secrets_are_masked(
+    server: Served, client: Client
+):
+    active, cancelled = server.server.service.active, []
+
+    class Session:
+        def cancel(self) -> bool:
+            cancelled.append(True)
+            return True
+
+    with active.running(Session(), "CREATE STREAM s WITH (password = 'hunter2')") as statement:
+        (found,) = [
+            each
+            for each in client.get("/v1/statements").json["statements"]
+            if each["id"] == statement.id
+        ]
+        assert "hunter2" not in found["sql"]
+        assert found["sql"].startswith("CREATE STREAM s")
+        assert found["began_at"] <= time.time()
+        answer = client.post(f"/v1/statements/{statement.id}/cancel", None)
+        assert (answer.json, cancelled) == ({"cancelled": True}, [True])
+    gone = client.post(f"/v1/statements/{statement.id}/cancel", None)
+    assert (gone.status, gone.error["primary"]) == (404, "this statement does not run")
+
+
+def test_pages_are_served_with_a_strict_policy_and_a_tag(client: Client):
+    page = client.get("/")
+    assert page.status == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'; script-src 'self'" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+    script = client.get("/console/app.js")
+    assert script.headers["content-type"] == "text/javascript; charset=utf-8"
+    again = client.ask("GET", "/console/app.js", headers={"If-None-Match": script.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+    assert client.get("/pages/index.html").error["hint"].startswith("Start the server with")
+
+
+def test_only_files_below_the_directory_are_served(tmp_path: Path):
+    directory = tmp_path / "pages"
+    (directory / ".git").mkdir(parents=True)
+    (directory / "sub").mkdir()
+    (directory / "index.html").write_text("home")
+    (directory / "sub" / "index.html").write_text("sub")
+    (directory / ".git" / "config").write_text("secret")
+    (tmp_path / "secret").write_text("secret")
+    (directory / "link").symlink_to(tmp_path / "secret")
+    pages = Pages(directory)
+    assert pages._read("") == b"home"
+    assert pages._read("sub/") == b"sub"
+    for path in (
+        "../secret",
+        "sub/../../secret",
+        "/etc/passwd",
+        ".git/config",
+        "link",
+        "sub",
+        "sub//index.html",
+        "..\\secret",
+        "index.html\0",
+        "missing",
+    ):
+        assert pages._read(path) is None, path
+    assert [media_type(path) for path in ("", "x.css", "x.js", "x.unknown")] == [
+        "text/html",
+        "text/css",
+        "text/javascript",
+        "application/octet-stream",
+    ]
