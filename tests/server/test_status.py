@@ -87,7 +87,7 @@ def test_a_relation_has_its_statement_and_its_circuit_with_what_is_stored(client
     assert stored["rows"] >= 1
     assert stored["bytes"] > 0
     aggregate = found["circuit"][1]
-    assert aggregate["title"].startswith("GroupAggregate by (user)")
+    assert aggregate["title"].startswith("GroupAggregate by (orders.user)")
     assert aggregate["depth"] == 1
     assert "one lookup" in aggregate["cost"]
     assert client.get("/v1/catalog/shown.orders").json["circuit"] is None

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from headrace.catalog import Catalog, Relation
-    from headrace.errors import HeadraceError, Span
-from headrace.parts.freshness import ViewFreshness
+    from headrace.parts.freshness import ViewFreshness
     from headrace.parts.parts import Parts
     from headrace.parts.sources import SourceState
     from headrace.runtime.published import Published

@@ -34,9 +34,6 @@ export class LiveRows {
     this.parts = [];
   }
 
-  /** Whether rows that are not held yet are taken: not of a view of which only some are shown. */
-  complete = true;
-
   /** Take an event; return the changes that it completes, or null if it does not. */
   take(kind, data) {
     if (kind !== "snapshot" && kind !== "changes") return null;
@@ -82,7 +79,6 @@ export class LiveRows {
 
 /** A table that draws rows; what has changed since the last drawing lights up. */
 export function rowTable() {
-  const head = h("div");
   const body = h("tbody");
   let table = h("table", { class: "data" }, body);
   const element = h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Rows" }, table);
@@ -140,7 +136,7 @@ export function rowTable() {
     return { total, drawn: Math.min(total, MOST_DRAWN) };
   }
 
-  return { element, head, draw };
+  return { element, draw };
 }
 
 function keyColumns(live) {

@@ -6,11 +6,11 @@ import { cellsOf, headOf, LiveRows, rowTable } from "../rows.js";
 import { sqlBlock } from "../sql.js";
 import { now, watchStatus } from "../status.js";
 
-const MOST_FOLLOWED = 5000;
-const SAMPLE = 500;
+const MOST_FOLLOWED = 2000;
 const MOST_CHANGES = 500;
 const DRAW_MILLISECONDS = 250;
 const REFRESH_MILLISECONDS = 4000;
+const AGAIN_MILLISECONDS = 1000;
 
 export function relation(main, name) {
   const ends = [];
@@ -72,7 +72,6 @@ function factsOf(relation) {
   if (relation.key.length) found.push(["Key", relation.key.join(", ")]);
   if (stored) found.push(["Stored rows", count(stored.rows)], ["Bytes", bytes(stored.bytes)], ["Arrangements", count(stored.arrangements)]);
   if (freshness) {
-    found.push(["Behind", seconds(freshness.seconds)], ["Pending", count(freshness.pending)]);
     if (freshness.watermark !== null) found.push(["Watermark", timeOf(freshness.watermark)]);
     if (freshness.dirty_since !== null) found.push(["Dirty since", timeOf(freshness.dirty_since)]);
     for (const each of freshness.inputs) found.push([each.relation, `${count(each.position)} of ${count(each.end)} read`]);
@@ -91,7 +90,8 @@ function factsOf(relation) {
     found.push(["Writes to", delivery.target], ["Guarantee", delivery.guarantee], ["Delivered epoch", delivery.epoch === null ? none : count(delivery.epoch)], ["Epochs behind", count(delivery.epochs_behind)]);
     if (delivery.error) found.push(["Error", delivery.error]);
   }
-  if (relation.inputs.length) found.push(["Reads", relation.inputs.map((each, index) => [index ? ", " : "", h("a", { href: linkTo(each) }, each)]).flat()]);
+  const read = new Set((freshness?.inputs ?? []).map((each) => each.relation));
+  if (relation.inputs.some((name) => !read.has(name))) found.push(["Reads", relation.inputs.map((each, index) => [index ? ", " : "", h("a", { href: linkTo(each) }, each)]).flat()]);
   return found;
 }
 
@@ -175,64 +175,80 @@ function rowsTab(place, relation) {
   const connection = h("span", {});
   const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter rows", oninput: () => draw() });
   fill(place, h("div", { class: "bar" }, said, connection, h("span", { class: "spacer" }), search), table.element);
-  const whole = (relation.stored?.rows ?? 0) <= MOST_FOLLOWED;
   let timer = null;
-  let stream = null;
-  let closed = false;
   let epoch = null;
+  let whole = true;
 
   function draw() {
     clearTimeout(timer);
     timer = null;
     const { total, drawn } = table.draw(live, search.value.trim().toLowerCase());
-    const sample = whole ? "" : `; a sample of a view with about ${compact(relation.stored.rows)}`;
-    text(said, `${count(total)} row${total === 1 ? "" : "s"}${drawn < total ? `, the first ${count(drawn)} shown` : ""}${sample} · epoch ${epoch ?? none}`);
+    const some = whole ? `${count(total)} row${total === 1 ? "" : "s"}` : `a sample of ${count(total)} rows`;
+    text(said, `${some}${drawn < total ? `, the first ${count(drawn)} shown` : ""} · epoch ${epoch ?? none}`);
   }
   const soon = () => {
     timer ??= setTimeout(draw, DRAW_MILLISECONDS);
   };
-  const on = {
+  const following = readThenFollow(relation.name, MOST_FOLLOWED + 1, {
     state: (state) => text(connection, state === "live" ? "" : `· ${state}`),
     error: (error) => fill(place, errorBox(error)),
+    rows(found) {
+      live.columns = found.columns;
+      live.rows.clear();
+      for (const values of found.rows.slice(0, MOST_FOLLOWED)) {
+        live.add(Object.fromEntries(found.columns.map(({ name }, index) => [name, values[index]])), 1);
+      }
+      whole = found.rows.length <= MOST_FOLLOWED;
+      epoch = found.epoch;
+      draw();
+    },
     event(kind, data) {
       epoch = data.epoch;
-      if (whole) {
-        if (live.take(kind, data) !== null || kind === "progress") soon();
-        return;
-      }
-      if (kind === "changes") follow(live, data.changes);
+      if (whole) live.take(kind, data);
+      else if (kind === "changes") follow(live, data.changes);
       soon();
     },
-  };
-  if (whole) stream = listen("/v1/subscribe", { view: relation.name }, on);
-  else {
-    sample(relation, live).then((token) => {
-      if (closed) return;
-      soon();
-      stream = listen("/v1/subscribe", { view: relation.name, after: token }, on);
-    }, (error) => fill(place, errorBox(error.error)));
-  }
+  });
   return () => {
-    closed = true;
     clearTimeout(timer);
-    stream?.stop();
+    following.stop();
   };
-}
-
-/** Read some rows of a large view. */
-async function sample(relation, live) {
-  const found = await get(`/v1/views/${encodeURIComponent(relation.name)}`, { limit: SAMPLE });
-  live.columns = found.columns;
-  for (const values of found.rows) {
-    live.add(Object.fromEntries(found.columns.map(({ name }, index) => [name, values[index]])), 1);
-  }
-  return found.token;
 }
 
 /** Change the rows of a sample: those that are in it, and no others. */
 function follow(live, changes) {
   const held = new Set([...live.rows.values()].map(({ row }) => live.keyOf(row)));
   for (const { row, weight } of changes) if (held.has(live.keyOf(row))) live.add(row, weight);
+}
+
+/**
+ * Read the rows of the last epoch at once, then follow what changes after it.
+ *
+ * If the epoch is gone by then, they are read again.
+ */
+function readThenFollow(name, limit, on) {
+  let stream = null;
+  let stopped = false;
+  async function begin() {
+    try {
+      const found = await get(`/v1/views/${encodeURIComponent(name)}`, { limit });
+      if (stopped) return;
+      on.rows(found);
+      stream = listen("/v1/subscribe", { view: name, after: found.token }, {
+        ...on,
+        error: (error) => (error.code === "conflict" && !stopped ? setTimeout(begin, AGAIN_MILLISECONDS) : on.error(error)),
+      });
+    } catch (error) {
+      if (!stopped) on.error(error.error);
+    }
+  }
+  begin();
+  return {
+    stop() {
+      stopped = true;
+      stream?.stop();
+    },
+  };
 }
 
 // -- changes ---------------------------------------------------------------------------------
@@ -270,25 +286,19 @@ function changesTab(place, relation) {
     text(said, `${count(seen)} change${seen === 1 ? "" : "s"} since this page was opened`);
   }
   const timer = setInterval(draw, DRAW_MILLISECONDS);
-  let closed = false;
-  let stream = null;
-  // The present epoch is where the changes begin, so that no snapshot is read.
-  get("/v1/views/" + encodeURIComponent(relation.name), { limit: 0 }).then(({ token }) => {
-    if (closed) return;
-    stream = listen("/v1/subscribe", { view: relation.name, after: token }, {
-      error: (error) => fill(place, errorBox(error)),
-      event(kind, data) {
-        if (kind !== "changes") return;
-        seen += data.changes.length;
-        waiting.push(...data.changes);
-        if (waiting.length > MOST_CHANGES) waiting = waiting.slice(-MOST_CHANGES);
-      },
-    });
-  }, (error) => fill(place, errorBox(error.error)));
+  const following = readThenFollow(relation.name, 0, {
+    rows() {},
+    error: (error) => fill(place, errorBox(error)),
+    event(kind, data) {
+      if (kind !== "changes") return;
+      seen += data.changes.length;
+      waiting.push(...data.changes);
+      if (waiting.length > MOST_CHANGES) waiting = waiting.slice(-MOST_CHANGES);
+    },
+  });
   return () => {
-    closed = true;
     clearInterval(timer);
-    stream?.stop();
+    following.stop();
   };
 }
 
