@@ -369,6 +369,12 @@ def verify(
     show_default=True,
     help="The heap of each of these processes.",
 )
+@click.option(
+    "--pages",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A directory whose files browsers are given below /pages/.",
+)
 @functions_options
 @click.pass_context
 def serve(
@@ -377,6 +383,7 @@ def serve(
     roots: tuple[Path, ...],
     query_processes: int,
     query_memory: str,
+    pages: Path | None,
     functions: tuple[Path, ...],
     replace_functions: bool,  # noqa: FBT001
 ) -> int:
@@ -391,6 +398,6 @@ def serve(
     directory = context.meta.get("headrace.data", Path("data"))
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)
-    serving = Serving(listen, roots, query_processes, query_memory)
+    serving = Serving(listen, roots, query_processes, query_memory, pages)
     serve_directory(directory, serving, invocation, thread, sys.stderr, given)
     return _DONE

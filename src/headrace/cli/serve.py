@@ -30,13 +30,15 @@ class Serving:
     """The options of ``headrace serve``.
 
     Clients' statements may read files below ``roots``; their queries run in up to
-    ``query_processes`` processes, each with a heap of ``query_memory``.
+    ``query_processes`` processes, each with a heap of ``query_memory``; ``pages`` are
+    an application's, for browsers.
     """
 
     listen: str
     roots: tuple[Path, ...]
     query_processes: int
     query_memory: str
+    pages: Path | None = None
 
 
 def serve_directory(
@@ -70,7 +72,9 @@ def serve_directory(
     try:
         make_directory(directory, err)
         with opened(directory, invocation, thread, err, functions) as database:
-            server = Server(database, address, bound, roots=serving.roots, queries=queries)
+            server = Server(
+                database, address, bound, None, serving.roots, queries, serving.pages
+            )
             thread.call(server.start)
             try:
                 click.echo(f"headrace serves {directory} at {server.url} (Ctrl-C stops it)")

@@ -143,7 +143,7 @@ async function inSession(sql, signal) {
       return await send("POST", "/v1/sql", { sql, session, timeout: 3600 }, { signal });
     } catch (error) {
       // A session that was idle for too long has ended: its settings are gone.
-      if (!(error instanceof ServerError) || error.status !== 404 || tries > 0) throw error;
+      if (!(error instanceof ServerError) || error.status !== 410 || tries > 0) throw error;
       session = null;
     }
   }
