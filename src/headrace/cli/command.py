@@ -379,13 +379,9 @@ def verify(
 @click.pass_context
 def serve(
     context: click.Context,
-    listen: str,
-    roots: tuple[Path, ...],
-    query_processes: int,
-    query_memory: str,
-    pages: Path | None,
     functions: tuple[Path, ...],
     replace_functions: bool,  # noqa: FBT001
+    **options: Any,
 ) -> int:
     """Serve the database over HTTP until Ctrl-C.
 
@@ -398,6 +394,5 @@ def serve(
     directory = context.meta.get("headrace.data", Path("data"))
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)
-    serving = Serving(listen, roots, query_processes, query_memory, pages)
-    serve_directory(directory, serving, invocation, thread, sys.stderr, given)
+    serve_directory(directory, Serving(**options), invocation, thread, sys.stderr, given)
     return _DONE

@@ -72,9 +72,7 @@ def serve_directory(
     try:
         make_directory(directory, err)
         with opened(directory, invocation, thread, err, functions) as database:
-            server = Server(
-                database, address, bound, None, serving.roots, queries, serving.pages
-            )
+            server = Server(database, address, bound, None, serving.roots, queries, serving.pages)
             thread.call(server.start)
             try:
                 click.echo(f"headrace serves {directory} at {server.url} (Ctrl-C stops it)")
