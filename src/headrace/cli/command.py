@@ -379,6 +379,7 @@ def verify(
 @click.pass_context
 def serve(
     context: click.Context,
+    /,
     functions: tuple[Path, ...],
     replace_functions: bool,  # noqa: FBT001
     **options: Any,
