@@ -42,6 +42,7 @@ from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
 from headrace.engine.pulls import Pull
 from headrace.engine.registrations import PendingRegistrations
+from headrace.engine.scans import LEAF, Refused, Scan, Scans, translated
 from headrace.engine.worker import BATCH_ROWS, LeafTask, LogReader
 from headrace.errors import Span
 from headrace.runtime.step import Share, Step
@@ -51,7 +52,7 @@ from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +67,11 @@ class ContentsTask:
 
     leaf: LeafTask
     names: tuple[str, ...]
+
+    @property
+    def __name__(self) -> str:
+        """The name of the task in Spark's plan, which says which relation it reads."""
+        return f"{LEAF}{self.leaf.relation}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take the partition's number as the only row of the input."""
@@ -96,6 +102,7 @@ class Queries:
     _canonical: SparkSession = field(init=False)
     _registrations: dict[SparkSession, PendingRegistrations] = field(init=False)
     _relations: dict[str, Relation] = field(default_factory=dict, init=False)
+    _scans: Scans = field(default_factory=Scans, init=False)
 
     def __post_init__(self) -> None:
         """Open separate sessions, since one name has different meanings in them."""
@@ -206,18 +213,79 @@ class Queries:
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
 
-    def pulled(
-        self, prepared: DataFrame, relation: Table | View, contents: Contents
-    ) -> pa.Table | None:
-        """Return the result of a prepared query over one relation alone, without a job.
+    def answer(
+        self,
+        prepared: DataFrame,
+        relations: Sequence[Relation],
+        contents: Callable[[RelationId], Contents],
+        shares: Callable[[], Mapping[RelationId, Share]],
+    ) -> pa.Table:
+        """Return the result of a prepared query over some relations, by the cheapest way there is.
 
-        None if the query is not of this kind, or reads so many rows that a job is faster.
+        ``contents`` returns the stored rows of a table or view; ``shares`` what a job reads.
         """
+        rows = self._pulled(prepared, relations, contents)
+        if rows is None:
+            rows = self._scanned(prepared, relations, contents)
+        return self.rows(prepared, shares()) if rows is None else rows
+
+    def way(self, prepared: DataFrame, relations: Sequence[Relation]) -> str:
+        """Return how :meth:`answer` would answer, and why not by less."""
+        if self._pull(prepared, relations) is not None:
+            return "rows that its conditions choose, without a Spark job"
         try:
-            pull = Pull.of(scala_of(self.spark), prepared, relation.schema.names)
-            return None if pull is None else pull.rows(contents)
+            self.scan(prepared, relations)
+        except Refused as refused:
+            return f"a Spark job, because of {refused}"
+        return "a scan by DuckDB, without a Spark job"
+
+    def scan(self, prepared: DataFrame, relations: Sequence[Relation]) -> Scan:
+        """Return a prepared query over some relations as one for DuckDB.
+
+        Raises:
+            Refused: only Spark answers it; the text says why.
+        """
+        for relation in relations:
+            if isinstance(relation, Stream):
+                raise Refused(f"stream {relation.name}")
+        stored = {r.id: r.schema.names for r in relations if isinstance(r, Table | View)}
+        if not stored:
+            raise Refused("what it reads, which is not stored")
+        try:
+            return translated(prepared, stored)
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
+
+    def _pull(self, prepared: DataFrame, relations: Sequence[Relation]) -> Pull | None:
+        if len(relations) != 1 or not isinstance(relations[0], Table | View):
+            return None
+        return Pull.of(scala_of(self.spark), prepared, relations[0].schema.names)
+
+    def _pulled(
+        self,
+        prepared: DataFrame,
+        relations: Sequence[Relation],
+        contents: Callable[[RelationId], Contents],
+    ) -> pa.Table | None:
+        """Return the rows that conditions choose; None if others are computed, or many."""
+        try:
+            pull = self._pull(prepared, relations)
+            return None if pull is None else pull.rows(contents(relations[0].id))
+        except (PySparkException, Py4JError) as error:
+            raise step_failure(error) from error
+
+    def _scanned(
+        self,
+        prepared: DataFrame,
+        relations: Sequence[Relation],
+        contents: Callable[[RelationId], Contents],
+    ) -> pa.Table | None:
+        """Return the result by DuckDB; None if only Spark answers it."""
+        try:
+            scan = self.scan(prepared, relations)
+        except Refused:
+            return None
+        return self._scans.rows(scan, contents)
 
     def rows(self, prepared: DataFrame, shares: Mapping[RelationId, Share]) -> pa.Table:
         """Return the result of a prepared query over the shares, with Spark's types."""

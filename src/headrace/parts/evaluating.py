@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.catalog import Table, View
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.catalog import Catalog
-    from headrace.catalyst.analysed import Shape
+    from headrace.catalog import Catalog, Relation
+    from headrace.catalyst.analysed import Analysed, Shape
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
     from headrace.errors import Span
@@ -33,12 +31,10 @@ class Asked:
     ids: frozenset[RelationId]
 
     @property
-    def alone(self) -> Table | View | None:
-        """The table or view that the query reads, if it names nothing else."""
-        if len(self.ids) != 1 or self.ids != {*self.names}:
-            return None
-        relation = self.state.catalog.by_id.get(self.names[0])
-        return relation if isinstance(relation, Table | View) else None
+    def relations(self) -> tuple[Relation, ...]:
+        """The relations of the catalog that the query reads."""
+        by_id = self.state.catalog.by_id
+        return tuple(by_id[id_] for id_ in sorted(self.ids) if id_ in by_id)
 
 
 class Evaluator(Protocol):
@@ -83,10 +79,16 @@ class OwnEvaluator:
             for relation, given in self.information.named(asked.state, asked.names):
                 self.queries.provide(relation, given)
             prepared = self.queries.prepared(text)
-        alone = asked.alone
-        if alone is not None:
-            contents = self.reader.contents(asked.state, alone)
-            rows = self.queries.pulled(prepared, alone, contents)
-            if rows is not None:
-                return rows
-        return self.queries.rows(prepared, self.reader.shares(asked.ids, asked.state))
+        state, by_id = asked.state, asked.state.catalog.by_id
+        return self.queries.answer(
+            prepared,
+            asked.relations,
+            lambda id_: self.reader.contents(state, by_id[id_]),
+            lambda: self.reader.shares(asked.ids, state),
+        )
+
+    def way(self, analysed: Analysed, text: str) -> str:
+        """Return how a query would be answered now. The caller holds the lock of planning."""
+        state = self.reader.published
+        asked = Asked(state, analysed.names, frozenset(analysed.reads))
+        return self.queries.way(self.queries.prepared(text), asked.relations)

@@ -63,14 +63,13 @@ class AskShape:
 class AskRows:
     """Asks for a query's rows, over the contents of relations.
 
-    ``given`` are rows of relations without stored contents. The query reads ``alone`` and nothing
-    else, if it is not None. Of more than ``most`` bytes, rows are refused.
+    ``given`` are rows of relations without stored contents. Of more than ``most`` bytes, rows are
+    refused.
     """
 
     text: str
     shares: Mapping[RelationId, Share]
     given: tuple[tuple[Stream, pa.Table], ...]
-    alone: RelationId | None
     most: int
 
 

@@ -125,13 +125,12 @@ class QueryProcesses:
 
     def rows(self, text: str, asked: Asked) -> pa.Table:
         """Return a query's rows; names mean what they did in the state that it reads."""
-        reader, state, alone = self._parts.reader, asked.state, asked.alone
+        reader, state = self._parts.reader, asked.state
         given = self._parts.information.named(state, asked.names)
         question = AskRows(
             text,
             reader.shares(asked.ids, state),
             tuple(given),
-            None if alone is None else alone.id,
             self._settings.result_bytes,
         )
         return self._ask(state.catalog, question)

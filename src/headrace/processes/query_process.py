@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Never
 
-from headrace.catalog import Catalog, PlainView, Relation, Stream, Table, View
+from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
 from headrace.engine.cancelling import StatementJobs, tasks_left
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
@@ -40,7 +40,7 @@ from headrace.processes.messages import (
     Full,
 )
 from headrace.runtime.cancelling import Cancellation
-from headrace.runtime.step import RowsShare
+from headrace.runtime.step import RowsShare, Share
 from headrace.serving import Contents
 from headrace.spine import Spine
 
@@ -221,14 +221,11 @@ class _Spark:
         for gathered, rows_given in asked.given:
             self._queries.provide(gathered, rows_given)
         prepared = self._queries.prepared(asked.text)
-        rows = None
-        if asked.alone is not None:
-            relation, share = self._catalog.by_id[asked.alone], asked.shares[asked.alone]
-            if isinstance(relation, Table | View) and isinstance(share, RowsShare):
-                spine = Spine.open(self._runs, share.layout, share.runs)
-                rows = self._queries.pulled(prepared, relation, Contents(spine))
-        if rows is None:
-            rows = self._queries.rows(prepared, asked.shares)
+        by_id = self._catalog.by_id
+        relations = [by_id[id_] for id_ in asked.shares if id_ in by_id]
+        rows = self._queries.answer(
+            prepared, relations, lambda id_: self._contents(asked.shares[id_]), lambda: asked.shares
+        )
         if rows.nbytes > asked.most:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -237,6 +234,11 @@ class _Spark:
                 "Use LIMIT.",
             )
         return rows
+
+    def _contents(self, share: Share) -> Contents:
+        if not isinstance(share, RowsShare):
+            raise HeadraceError(Code.INTERNAL, "a query process was sent no stored rows")
+        return Contents(Spine.open(self._runs, share.layout, share.runs))
 
     # -- names ---------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from headrace.catalog import Stream, Table
 from headrace.errors import HeadraceError
+from headrace.parts.evaluating import OwnEvaluator
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.sql import (
     AddColumns,
@@ -173,7 +174,12 @@ class Statements:
             parts.sources,
         )
         self._descriptions = Descriptions(parts.reader, parts.ledger, parts.declarations)
-        self._explanations = Explanations(parts.reader, parts.ledger, parts.engine)
+        self._explanations = Explanations(
+            parts.reader,
+            parts.ledger,
+            parts.engine,
+            OwnEvaluator(parts.reader, parts.engine, parts.queries, parts.information),
+        )
         self._verifications = Verifications(
             parts.reader, parts.engine, parts.queries, client.report
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
+    from headrace.parts.evaluating import OwnEvaluator
     from headrace.parts.reader import Reader
     from headrace.types import ArrangementId
 
@@ -29,6 +30,7 @@ class Explanations:
     reader: Reader
     ledger: Ledger
     engine: Engine
+    evaluator: OwnEvaluator
 
     def explain(self, statement: Explain) -> Result:
         """Return the output of EXPLAIN as a table, line by line."""
@@ -86,6 +88,8 @@ class Explanations:
                 # A query with clock or random functions can run once, but cannot be a view.
                 analysed, refusal = engine.planner.analyse(span, once=True), error
             plan = ["", "-- Spark's optimised plan", *analysed.text.rstrip().split("\n")]
+            if isinstance(target, Query):
+                plan += ["", "-- Read now by", self.evaluator.way(analysed, target.text)]
             if any(is_system(id_) for id_ in analysed.names):
                 return ["-- read when queried; views cannot read it", *plan]
             try:
