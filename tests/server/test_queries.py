@@ -14,7 +14,7 @@ import pytest
 
 import headrace
 from headrace.processes.queries import QuerySettings
-from served import Answer, Client, Served, served
+from served import Answer, Client, Events, Served, served
 from sessions import PARTITIONS
 
 if TYPE_CHECKING:
@@ -153,10 +153,21 @@ def test_a_query_that_cannot_be_cancelled_is_ended_with_its_process(apart: Serve
 
 
 def test_a_query_that_exhausts_the_heap_is_refused(client: Client):
-    found = client.sql("SELECT repeat('x', 2000000000)")
+    """Also if another process is to plan it afterwards."""
+    found = client.sql("EXPLAIN SELECT repeat('x', 2000000000)")
     assert found.status == 422, found.body
     assert found.error["primary"] == "the query needs more memory than a query may use"
+    assert found.error["span"]["start"] == len("EXPLAIN ")
     assert client.rows("SELECT max(id) + 2 AS x FROM t") == [[5]]
+
+
+def test_what_is_planned_elsewhere_is_as_without_processes(client: Client):
+    assert client.rows("EXPLAIN LINEAGE SELECT id FROM shown")
+    client.sql("CREATE MATERIALIZED VIEW doubled AS SELECT 2 * id AS d FROM t")
+    assert client.rows("SELECT d FROM doubled WHERE d > 4") == [[6]]
+    assert client.sql("CREATE VIEW none AS SELECT nme FROM t").error["span"]["start"] == 27
+    with Events(client, sql="SELECT id + 1 AS next FROM t") as events:
+        assert {row["next"] for row in next(iter(events)).data["rows"]} == {2, 3, 4}
 
 
 @pytest.mark.long

@@ -48,6 +48,16 @@ class Evaluator(Protocol):
         """
         ...
 
+    def try_planning(self, query: Span) -> None:
+        """Plan a query where that can do no harm, before the process that makes epochs plans it.
+
+        What is wrong with the query is not said here.
+
+        Raises:
+            HeadraceError: ``unsupported`` if planning it needs too much memory; ``cancelled``.
+        """
+        ...
+
     def rows(self, text: str, asked: Asked) -> pa.Table | None:
         """Return a query's rows with Spark's types; None if names have another meaning by now.
 
@@ -70,6 +80,9 @@ class OwnEvaluator:
         """Return a query's shape and catalog; no other query is planned meanwhile."""
         with self.engine.planning:
             return self.reader.catalog, self.engine.planner.analyse(query, once=True).shape
+
+    def try_planning(self, query: Span) -> None:
+        """Do nothing: this is the process that makes epochs."""
 
     def rows(self, text: str, asked: Asked) -> pa.Table | None:
         """Return a query's rows; no lock is held while it runs."""

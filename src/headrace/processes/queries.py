@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.database import Database
     from headrace.errors import Span
     from headrace.parts.evaluating import Asked
+    from headrace.processes.messages import Done
 
 _log = logging.getLogger(__name__)
 
@@ -121,7 +122,14 @@ class QueryProcesses:
     def shaped(self, query: Span) -> tuple[Catalog, Shape]:
         """Return a query's shape, and the catalog in which its names were resolved."""
         catalog = self._parts.reader.catalog
-        return catalog, self._ask(catalog, AskShape(query))
+        return catalog, self._value(catalog, AskShape(query))
+
+    def try_planning(self, query: Span) -> None:
+        """Plan a query in a process, and forget what comes of it."""
+        try:
+            self._ask(self._parts.reader.catalog, AskShape(query))
+        except HeadraceError as error:
+            raise error.at(query) from error
 
     def rows(self, text: str, asked: Asked) -> pa.Table:
         """Return a query's rows; names mean what they did in the state that it reads."""
@@ -133,14 +141,21 @@ class QueryProcesses:
             tuple(given),
             self._settings.result_bytes,
         )
-        return self._ask(state.catalog, question)
+        return self._value(state.catalog, question)
 
-    def _ask(self, catalog: Catalog, question: AskShape | AskRows) -> Any:
+    def _value(self, catalog: Catalog, question: AskShape | AskRows) -> Any:
+        """Return the value of an answer, or raise its error; see :meth:`_ask`."""
+        answer = self._ask(catalog, question)
+        if isinstance(answer, Failed):
+            raise answer.error
+        return answer.value
+
+    def _ask(self, catalog: Catalog, question: AskShape | AskRows) -> Done | Failed:
         """Return the answer of a process in which names mean what they do in a catalog.
 
         Raises:
-            HeadraceError: that of the query; ``cancelled``; ``unsupported`` if it needs too much
-                memory; ``unavailable`` if the process ended.
+            HeadraceError: ``unsupported`` if it needs too much memory; ``unavailable`` if the
+                process ended; ``cancelled``.
         """
         with self._taken() as process:
             try:
@@ -162,9 +177,8 @@ class QueryProcesses:
                     detail=f"The heap of a query process has {self._settings.memory}.",
                     hint="Read fewer rows or smaller values; or keep the result in a view.",
                 )
-            if isinstance(answer, Failed):
-                raise answer.error
-            return answer.value
+            found: Done | Failed = answer
+            return found
 
     # -- processes -----------------------------------------------------------------------------
 

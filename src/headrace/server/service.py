@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from headrace.processes.queries import QueryProcesses
@@ -59,8 +60,9 @@ class Service:
     ) -> Self:
         """Return the service of an open database; ``pages`` are those of applications."""
         apart = None if queries is None else QueryProcesses(database, queries)
-        runner, sessions = Runner(limits), Sessions(lambda: database.session(apart), limits)
-        following = Following(database, limits)
+        opened = partial(database.session, apart)
+        runner, sessions = Runner(limits), Sessions(opened, limits)
+        following = Following(database, limits, opened)
         return cls(
             database,
             limits,

@@ -23,6 +23,8 @@ from headrace.sql import Query
 from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.server.limits import Limits
     from headrace.server.running import Runner
     from headrace.server.service import Service
+    from headrace.session import Session
 
 _LINGER_SECONDS: Final = 60.0
 """How long what nobody follows any more is kept, so that those who reconnect can resume."""
@@ -42,6 +45,8 @@ class Following:
 
     database: Database
     limits: Limits
+    opened: Callable[[], Session]
+    """Opens a session."""
     by_key: dict[str, Followed] = field(default_factory=dict)
     subscribers: int = 0
     _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
@@ -61,7 +66,7 @@ class Following:
                 return known
             if len(self.by_key) >= self.limits.followed:
                 raise too_many(f"{self.limits.followed} views and queries")
-            session = self.database.session()
+            session = self.opened()
             made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
             reader, most = self.database.parts.reader, self.limits.lag_bytes
             self.by_key[key] = Followed(reader, session, made, most)

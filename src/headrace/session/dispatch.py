@@ -117,6 +117,7 @@ class Statements:
     def __init__(self, parts: Parts, client: Client) -> None:
         self._client = client
         self._ledger, self._reader = parts.ledger, parts.reader
+        self._evaluator = parts.snapshots.evaluator
         # CREATE and DROP
         views = Views(parts.reader, parts.ledger, parts.engine, parts.definer, client.report)
         sources = Sources(parts.reader, parts.engine, views)
@@ -161,7 +162,9 @@ class Statements:
         self._updates = Updates(parts.reader, parts.snapshots, parts.log)
         self._copies = Copies(parts.reader, parts.log, parts.ledger, parts.queries, client.report)
         self._selects = Selects(parts.reader, parts.ledger, parts.snapshots, client.seen)
-        self._following = Following(parts.reader, parts.definer, views, client.seen, client.is_open)
+        self._following = Following(
+            parts.reader, parts.definer, views, self._evaluator, client.seen, client.is_open
+        )
         # what there is, and whether it is right
         self._listings = Listings(
             parts.reader,
@@ -192,6 +195,9 @@ class Statements:
             HeadraceError: with the place in the statement wherever there is one.
         """
         try:
+            planned = _planned(statement)
+            if planned is not None:
+                self._evaluator.try_planning(planned.span)
             return self._run(statement)
         except HeadraceError as error:
             named = with_owner(self._ledger, self._reader.catalog, error)
@@ -399,6 +405,21 @@ class Statements:
 
     def _table(self, names: tuple[str, ...], rows: list[Any]) -> Result:
         return Result.of(names, rows, self._ledger.last_epoch())
+
+
+def _planned(statement: Statement) -> Query | None:
+    """Return the query of a statement that is planned where epochs are made."""
+    match statement:
+        case Explain(target=Query() as query):
+            return query
+        case Explain(target=CreateMaterializedView(query=query) | CreateTableAs(query=query)):
+            return query
+        case CreateMaterializedView(query=query) | CreateTableAs(query=query):
+            return query
+        case CreateView(query=query) | CreateSink(source=Query() as query):
+            return query
+        case _:
+            return None
 
 
 def _not_taken(count: int) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.parts.definer import Definer
+    from headrace.parts.evaluating import Evaluator
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.statements.defining.views import Views
@@ -49,6 +50,7 @@ class Following:
     reader: Reader
     definer: Definer
     views: Views
+    evaluator: Evaluator
     seen: Callable[[Iterable[RelationId]], Published]
     is_open: Callable[[], bool]
 
@@ -90,6 +92,7 @@ class Following:
         if plain and isinstance(found, Table | View):
             relation: Table | View = found
         else:
+            self.evaluator.try_planning(query.span)
             relation = hidden = self.views.create_hidden(query)
         self.reader.require_running(relation)
         state, reader = self.seen([relation.id]), self.reader
