@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,12 +15,22 @@ import headrace
 from headrace.errors import Code, HeadraceError
 from headrace.remote.rows import read, written
 from headrace.remote.server import Server, is_url
+from headrace.serving import OPERATION
+from headrace.zset import WEIGHT
 from remote.fake_server import Exchange, FakeServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROWS = pa.table({"x": pa.array([1, None], pa.int32())})
+CONTENTS = ROWS
+DELTA = pa.table(
+    {
+        "x": pa.array([1, 5], pa.int32()),
+        WEIGHT: pa.array([-1, 1], pa.int64()),
+        OPERATION: ["-U", "+U"],
+    }
+)
 RESULT = {
     "kind": "rows",
     "message": "",
@@ -58,6 +69,28 @@ def dropped(exchange: Exchange) -> None:
 
 def done(exchange: Exchange) -> None:
     exchange.done()
+
+
+def arrow(table: pa.Table) -> str:
+    return base64.b64encode(written(table)).decode()
+
+
+def follow(exchange: Exchange, limit: int | None = None, start: int | None = None) -> None:
+    exchange.begin_events()
+    asked = {"sql": "SELECT x FROM t", "after": None, "snapshot": True}
+    exchange.event("follow", {**asked, "limit": limit, "start": start})
+    exchange.end_events()
+
+
+def following(exchange: Exchange, token: str | None, sent: list[Any], *, drop: bool = True) -> None:
+    """Send events of a subscription, then lose the connection."""
+    exchange.begin_events()
+    exchange.event("columns", {"token": token, "arrow": arrow(CONTENTS.slice(0, 0))})
+    for kind, epoch, part, last, table in sent:
+        data = {"epoch": epoch, "part": part, "last": last, "arrow": arrow(table)}
+        exchange.event(kind, {**data, "token": f"{epoch}~4"} if last else data)
+    if drop:
+        exchange.drop()
 
 
 def failure(call: Any) -> HeadraceError:
@@ -235,3 +268,84 @@ def test_connecting_imports_nothing_of_an_open_database(server: FakeServer):
         [sys.executable, "-c", code, server.url], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[]", found
+
+
+def test_where_the_server_says_what_to_follow_it_is_asked_for_that(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    server.play = [follow, lambda exchange: following(exchange, None, [])]
+    subscription = db.sql("PRINT 'topic'")
+    assert isinstance(subscription, headrace.Subscription)
+    assert (subscription.columns, subscription.epoch) == (("x",), None)
+    assert "sql=SELECT+x+FROM+t&snapshot=true" in server.asked[-1].path
+    assert "rows=arrow" in server.asked[-1].headers["accept"]
+    subscription.close()
+
+
+def test_a_subscription_goes_on_after_lost_connections_without_gap_or_repetition(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    """Once in the middle of the snapshot, once between epochs, once in the middle of an epoch."""
+    first, second = CONTENTS.slice(0, 1), CONTENTS.slice(1)
+    server.play = [
+        follow,
+        lambda exchange: following(exchange, None, [("snapshot", 7, 0, False, first)]),
+        lambda exchange: following(
+            exchange,
+            None,
+            [("snapshot", 8, 0, False, first), ("snapshot", 8, 1, True, second)],
+        ),
+        lambda exchange: exchange.error(503, "unavailable", "it starts", Retry_After="0"),
+        lambda exchange: following(
+            exchange, "8~4", [("changes", 9, 0, True, DELTA), ("changes", 10, 0, False, DELTA)]
+        ),
+        lambda exchange: following(exchange, "9~4", [("changes", 10, 0, True, DELTA)]),
+        lambda exchange: exchange.error(409, "conflict", "it was dropped"),
+    ]
+    subscription = db.subscribe("SELECT x FROM t")
+    taken: list[headrace.Change] = []
+    with pytest.raises(HeadraceError, match="it was dropped") as raised:
+        taken.extend(subscription)
+    assert raised.value.code is Code.CONFLICT
+    shown = [(change.epoch, change.operation, change.weight, change.row["x"]) for change in taken]
+    delta = [("-U", -1, 1), ("+U", 1, 5)]
+    assert shown == [
+        (8, "+I", 1, 1),
+        (8, "+I", 1, None),
+        *[(epoch, *each) for epoch in (9, 10) for each in delta],
+    ]
+    assert subscription.epoch == 10
+    tokens = [each.path.partition("after=")[2] for each in server.of("GET", "/v1/subscribe")]
+    assert tokens == ["", "", "8~4", "8~4", "9~4", "10~4"]
+
+
+def test_the_limit_of_a_push_query_is_kept_and_closing_ends_the_connection(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    ended = threading.Event()
+
+    def waits(exchange: Exchange) -> None:
+        following(exchange, None, [("snapshot", 7, 0, True, CONTENTS)], drop=False)
+        assert exchange.sock.recv(1) == b""
+        ended.set()
+
+    server.play = [lambda exchange: follow(exchange, limit=1), waits]
+    subscription = db.sql("SELECT x FROM t EMIT CHANGES LIMIT 1")
+    assert [change.row for change in subscription] == [{"x": 1}]
+    assert ended.wait(20)
+    assert not subscription.is_open
+
+
+def test_what_cannot_be_followed_is_an_error_where_it_was_asked_for(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    def wrong(exchange: Exchange) -> None:
+        span = {"text": "SELECT x FROM t", "start": 14, "end": 15, "file": None, "line": 1}
+        error = {"code": "invalid", "primary": "no", "detail": None, "hint": None, "span": span}
+        exchange.answer({"error": error}, 400)
+
+    server.play = [lambda exchange: follow(exchange, start=13), wrong]
+    script = "\n  SUBSCRIBE TO (SELECT x FROM t)"
+    error = failure(lambda: db.sql(script))
+    assert error.span is not None
+    assert (error.span.text, error.span.start) == (script, 3 + 13 + 14)

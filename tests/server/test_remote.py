@@ -229,3 +229,66 @@ def test_what_is_of_the_process_that_has_the_database_open_is_refused(server: Se
         headrace.connect(server.server.url, nothing=2)
     with pytest.raises(HeadraceError, match="is closed"):
         database.sql("SELECT 1 AS x")
+
+
+def followed(subscription: Any, rows: int) -> list[tuple[str, int, str]]:
+    """The operations, weights and rows of some changes."""
+    found: list[tuple[str, int, str]] = []
+    while len(found) < rows:
+        polled = subscription.poll(1) or []
+        found += [(change.operation, change.weight, repr(change.row)) for change in polled]
+    subscription.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SUBSCRIBE r5",
+        "SUBSCRIBE (SELECT name, count(*) AS n, max(price) AS m FROM r5 GROUP BY name)",
+        "SELECT tags, at, raw FROM r5 EMIT CHANGES",
+        "PRINT 'r5' FROM BEGINNING",
+        "SELECT id FROM r5 EMIT CHANGES LIMIT 1",
+    ],
+)
+def test_changes_are_followed_as_embedded(
+    server: Served, remote: headrace.RemoteDatabase, sql: str
+):
+    columns = (
+        "id INT PRIMARY KEY, name STRING, price DECIMAL(9,2), tags ARRAY<STRING>,"
+        " parts MAP<STRING, INT>, at TIMESTAMP, raw BINARY"
+    )
+    remote.sql(f"DROP TABLE IF EXISTS r5; CREATE TABLE r5 ({columns})")
+    values = "array('a'), map('k', 1), TIMESTAMP '2026-01-02 03:04:05', X'00'"
+    remote.sql(f"INSERT INTO r5 VALUES (1, 'ann', 1.50, {values}), (2, 'bob', 2, {values})")
+    with server.database.session() as embedded, embedded.sql(sql) as there, remote.sql(sql) as here:
+        assert here.columns == there.columns
+        limited = 1 if "LIMIT" in sql else None
+        first = limited or 2
+        assert here.poll(10) == there.poll(10)
+        if limited:
+            assert not here.is_open
+            assert not there.is_open
+            return
+        remote.sql("UPDATE r5 SET price = 9, raw = X'01' WHERE id = 1")
+        assert first == 2
+        assert followed(here, 2) == followed(there, 2)
+
+
+def test_a_subscription_begins_and_resumes_where_it_is_told_to(remote: headrace.RemoteDatabase):
+    remote.sql("CREATE TABLE r6 (x INT); INSERT INTO r6 VALUES (1)")
+    with remote.sql("SUBSCRIBE r6 WITH (SNAPSHOT = false)") as latest:
+        assert latest.epoch is not None
+        remote.sql("INSERT INTO r6 VALUES (2)")
+        assert followed(latest, 1) == [("+I", 1, "{'x': 2}")]
+    with remote.subscribe("r6") as first:
+        assert len(first.poll(10) or []) == 2
+        at = first.epoch
+    remote.sql("INSERT INTO r6 VALUES (3)")
+    assert followed(remote.subscribe("r6", after=at), 1) == [("+I", 1, "{'x': 3}")]
+    with remote.session() as session:
+        session.sql("SET execution.runtime-mode = 'streaming'")
+        with session.sql("SELECT x FROM r6 WHERE x > ?", [1]) as pushed:
+            assert pushed.kind == "changes"
+            assert len(pushed.poll(10) or []) == 2
+    assert not pushed.is_open

@@ -100,6 +100,12 @@ class RemoteDatabase:
         """Append rows in the default session; see :meth:`RemoteSession.insert`."""
         return self._default.insert(name, rows, producer=producer, sequence=sequence)
 
+    def subscribe(
+        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
+    ) -> Subscription:
+        """Follow a query or a view in the default session; see :meth:`RemoteSession.subscribe`."""
+        return self._default.subscribe(query, parameters, after=after)
+
     def flush(self) -> Epoch:
         """Wait until all written changes are readable; return the epoch."""
         return self._default.flush()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import threading
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -17,6 +18,7 @@ from headrace.remote.connection import Connection, Request, SessionGoneError, re
 from headrace.remote.events import WITH_ARROW, events
 from headrace.remote.rows import MEDIA_TYPE as ARROW
 from headrace.remote.rows import as_arrow, read, written
+from headrace.remote.subscription import Feed, RemoteSubscription
 from headrace.sql import (
     Describe,
     Explain,
@@ -31,7 +33,9 @@ from headrace.sql import (
     Subscribe,
     Verify,
 )
+from headrace.sql.lexer import Source
 from headrace.sql.parameters import bind
+from headrace.statements.reading.asked import followed_query, followed_text
 from headrace.statements.results import Freshness, Progress, Result, last_of
 
 if TYPE_CHECKING:
@@ -40,7 +44,6 @@ if TYPE_CHECKING:
 
     from headrace.remote.server import Server
     from headrace.sql import Statement
-    from headrace.sql.lexer import Source
     from headrace.sql.parameters import Parameters
     from headrace.statements.results import Subscription
     from headrace.types import Epoch
@@ -61,6 +64,7 @@ _CHANGES_NOTHING: Final = (
 )
 """Statements that are run again if the connection is lost while they run."""
 _FAREWELL_SECONDS: Final = 2.0
+_LONGEST_FOLLOWED: Final = 32_000
 
 
 class RemoteSession:
@@ -80,6 +84,9 @@ class RemoteSession:
         self._id: str | None = None
         self._ending: weakref.finalize[..., RemoteSession] | None = None
         """Ends the session on the server, at the latest when the process ends."""
+        self._opening: Feed | None = None
+        """What is being followed and has not begun yet."""
+        self._subscriptions: weakref.WeakSet[RemoteSubscription] = weakref.WeakSet()
         self._settings: dict[str, str] = {}
         """The statements that set the properties of this session."""
         self._producer = f"client {uuid4()}"
@@ -110,7 +117,8 @@ class RemoteSession:
         bound = bind(text, parameters, file)
         for source, statement in bound.parsed(file):
             with self._running(), bound.rewritten.mapping_errors(), _placed(source):
-                result = self._run(source.sql, statement, progress)
+                found = self._run(source.sql, statement, progress)
+                result = self._follow(source, found) if isinstance(found, Followed) else found
             yield result
 
     def insert(
@@ -151,6 +159,23 @@ class RemoteSession:
 
             return int(self._in_session(append)["rows"])
 
+    def subscribe(
+        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
+    ) -> Subscription:
+        """Follow a query or a view; see :meth:`headrace.Session.subscribe`.
+
+        A lost connection is made anew for up to a minute, without a gap or a repetition.
+        """
+        bound = bind(followed_text(query), parameters)
+        with self._running(), bound.rewritten.mapping_errors():
+            asked = followed_query(bound)
+            ((source, _),) = bound.parsed()
+            with _placed(source):
+                found = self._run(source.sql, asked, None, follow=True)
+                if not isinstance(found, Followed):
+                    raise self._connection.lost()
+                return self._follow(source, found if after is None else found.resumed(after))
+
     def flush(self) -> Epoch:
         """Wait until all written changes are readable; return the epoch."""
         flushed = self.sql("FLUSH")
@@ -162,7 +187,10 @@ class RemoteSession:
 
         If the server cannot be asked to, the connection of the statement is cut.
         """
-        id_ = self._id
+        opening, id_ = self._opening, self._id
+        if opening is not None:
+            opening.close()
+            return True
         if id_ is None:
             return False
         asked = Request("POST", f"/v1/sessions/{id_}/cancel", repeatable=True)
@@ -180,6 +208,8 @@ class RemoteSession:
         if not self._open:
             return
         self._open = False
+        for subscription in list(self._subscriptions):
+            subscription.close()
         if self._ending is not None:
             self._ending()
         with self._lock:
@@ -188,14 +218,19 @@ class RemoteSession:
     # -- a session of the server -----------------------------------------------------------
 
     def _run(
-        self, sql: str, statement: Statement, progress: Callable[[Progress], None] | None
-    ) -> Result | Subscription:
-        def run(id_: str) -> Result | Subscription:
+        self,
+        sql: str,
+        statement: Statement,
+        progress: Callable[[Progress], None] | None,
+        *,
+        follow: bool = False,
+    ) -> Result | Followed:
+        def run(id_: str) -> Result | Followed:
             return self._connection.ask(
                 Request.of_json(
                     "POST",
                     "/v1/sql",
-                    {"sql": sql, "session": id_},
+                    {"sql": sql, "session": id_, "follow": follow},
                     headers={"Accept": WITH_ARROW},
                     repeatable=isinstance(statement, _CHANGES_NOTHING),
                 ),
@@ -214,7 +249,7 @@ class RemoteSession:
 
     def _result(
         self, progress: Callable[[Progress], None] | None, answer: HTTPResponse
-    ) -> Result | Subscription:
+    ) -> Result | Followed:
         """Return the result in the events of an answer.
 
         Raises:
@@ -223,7 +258,7 @@ class RemoteSession:
         if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
             raise self._connection.stranger(answer)
         parts: list[bytes] = []
-        result: Result | None = None
+        result: Result | Followed | None = None
         for event in events(answer):
             if event is None:
                 continue
@@ -234,11 +269,26 @@ class RemoteSession:
                     parts.append(base64.b64decode(event.data))
                 case "result":
                     result = _result(event.json, parts)
+                case "follow":
+                    result = Followed(**event.json)
                 case "error":
                     raise HeadraceError.of_json(event.json["error"])
         if result is None:
             raise self._connection.lost()
         return result
+
+    def _follow(self, source: Source, followed: Followed) -> Subscription:
+        """Follow what a statement follows; errors are at its place in the script."""
+        with followed.placed(source):
+            feed = self._opening = Feed(self._server, followed.query)
+            try:
+                made = RemoteSubscription(
+                    feed, followed.limit, lambda: self._open and self._is_open()
+                )
+            finally:
+                self._opening = None
+        self._subscriptions.add(made)
+        return made
 
     def _in_session(self, call: Callable[[str], T]) -> T:
         """Return what a call with the session's id returns; the server refuses an ended session."""
@@ -280,6 +330,49 @@ class RemoteSession:
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a statement follows: a query, from where, and after how many rows it ends.
+
+    ``start`` is the place of the query in the statement, if it is a part of it.
+    """
+
+    sql: str
+    after: int | None
+    snapshot: bool
+    limit: int | None
+    start: int | None
+
+    def resumed(self, after: int) -> Followed:
+        """Return the same, from an epoch on."""
+        return replace(self, after=after)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What is asked of ``/v1/subscribe``.
+
+        Raises:
+            HeadraceError: ``unsupported`` for a query that is too long for a URL.
+        """
+        if len(quote(self.sql)) > _LONGEST_FOLLOWED:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "following a query this long on a server is not supported",
+                hint="Create a view of it, and follow the view.",
+            )
+        if self.after is not None:
+            return {"sql": self.sql, "after": str(self.after)}
+        return {"sql": self.sql, "snapshot": "true" if self.snapshot else "false"}
+
+    @contextmanager
+    def placed(self, source: Source) -> Iterator[None]:
+        """Change the place of errors from the query to the statement of which it is a part."""
+        begin = 0 if self.start is None else self.start
+        part = Source(source.text, source.start + begin, source.end, source.file)
+        with _placed(part, self.sql) if self.start is not None else nullcontext():
+            yield
+
+
 def _result(document: Any, parts: list[bytes]) -> Result:
     """Return the result of a ``result`` event and the Arrow before it."""
     fresh = document["freshness"]
@@ -292,13 +385,13 @@ def _result(document: Any, parts: list[bytes]) -> Result:
 
 
 @contextmanager
-def _placed(source: Source) -> Iterator[None]:
-    """Change the place of errors from the statement, as it was sent, to the whole script."""
+def _placed(source: Source, sent: str | None = None) -> Iterator[None]:
+    """Change the place of errors from what was sent of a statement to the whole script."""
     try:
         yield
     except HeadraceError as error:
         span = error.span
-        if span is None or span.text != masked(source.sql):
+        if span is None or span.text != masked(source.sql if sent is None else sent):
             raise
         moved = Span(source.text, source.start + span.start, source.start + span.end, source.file)
         raise HeadraceError(error.code, error.primary, error.detail, error.hint, moved) from error

@@ -7,35 +7,33 @@ with ``"last": true`` has a token. Part 0 begins anew what was not complete.
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import key_of
 from headrace.connectors.lines import json_lines
 from headrace.errors import Code, HeadraceError
-from headrace.server.answers import type_name
+from headrace.server.answers import Format, ipc, type_name
+from headrace.serving import with_operations
 from headrace.serving.texts import json_rows, rows
 from headrace.serving.values import json_text
 from headrace.types import Epoch, RelationId
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Protocol
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
     from headrace.catalog import Table, View
     from headrace.serving import History
 
-    class _MakeEvent(Protocol):
-        def __call__(self, lines: Sequence[str], part: int, *, last: bool) -> Event: ...
-
-
 _TOGETHER: Final = 1000
 """How many rows one event has at most."""
+_TOGETHER_IN_ARROW: Final = 10_000
 _EPOCHS: Final = 16
 """How many epochs are read at a time."""
 _TOKEN: Final = re.compile(r"(?P<epoch>\d{1,18})(~(?P<relation>\d{1,18})|@[\d:,]+)?")
@@ -87,49 +85,91 @@ class Event:
     is_progress: bool = False
 
 
-def snapshot(relation: Table | View, history: History, epoch: Epoch) -> Iterator[Event]:
+def beginning(history: History, place: Place | None, form: Format) -> bytes | None:
+    """Return the event before all others, with Arrow: the columns, and where changes begin.
+
+    ``place`` is None if a snapshot follows.
+    """
+    if form is not Format.ARROW:
+        return None
+    token = "null" if place is None else json_text(str(place))
+    columns = _arrow_text(history.layout.columns.empty_table())
+    return f'event: columns\ndata: {{"token":{token},"arrow":"{columns}"}}\n\n'.encode()
+
+
+def snapshot(
+    relation: Table | View, history: History, epoch: Epoch, form: Format = Format.JSON
+) -> Iterator[Event]:
     """Yield the contents of a relation at an epoch."""
-    schema = history.layout.columns
-    columns = json_text([{"name": f.name, "type": type_name(f.type)} for f in schema])
-
-    def event(lines: Sequence[str], part: int, *, last: bool) -> Event:
-        body = f'"part":{part},"columns":{columns},"rows":[{",".join(lines)}]'
-        return _event("snapshot", Place(epoch, relation.id), body, last=last)
-
-    lines = (
-        line.rstrip("\n")
-        for part in history.at(epoch).parts()
-        for line in json_rows(schema.names, rows(part))
-    )
-    yield from _pieces(lines, event)
+    schema, parts = history.layout.columns, history.at(epoch).parts()
+    if form is Format.ARROW:
+        contents = _arrow_pieces(parts, schema)
+    else:
+        columns = json_text([{"name": f.name, "type": type_name(f.type)} for f in schema])
+        lines = (
+            line.rstrip("\n") for part in parts for line in json_rows(schema.names, rows(part))
+        )
+        contents = (f'"columns":{columns},"rows":[{piece}]' for piece in _joined(lines))
+    yield from _events("snapshot", Place(epoch, relation.id), contents)
 
 
-def changes(relation: Table | View, history: History, after: Epoch, upto: Epoch) -> Iterator[Event]:
+def changes(
+    relation: Table | View,
+    history: History,
+    after: Epoch,
+    upto: Epoch,
+    form: Format = Format.JSON,
+) -> Iterator[Event]:
     """Yield the changes of the epochs after one up to another; those without any are left out."""
+    key = key_of(relation)
     for first in range(after, upto, _EPOCHS):
         end = Epoch(min(first + _EPOCHS, upto))
         for epoch, delta in history.changes(Epoch(first), end):
             written = delta.table.select([*history.layout.columns.names, WEIGHT])
-            yield from _epoch(relation, epoch, written)
+            if not written.num_rows:
+                continue
+            if form is Format.ARROW:
+                ordered = with_operations(written, key)
+                contents = _arrow_pieces(iter([ordered]), ordered.schema)
+            else:
+                pieces = _joined(json_lines(epoch, written, key))
+                contents = (f'"changes":[{piece}]' for piece in pieces)
+            yield from _events("changes", Place(epoch, relation.id), contents)
 
 
-def _epoch(relation: Table | View, epoch: Epoch, delta: pa.Table) -> Iterator[Event]:
-    def event(lines: Sequence[str], part: int, *, last: bool) -> Event:
-        body = f'"part":{part},"changes":[{",".join(lines)}]'
-        return _event("changes", Place(epoch, relation.id), body, last=last)
-
-    if delta.num_rows:
-        yield from _pieces(json_lines(epoch, delta, key_of(relation)), event)
-
-
-def _pieces(lines: Iterable[str], event: _MakeEvent) -> Iterator[Event]:
-    """Yield lines in events of some lines each; there is one event if there are no lines."""
-    left, part = iter(lines), 0
+def _joined(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines with commas between, some at a time; at least one piece."""
+    left = iter(lines)
     piece = list(islice(left, _TOGETHER))
-    while following := list(islice(left, _TOGETHER)):
-        yield event(piece, part, last=False)
-        piece, part = following, part + 1
-    yield event(piece, part, last=True)
+    while True:
+        yield ",".join(piece)
+        piece = list(islice(left, _TOGETHER))
+        if not piece:
+            return
+
+
+def _arrow_pieces(parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[str]:
+    """Yield rows as Arrow, some at a time; at least one piece."""
+    pieces = (
+        part.slice(at, _TOGETHER_IN_ARROW)
+        for part in parts
+        for at in range(0, part.num_rows, _TOGETHER_IN_ARROW)
+    )
+    first = next(pieces, schema.empty_table())
+    return (f'"arrow":"{_arrow_text(piece)}"' for piece in chain([first], pieces))
+
+
+def _arrow_text(table: pa.Table) -> str:
+    return base64.b64encode(b"".join(ipc(table))).decode()
+
+
+def _events(kind: str, place: Place, contents: Iterator[str]) -> Iterator[Event]:
+    """Yield the events of a snapshot or of the changes of one epoch; the last one says so."""
+    part, content = 0, next(contents)
+    for following in contents:
+        yield _event(kind, place, f'"part":{part},{content}', last=False)
+        part, content = part + 1, following
+    yield _event(kind, place, f'"part":{part},{content}', last=True)
 
 
 def progress(place: Place, committed_at: float, pending: int) -> Event:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
+from headrace.server.answers import Format
 from headrace.server.events import Event, Place, changes, progress, snapshot
 
 if TYPE_CHECKING:
@@ -90,11 +91,18 @@ class Followed:
     """One table or view that is followed, from the epoch at which it was first."""
 
     def __init__(
-        self, reader: Reader, session: Session, subscription: ViewSubscription, most: int
+        self,
+        reader: Reader,
+        session: Session,
+        subscription: ViewSubscription,
+        most: int,
+        form: Format = Format.JSON,
     ) -> None:
         self.relation = subscription.relation
         self.history = subscription.history
         self.idle_since = time.monotonic()
+        self.form = form
+        """The form of rows in its events."""
         self._reader = reader
         self._most = most
         """The bytes of the events that are made at a time for all subscribers."""
@@ -123,17 +131,20 @@ class Followed:
         """Whether nobody subscribes."""
         return not self._subscribers
 
-    def began(self, after: Place | None) -> tuple[Published, Published | None]:
+    def began(
+        self, after: Place | None, *, now: bool = False
+    ) -> tuple[Published, Published | None]:
         """Return the state up to which a new subscriber reads by itself, and the one it has seen.
 
-        The former shows all that was written before. They are to be held while they are read.
+        With ``now`` it has seen the rows that are there. The former shows all that was written
+        before. They are to be held while they are read.
 
         Raises:
             HeadraceError: ``conflict`` if it cannot resume after a place.
         """
         state = self._reader.settled([self.relation.id])
         if after is None:
-            return state, None
+            return state, state if now else None
         if after.relation not in (None, self.relation.id):
             raise _cannot_resume("What it belongs to is not followed any more.")
         if after.epoch > state.epoch:
@@ -161,9 +172,9 @@ class Followed:
         """
         at, held = state.epoch, [state, seen]
         before = (
-            snapshot(self.relation, self.history, at)
+            snapshot(self.relation, self.history, at, self.form)
             if seen is None
-            else changes(self.relation, self.history, seen.epoch, at)
+            else changes(self.relation, self.history, seen.epoch, at, self.form)
         )
         del state, seen
         async for event in _on_threads(before):
@@ -197,7 +208,9 @@ class Followed:
 
     async def _caught_up(self, after: Epoch, upto: Epoch) -> AsyncIterator[Event]:
         try:
-            async for event in _on_threads(changes(self.relation, self.history, after, upto)):
+            async for event in _on_threads(
+                changes(self.relation, self.history, after, upto, self.form)
+            ):
                 yield event
         except HeadraceError as error:
             if error.code is Code.INVALID:
@@ -254,7 +267,7 @@ class Followed:
         size = 0
         if self.is_idle and after < upto:
             return None
-        for event in changes(self.relation, self.history, after, upto):
+        for event in changes(self.relation, self.history, after, upto, self.form):
             size += len(event.data)
             if size > self._most:
                 return None

@@ -44,6 +44,10 @@ _SCHEMAS: Final[dict[str, Any]] = {
             },
             "session": {"type": ["string", "null"], "description": "Of POST /v1/sessions."},
             "timeout": {"type": ["number", "null"], "description": "In seconds."},
+            "follow": {
+                "type": ["boolean", "null"],
+                "description": "With events: answer with what to ask of /v1/subscribe.",
+            },
             "min_epoch": {
                 "type": ["string", "integer", "null"],
                 "description": "A token or an epoch that queries must show; it is awaited.",

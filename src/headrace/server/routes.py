@@ -136,6 +136,7 @@ ROUTES: tuple[Route, ...] = (
             Query("view", "The view, table or stream to follow."),
             Query("sql", "Or the query to follow."),
             Query("after", "The token after which to resume."),
+            Query("snapshot", "With false, the changes from now on.", "boolean"),
             _TIMEOUT,
         ),
         answers=(EVENTS,),

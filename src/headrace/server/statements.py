@@ -40,6 +40,7 @@ _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
     "timeout": (int, float),
     "min_epoch": (int, str),
     "max_staleness": (int, float),
+    "follow": (bool,),
 }
 
 
@@ -51,6 +52,8 @@ async def run_sql(service: Service, request: Request) -> Response:
     script = await _script(service, request)
     if form is None:
         return await _streamed(service, request, script, streamed or Format.JSON)
+    if script.follow:
+        raise no_push()
 
     def call(session: Session) -> Response:
         result, token = script.run(service, session)
@@ -70,6 +73,8 @@ class _Script:
     parameters: Parameters | None
     session: str | None
     timeout: float | None
+    follow: bool
+    """Whether a query is to be followed, though it would run once."""
     least: Token | None
     """What must be seen."""
     staleness: float | None
@@ -104,6 +109,7 @@ async def _script(service: Service, request: Request) -> _Script:
         asked.get("parameters"),
         asked.get("session"),
         asked.get("timeout"),
+        bool(asked.get("follow")),
         None if least is None else Token.of(str(least)),
         asked.get("max_staleness"),
     )
@@ -118,7 +124,7 @@ async def _streamed(service: Service, request: Request, script: _Script, form: F
     seconds = service.limits.longest_seconds if script.timeout is None else script.timeout
 
     def call(session: Session) -> Iterator[bytes]:
-        pushed = session.pushed(script.sql, script.parameters)
+        pushed = session.pushed(script.sql, script.parameters, follow=script.follow)
         if pushed is not None:
             return iter([event("follow", follow_document(pushed))])
         result, token = script.run(service, session, reports.report)

@@ -6,19 +6,21 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from starlette.responses import Response
 
 from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError
-from headrace.server.events import Place, goodbye
+from headrace.server.answers import Format
+from headrace.server.events import Place, beginning, goodbye
 from headrace.server.failures import shown
 from headrace.server.followed import Followed, Subscriber
 from headrace.server.lookups import dotted, named
 from headrace.server.requests import number
 from headrace.server.running import left
+from headrace.server.streamed import rows_of_events
 from headrace.sql import Query
 from headrace.sql.parameters import bind
 
@@ -52,13 +54,18 @@ class Following:
     _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def followed(
-        self, key: str, query: str, runner: Runner, receive: Receive, seconds: float | None
+        self,
+        asked: _Asked,
+        runner: Runner,
+        receive: Receive,
+        seconds: float | None,
     ) -> Followed:
         """Return what follows a query, which is begun if nobody follows it.
 
         Raises:
             HeadraceError: ``unavailable`` if too many different ones are followed.
         """
+        key, query = f"{asked.form} {asked.key}", asked.query
         lock = self._opening.setdefault(key, asyncio.Lock())
         async with lock:
             known = self.by_key.get(key)
@@ -69,7 +76,7 @@ class Following:
             session = self.opened()
             made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
             reader, most = self.database.parts.reader, self.limits.lag_bytes
-            self.by_key[key] = Followed(reader, session, made, most)
+            self.by_key[key] = Followed(reader, session, made, most, asked.form)
             return self.by_key[key]
 
     async def end_idle(self) -> None:
@@ -90,36 +97,55 @@ class Following:
 async def subscribe(service: Service, request: Request) -> Response:
     """Follow a view or a query: a snapshot, then the changes of whole epochs, until either leaves.
 
-    With a token, ``after`` or the header Last-Event-ID, it resumes without the snapshot.
+    With a token, ``after`` or the header Last-Event-ID, it resumes without the snapshot; with
+    ``snapshot=false``, changes follow from now on.
     """
-    key, query = _asked(service, request)
+    now = _flag(request, "snapshot", default=True) is False
+    asked = _asked(service, request)
     token = request.headers.get("last-event-id") or request.query_params.get("after")
     after = None if token is None else Place.of(token)
     following, seconds = service.following, number(request, "timeout")
     if following.subscribers >= service.limits.subscribers:
         raise too_many(f"{service.limits.subscribers} subscribers")
-    followed = await following.followed(key, query, service.runner, request.receive, seconds)
+    followed = await following.followed(asked, service.runner, request.receive, seconds)
     async with service.sessions.used(None) as session:
         state, seen = await service.runner.run(
-            session, lambda: followed.began(after), request.receive, seconds
+            session, lambda: followed.began(after, now=now), request.receive, seconds
         )
     return EventStream(service, followed, state, seen)
 
 
-def _asked(service: Service, request: Request) -> tuple[str, str]:
-    """Return what is to be followed: the key under which it is shared, and the query.
+class _Asked(NamedTuple):
+    """What is to be followed: the key under which it is shared, the query, the form of rows."""
+
+    key: str
+    query: str
+    form: Format
+
+
+def _flag(request: Request, name: str, *, default: bool) -> bool:
+    text = request.query_params.get(name)
+    if text not in (None, "true", "false"):
+        raise HeadraceError(Code.INVALID, f'query parameter "{name}" is neither true nor false')
+    return default if text is None else text == "true"
+
+
+def _asked(service: Service, request: Request) -> _Asked:
+    """Return what is to be followed.
 
     Raises:
         HeadraceError: ``invalid`` if it is neither one view nor one query; ``unsupported`` for a
             query with an end.
     """
+    form = rows_of_events(request.headers.get("accept")) or Format.JSON
     view, sql = request.query_params.get("view"), request.query_params.get("sql")
     if (view is None) == (sql is None):
         raise HeadraceError(Code.INVALID, "one of view= and sql= says what is to be followed")
     if view is not None:
         relation = named(service, view)
         query = f"SELECT * FROM {dotted(relation.name)}"
-        return (f"relation {relation.id}" if isinstance(relation, Table | View) else query), query
+        shared = f"relation {relation.id}" if isinstance(relation, Table | View) else query
+        return _Asked(shared, query, form)
     text = sql or ""
     if len(text.encode()) > service.limits.sql_bytes:
         raise HeadraceError(Code.UNSUPPORTED, "the query is too long")
@@ -134,7 +160,7 @@ def _asked(service: Service, request: Request) -> tuple[str, str]:
             "LIMIT after EMIT CHANGES and AS OF are not supported here",
             hint="Close the connection after as many changes as are wanted; resume with after=.",
         )
-    return text, text
+    return _Asked(text, text, form)
 
 
 class EventStream(Response):
@@ -149,6 +175,8 @@ class EventStream(Response):
         self._followed = followed
         self._subscriber = Subscriber(service.limits.lag_bytes)
         self._at = Place((seen or state).epoch, followed.relation.id)
+        begin = None if seen is None else Place(seen.epoch, followed.relation.id)
+        self._begin = beginning(followed.history, begin, followed.form)
         self._events = followed.events(self._subscriber, state, seen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,6 +198,8 @@ class EventStream(Response):
     async def _send_all(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
+        if self._begin is not None:
+            await _sent(send, self._begin)
         limits, directory = self._service.limits, self._service.database.directory
         last = b""
         # A client that takes nothing for so long is dropped: it has the token of its last event.

@@ -209,11 +209,15 @@ class Statements:
         """Return what a statement follows in this session; None if it follows nothing."""
         match statement:
             case Query() if statement.emit_changes or self._is_streaming(statement):
-                return Pushed(statement, self._begin())
+                return self.followed(statement)
             case Subscribe() | Print():
                 return self._asked_to_follow(statement)
             case _:
                 return None
+
+    def followed(self, query: Query, after: Epoch | None = None) -> Pushed:
+        """Return what following a query means in this session."""
+        return Pushed(query, after or self._begin())
 
     def _asked_to_follow(self, statement: Subscribe | Print) -> Pushed:
         if isinstance(statement, Print):
@@ -336,7 +340,7 @@ class Statements:
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> ViewSubscription:
         """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
-        return self._following.follow(query, after or self._begin())
+        return self._following.follow(*self.followed(query, after))
 
     def flush(self) -> Epoch:
         """Make all written changes readable; return the epoch."""

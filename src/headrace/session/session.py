@@ -104,14 +104,17 @@ class Session:
         with self._running(silent), bound.rewritten.mapping_errors():
             return self._statements.subscribe(followed_query(bound), after)
 
-    def pushed(self, text: str, parameters: Parameters | None = None) -> Pushed | None:
-        """Return what a statement would follow in this session; None if it follows nothing.
+    def pushed(
+        self, text: str, parameters: Parameters | None = None, *, follow: bool = False
+    ) -> Pushed | None:
+        """Return what a statement would follow in this session; None if it would run once.
 
-        Raises:
-            HeadraceError: ``invalid`` if it is not one statement.
+        With ``follow``, every query is followed.
         """
         bound = bind(text, parameters)
         with self._running(silent), bound.rewritten.mapping_errors():
+            if follow:
+                return self._statements.followed(followed_query(bound))
             statements = bound.statements()
             return self._statements.pushed(statements[0]) if len(statements) == 1 else None
 

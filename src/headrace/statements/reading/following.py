@@ -110,6 +110,6 @@ class Following:
         )
 
     def _release(self, hidden: View | None) -> None:
-        """Drop the hidden view of a query that is followed no longer."""
-        if hidden is not None and self.is_open():
+        """Drop the hidden view of a query that is followed no longer, unless its inputs were."""
+        if hidden is not None and self.is_open() and hidden.id in self.reader.catalog.by_id:
             self.definer.drop([hidden.id])

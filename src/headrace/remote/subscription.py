@@ -1,0 +1,262 @@
+"""Following changes over ``GET /v1/subscribe``, across lost connections."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+import weakref
+from dataclasses import dataclass, field
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headrace.errors import Code, HeadraceError
+from headrace.remote.connection import Connection, Request
+from headrace.remote.events import MEDIA_TYPE, WITH_ARROW, events
+from headrace.remote.rows import read
+from headrace.serving import OPERATION, Change
+from headrace.statements.results import Subscription
+from headrace.types import Epoch
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from http.client import HTTPResponse
+
+    import pyarrow as pa
+
+    from headrace.remote.server import Server
+
+_EPOCHS: Final = 64
+"""How many epochs are read ahead of whoever takes them."""
+_RESUME_SECONDS: Final = 60.0
+"""How long a server that is gone is tried: it keeps what a query needs as long."""
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+_LOOK_SECONDS: Final = 0.1
+_END_SECONDS: Final = 2.0
+
+
+class Began(NamedTuple):
+    """Where following began: the columns, and the epoch before the first change, if any."""
+
+    columns: tuple[str, ...]
+    epoch: Epoch | None
+
+
+class Delivered(NamedTuple):
+    """The changes of one epoch; that of a mark of progress has none."""
+
+    epoch: Epoch
+    changes: list[Change]
+
+
+class RemoteSubscription(Subscription):
+    """Follows a query on a server. A lost connection is made anew, without gap or repetition."""
+
+    def __init__(self, feed: Feed, limit: int | None, may_continue: Callable[[], bool]) -> None:
+        super().__init__(limit)
+        self._feed = feed
+        self._session_is_open = may_continue
+        self._ending = weakref.finalize(self, feed.close)
+        try:
+            began = feed.begun()
+        except BaseException:
+            self.close()
+            raise
+        self._columns, self._epoch = began
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of each change's row."""
+        return self._columns
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The last epoch that was delivered; a later subscription can start after it."""
+        return self._epoch
+
+    def _may_continue(self) -> bool:
+        return self._session_is_open()
+
+    def _next(self, timeout: float) -> list[Change] | None:
+        found = self._feed.take(timeout)
+        if found is None:
+            return None
+        self._epoch = found.epoch
+        return found.changes
+
+    def _release(self) -> None:
+        self._ending()
+
+
+@dataclass(eq=False)
+class Feed:
+    """Reads the events of a subscription on a thread, and reconnects when they end.
+
+    ``query`` is what is asked of ``/v1/subscribe``.
+    """
+
+    server: Server
+    query: dict[str, str]
+    _token: str | None = None
+    """That of the last complete epoch."""
+    _parts: list[pa.Table] = field(default_factory=list)
+    _heard: float = field(default_factory=time.monotonic)
+    _at: int = -1
+    _began: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin to read."""
+        self._connection = Connection(self.server)
+        self._queue: Queue[Began | Delivered | HeadraceError] = Queue(_EPOCHS)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-follows", daemon=True)
+        self._thread.start()
+
+    def begun(self) -> Began:
+        """Wait until the server has begun to answer; return where.
+
+        Raises:
+            HeadraceError: the error that it answers with; ``cancelled`` if this was closed.
+        """
+        while not self._closed.is_set():
+            try:
+                found = self._queue.get(timeout=_LOOK_SECONDS)
+            except Empty:
+                continue
+            if isinstance(found, HeadraceError):
+                raise found
+            if isinstance(found, Began):
+                return found
+        raise HeadraceError(Code.CANCELLED, "the statement was cancelled")
+
+    def take(self, timeout: float) -> Delivered | None:
+        """Return the changes of the next epoch; None if there are none within some seconds.
+
+        Raises:
+            HeadraceError: that with which following ended.
+        """
+        try:
+            found = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
+        except Empty:
+            return None
+        if isinstance(found, HeadraceError):
+            self._queue.put(found)  # for those who ask again: nothing more is put
+            raise found
+        return found if isinstance(found, Delivered) else None
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._closed.set()
+        self._connection.abort()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_END_SECONDS)
+
+    # -- on the thread ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except HeadraceError as error:
+            self._put(error)
+        except Exception as error:  # noqa: BLE001  (raised where changes are taken)
+            self._put(HeadraceError(Code.INTERNAL, "following failed", f"{error!r}."))
+        finally:
+            self._connection.close()
+
+    def _follow(self) -> None:
+        """Read until this is closed, and connect again whenever the answer ends."""
+        pause = _FIRST_PAUSE
+        while not self._closed.is_set():
+            began = time.monotonic()
+            try:
+                self._connection.ask(self._request(), self._read)
+                lost: HeadraceError = self._connection.lost()
+            except HeadraceError as error:
+                if error.code is not Code.UNAVAILABLE or not self._began:
+                    raise
+                lost = error
+            if not self._began or time.monotonic() - self._heard > _RESUME_SECONDS:
+                raise lost
+            pause = _FIRST_PAUSE if self._heard > began else min(2 * pause, _LONGEST_PAUSE)
+            self._closed.wait(pause)
+
+    def _request(self) -> Request:
+        query = dict(self.query)
+        if self._token is not None:
+            query["after"] = self._token
+        return Request("GET", "/v1/subscribe", headers={"Accept": WITH_ARROW}, query=query)
+
+    def _read(self, answer: HTTPResponse) -> None:
+        if not answer.headers.get("Content-Type", "").startswith(MEDIA_TYPE):
+            raise self._connection.stranger(answer)
+        self._parts = []
+        for event in events(answer):
+            if self._closed.is_set():
+                return
+            self._heard = time.monotonic()
+            if event is not None:
+                self._take(event.kind, event.json)
+
+    def _take(self, kind: str, data: Any) -> None:
+        match kind:
+            case "columns":
+                self._begin(data)
+            case "snapshot" | "changes":
+                self._add(kind, data)
+            case "progress":
+                self._complete(data, [])
+            case "error":
+                raise HeadraceError.of_json(data["error"])
+
+    def _begin(self, data: Any) -> None:
+        if self._began:
+            return
+        self._began, self._token = True, data["token"]
+        names = tuple(read([base64.b64decode(data["arrow"])]).schema.names)
+        self._put(Began(names, None if self._token is None else _epoch_of(self._token)))
+
+    def _add(self, kind: str, data: Any) -> None:
+        """Take a part of an epoch; part 0 begins it anew."""
+        if data["part"] == 0:
+            self._parts = []
+        self._parts.append(read([base64.b64decode(data["arrow"])]))
+        if not data["last"]:
+            return
+        epoch, parts, self._parts = Epoch(data["epoch"]), self._parts, []
+        taken = _inserted if kind == "snapshot" else _changed
+        self._complete(data, [change for part in parts for change in taken(epoch, part)])
+
+    def _complete(self, data: Any, changes: list[Change]) -> None:
+        epoch = Epoch(data["epoch"])
+        if changes or epoch > self._at:
+            self._put(Delivered(epoch, changes))
+        self._at, self._token = max(epoch, self._at), data["token"]
+
+    def _put(self, item: Began | Delivered | HeadraceError) -> None:
+        """Hand something over; wait while too much waits to be taken."""
+        while not self._closed.is_set():
+            try:
+                self._queue.put(item, timeout=_LOOK_SECONDS)
+            except Full:
+                self._heard = time.monotonic()
+            else:
+                return
+
+
+def _inserted(epoch: Epoch, rows: pa.Table) -> list[Change]:
+    return [Change(epoch, "+I", 1, row) for row in rows.to_pylist()]
+
+
+def _changed(epoch: Epoch, changes: pa.Table) -> list[Change]:
+    operations, weights = changes[OPERATION].to_pylist(), changes[WEIGHT].to_pylist()
+    rows = changes.drop_columns([OPERATION, WEIGHT]).to_pylist()
+    return [
+        Change(epoch, operation, weight, row)
+        for operation, weight, row in zip(operations, weights, rows, strict=True)
+    ]
+
+
+def _epoch_of(token: str) -> Epoch:
+    return Epoch(int(token.partition("~")[0]))
