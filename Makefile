@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup quick affected test suites tpcds check laws format demo services random-queries benchmark benchmark-peers benchmark-nexmark clean
+.PHONY: setup quick affected test suites tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark clean
 
 setup: $(READY)
 
@@ -74,6 +74,11 @@ benchmark-nexmark: setup
 # A year of flights through six views; for instance: make demo ARGS='--rows 50000 --seconds 10'
 demo: setup
 	@$(BIN)/python examples/flights/demo.py $(ARGS)
+
+# A clickstream behind a server, until Ctrl-C: the console at http://127.0.0.1:8088/, and a page that
+# updates by itself at /pages/. For instance: make serve ARGS='--listen 127.0.0.1:9000'
+serve: setup
+	@$(BIN)/python examples/clickstream/serve.py $(ARGS)
 
 # One source each, followed through a view: kafka, postgres, files, clickstream. For example:
 # make example-kafka ARGS='--seconds 20'

@@ -1,4 +1,4 @@
-"""A made-up clickstream, counted by page and device: `make example-clickstream`."""
+"""A made-up clickstream, counted by url, device and user: `make example-clickstream`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def clickstream(example: Followed) -> None:
     example.db.sql(STATEMENTS.read_text(encoding="utf-8"))
     ends = time.monotonic() + example.seconds
     while time.monotonic() < ends:
-        example.show("SELECT page, visits FROM by_page ORDER BY visits DESC")
+        example.show("SELECT url, visits FROM visits_by_url ORDER BY visits DESC")
         time.sleep(0.2)
     (source,) = example.db.sql("SHOW SOURCES").to_arrow().to_pylist()
     print(f"{source['duplicates']} visits came twice; the watermark is {source['watermark']}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.cli.command import headrace
 from headrace.server.routes import ROUTES
 from served import Events
 
@@ -79,9 +82,25 @@ def test_metrics_count_what_happened(client: Client):
     assert after[name, ()] - before[name, ()] >= 1
     assert after["headrace_log_end", (("relation", "counted"),)] == 3
     assert after["headrace_view_pending_changes", (("view", "v"),)] == 0
+    assert after["headrace_view_seconds_behind", (("view", "v"),)] == 0
     assert after["headrace_view_stopped", (("view", "v"),)] == 0
     assert after["headrace_subscribers", ()] == 1
     assert after["headrace_sessions", ()] >= 1
     assert after["headrace_request_seconds_count", (("operation", "run_sql"),)] >= 3
     client.ask("DELETE", f"/v1/sessions/{session}")
     assert metrics()["headrace_subscribers", ()] == 0
+
+
+def test_every_metric_of_the_dashboard_exists(client: Client):
+    families = text_string_to_metric_families(client.get("/metrics").body.decode())
+    known = {family.name for family in families}
+    known |= {sample for name in known for sample in (f"{name}_total", f"{name}_bucket")}
+    found = json.loads(CliRunner().invoke(headrace, ["dashboard"]).output)
+    queries = [target["expr"] for panel in found["panels"] for target in panel["targets"]]
+    assert len(queries) > 10
+    for query in queries:
+        named = re.findall(r"\bheadrace_\w+", query)
+        assert named, query
+        assert set(named) <= known, query
+    places = [tuple(panel["gridPos"].values()) for panel in found["panels"]]
+    assert len(set(places)) == len(places)

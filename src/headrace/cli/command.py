@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 an error (or a view that differs, for ``verify``), 2 wrong
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
@@ -333,6 +334,18 @@ def verify(
         printer.rows(table)
     bad = zip(table["differences"].to_pylist(), table["verdict"].to_pylist(), strict=True)
     return _FAILED if any(count or verdict.startswith(_UNREAD) for count, verdict in bad) else _DONE
+
+
+@headrace.command()
+def dashboard() -> int:
+    """Write a dashboard for Grafana of the metrics of headrace serve.
+
+    Import it there: headrace dashboard > headrace.json
+    """
+    from headrace.server.dashboard import dashboard as made  # noqa: PLC0415  (as above)
+
+    click.echo(json.dumps(made(), indent=2))
+    return _DONE
 
 
 @headrace.command()

@@ -11,15 +11,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from headrace.catalog import Stream, Table
+from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from prometheus_client.core import Metric
 
     from headrace.catalog import Relation
     from headrace.database import Database
+    from headrace.parts.freshness import ViewFreshness
     from headrace.processes.queries import QueryProcesses
     from headrace.server.running import Runner
     from headrace.server.sessions import Sessions
@@ -128,14 +130,7 @@ class _State(Collector):
             "Changes that have arrived and that no epoch has read.",
             state.behind(ends),
         )
-        behind = _by("headrace_view_pending_changes", "Changes that a view does not show.", "view")
-        stopped = _by("headrace_view_stopped", "Whether a view has stopped: 0 or 1.", "view")
-        for view in state.catalog.views_in_order():
-            if not view.name.startswith(HIDDEN):
-                behind.add_metric([view.name], state.behind(ends, view.id))
-                stopped.add_metric([view.name], view.id in state.stopped)
-        yield behind
-        yield stopped
+        yield from _views(view_freshness(parts.reader, parts.log.admission, state))
         yield from self._logs([r for r in state.catalog if isinstance(r, Stream | Table)])
         yield GaugeMetricFamily(
             "headrace_statements_running", "Statements that run or wait.", self.runner.running
@@ -175,6 +170,22 @@ class _State(Collector):
         yield end
         yield behind
         yield rejected
+
+
+def _views(fresh: Iterable[ViewFreshness]) -> Iterator[Metric]:
+    behind = _by("headrace_view_pending_changes", "Changes that a view does not show.", "view")
+    seconds = _by(
+        "headrace_view_seconds_behind",
+        "For how long the oldest change has waited that a view does not show.",
+        "view",
+    )
+    stopped = _by("headrace_view_stopped", "Whether a view has stopped: 0 or 1.", "view")
+    for each in fresh:
+        name = [each.view.name]
+        behind.add_metric(name, each.pending)
+        seconds.add_metric(name, each.seconds)
+        stopped.add_metric(name, each.state == "stopped")
+    yield from (behind, seconds, stopped)
 
 
 def _by(name: str, meaning: str, label: str) -> GaugeMetricFamily:

@@ -51,8 +51,8 @@ class Moment:
     """How the database did in one second.
 
     ``epochs`` were committed in it, of which one took ``epoch_seconds`` on average; ``rows`` were
-    appended to logs, as a rate per second. ``views`` has, by name, the changes that a view does not
-    show, and for how many seconds the oldest has waited.
+    appended to logs, as a rate per second, None in the first. ``views`` has, by name, the changes
+    that a view does not show, and for how many seconds the oldest has waited.
     """
 
     at: float
@@ -60,7 +60,7 @@ class Moment:
     committed_at: float
     epochs: int
     epoch_seconds: float | None
-    rows: float
+    rows: float | None
     pending: int
     seconds: float
     statements: int
@@ -155,7 +155,7 @@ class Status:
             state.committed_at,
             len(took),
             sum(took) / len(took) if took else None,
-            0.0 if last is None else appended / max(now - last.at, 0.001),
+            None if last is None else appended / max(now - last.at, 0.001),
             state.behind(ends),
             max((seconds for _, seconds in views.values()), default=0.0),
             self.runner.running,

@@ -75,7 +75,11 @@ export function listen(path, query, on) {
     if (document.hidden) hiding = setTimeout(() => run.abort?.abort(), HIDDEN_SECONDS * 1000);
     else resume?.();
   };
+  // A page that is left may be kept to be gone back to: it must not keep its connections.
+  const left = () => run.abort?.abort();
   document.addEventListener("visibilitychange", visible);
+  addEventListener("pagehide", left);
+  addEventListener("pageshow", visible);
 
   const wait = (milliseconds) =>
     new Promise((resolve) => {
@@ -128,6 +132,8 @@ export function listen(path, query, on) {
     stop() {
       run.stopped = true;
       document.removeEventListener("visibilitychange", visible);
+      removeEventListener("pagehide", left);
+      removeEventListener("pageshow", visible);
       clearTimeout(hiding);
       run.abort?.abort();
       resume?.();

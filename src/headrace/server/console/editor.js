@@ -131,7 +131,9 @@ function complete(context) {
   const options = relations.filter(({ kind }) => kind !== "sink").map(({ name, kind }) => option(name, shortKind(kind), 1));
   if (!after) {
     const mentioned = new Set(whole.toLowerCase().match(/\w+/g) ?? []);
-    const named = relations.filter(({ name }) => mentioned.has(name.split(".").at(-1)));
+    const used = relations.filter(({ name }) => mentioned.has(name.split(".").at(-1)));
+    // The select list comes before FROM, so any relation may follow.
+    const named = used.length || mentioned.has("from") ? used : relations;
     const seen = new Set();
     for (const relation of named) {
       for (const { name, type } of relation.columns) {

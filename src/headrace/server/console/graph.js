@@ -29,8 +29,16 @@ export function graph() {
   }
 
   function draw(relations, narrow) {
+    const loose = placed(relations, narrow, narrow ? 30 : 56);
+    const ranks = new Set(loose.nodes().map((name) => Math.round(loose.node(name)[narrow ? "y" : "x"]))).size;
+    const spare = element.clientWidth - 24 - loose.graph().width;
+    const wider = narrow || ranks < 2 || spare < 20 ? loose : placed(relations, narrow, 56 + Math.min(120, spare / (ranks - 1)));
+    render(relations, narrow, wider);
+  }
+
+  function placed(relations, narrow, ranksep) {
     const plan = new dagre.graphlib.Graph();
-    plan.setGraph({ rankdir: narrow ? "TB" : "LR", nodesep: 14, ranksep: narrow ? 30 : 56, marginx: 4, marginy: 4 });
+    plan.setGraph({ rankdir: narrow ? "TB" : "LR", nodesep: 14, ranksep, marginx: 4, marginy: 4 });
     plan.setDefaultEdgeLabel(() => ({}));
     const known = new Set(relations.map((relation) => relation.name));
     for (const relation of relations) {
@@ -42,6 +50,10 @@ export function graph() {
       if (relation.target !== null && known.has(relation.target)) plan.setEdge(relation.name, relation.target);
     }
     dagre.layout(plan);
+    return plan;
+  }
+
+  function render(relations, narrow, plan) {
     const { width, height } = plan.graph();
     const label = `${relations.length} sources, views and sinks, and what reads what`;
     const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": label });
@@ -69,11 +81,15 @@ export function graph() {
 
   function tell(moment, rates) {
     for (const [name, { under, relation }] of nodes) text(under, said(name, relation, moment, rates));
-    const flowing = new Set();
-    for (const { from, path } of edges) {
-      const flows = (rates[from] ?? 0) > 0 || flowing.has(from);
-      path.setAttribute("class", flows ? "edge flows" : "edge");
-    }
+    const flowing = new Map();
+    const flows = (name) => {
+      if (!flowing.has(name)) {
+        flowing.set(name, false); // for a sink that writes to what it reads from
+        flowing.set(name, (rates[name] ?? 0) > 0 || (nodes.get(name)?.relation.inputs ?? []).some(flows));
+      }
+      return flowing.get(name);
+    };
+    for (const { from, path } of edges) path.setAttribute("class", flows(from) ? "edge flows" : "edge");
   }
 
   const sized = new ResizeObserver(() => set(last));
@@ -84,7 +100,7 @@ export function graph() {
 function said(name, relation, moment, rates) {
   if (relation.kind === "materialized view") {
     const [pending, behind] = moment.views[name] ?? [0, 0];
-    return pending === 0 ? "view · current" : `view · ${seconds(behind)} behind`;
+    return pending === 0 ? "current" : `${seconds(behind)} behind`;
   }
   const rate = rates[name] ?? 0;
   return rate > 0 ? `${relation.kind} · ${compact(rate)}/s` : relation.kind;

@@ -1,0 +1,166 @@
+"""The console in a real browser: its pages, live rows, errors at their place, the keyboard."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from server.browser import Browser, browser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from served import Client, Served
+
+PAGES = ("", "#/views", "#/sources", "#/workbench", "#/jobs", "#/relation/seen.totals")
+EDITOR = "document.querySelector('.editor')?.shadowRoot"
+OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def page(server: Served) -> Iterator[Browser]:
+    server.database.sql("""
+        CREATE SCHEMA seen;
+        CREATE TABLE seen.orders (id INT, user STRING, amount INT, PRIMARY KEY (id));
+        CREATE MATERIALIZED VIEW seen.totals AS
+        SELECT user, sum(amount) AS total FROM seen.orders GROUP BY user;
+        INSERT INTO seen.orders VALUES (1, 'ann', 30), (2, '<img src=x onerror=alert(1)>', 5);
+    """)
+    with browser(server.server.url) as opened:
+        opened.size(1280, 800)
+        yield opened
+
+
+def typed(page: Browser, sql: str) -> None:
+    """Open the workbench and type a statement."""
+    page.open("#/workbench")
+    page.run("sessionStorage.clear()")
+    page.open("#/workbench")
+    page.wait(lambda: page.run(f"return {EDITOR}?.activeElement"), "the editor")
+    page.run(f"{EDITOR}.querySelector('.cm-content').focus()")
+    page.press(sql)
+
+
+def test_each_page_loads_without_a_complaint_and_fits_a_phone(page: Browser):
+    for path in PAGES:
+        page.open(path)
+        page.wait(lambda: page.run("return document.querySelector('main h1') !== null"))
+        page.wait(lambda: "epoch" in page.text("#live"), "a live connection")
+        page.size(390, 844)
+        page.wait(lambda: page.run(OVERFLOW) <= 0, f"{path} without scrolling")
+        page.size(1280, 800)
+    page.open("")
+    page.wait_for("seen.totals", ".graph")
+    page.wait(lambda: page.run("return document.querySelectorAll('.plot canvas').length") == 4)
+    assert page.complaints() == []
+
+
+def test_a_row_appears_and_changes_while_it_is_looked_at(page: Browser, client: Client):
+    page.open("#/relation/seen.totals")
+    page.wait_for("ann")
+    page.wait_for("<img src=x onerror=alert(1)>")  # a value is a text, never markup
+    client.sql("INSERT INTO seen.orders VALUES (3, 'cid', 7)")
+    page.wait_for("cid")
+    page.run("[...document.querySelectorAll('[role=tab]')][1].click()")
+    page.wait(lambda: "waiting for changes" in page.text(), "the changes")
+    client.sql("INSERT INTO seen.orders VALUES (4, 'cid', 70)")
+    page.wait_for("77")
+    shown = page.text("tbody")
+    assert "-U" in shown
+    assert "+U" in shown
+    page.run("[...document.querySelectorAll('[role=tab]')][2].click()")
+    page.wait_for("GroupAggregate")
+    page.wait_for("stored by (user)")
+    page.run("[...document.querySelectorAll('[role=tab]')][3].click()")
+    page.wait_for("CREATE MATERIALIZED VIEW")
+    assert page.complaints() == []
+
+
+def test_the_workbench_completes_runs_and_marks_an_error_at_its_place(page: Browser):
+    typed(page, "SELECT * FROM seen.to")
+    page.wait(lambda: page.run(f"return {EDITOR}.querySelector('.cm-tooltip-autocomplete')"))
+    options = (
+        f"return [...{EDITOR}.querySelectorAll('.cm-completionLabel')].map((e) => e.innerText)"
+    )
+    page.wait(lambda: page.run(options) == ["totals"], "the completion")
+    time.sleep(0.2)  # a completion is not taken by a key that was on its way when it appeared
+    page.press("\ue007")  # Enter
+    page.wait(
+        lambda: "seen.totals" in page.run(f"return {EDITOR}.querySelector('.cm-line').innerText")
+    )
+    page.press("\ue007", control=True)
+    page.wait_for("ann")
+    assert page.complaints() == []
+    typed(page, "SELECT totl FROM seen.totals")
+    page.press("\ue00c")  # Escape
+    page.press("\ue007", control=True)
+    page.wait_for('Did you mean "total"?')
+    marked = f"return {EDITOR}.querySelector('.cm-wrong')?.innerText"
+    assert page.run(marked) == "totl"
+    page.complaints()  # of the answer 400
+
+
+def test_the_workbench_follows_a_query_until_it_is_stopped(page: Browser, client: Client):
+    typed(page, "SELECT user, total FROM seen.totals WHERE total > 1000 EMIT CHANGES")
+    page.press("\ue00c")
+    page.press("\ue007", control=True)
+    page.wait_for("following: 0 rows")
+    client.sql("INSERT INTO seen.orders VALUES (5, 'eve', 2000)")
+    page.wait_for("eve")
+    page.run(
+        "[...document.querySelectorAll('button')].find((e) => e.innerText === 'Cancel').click()"
+    )
+    page.wait_for("stopped")
+
+
+def test_the_keyboard_reaches_whatever_can_be_used(page: Browser):
+    wanted = """
+        const roots = [document, ...[...document.querySelectorAll('*')].flatMap((e) => e.shadowRoot ?? [])];
+        const found = roots.flatMap((root) => [...root.querySelectorAll(
+          "a[href], button:not(:disabled), input, summary, [tabindex='0'], [contenteditable=true]")]);
+        window.wanted = found.filter((e) => e.checkVisibility() && e.tabIndex >= 0);
+        return window.wanted.length
+    """
+    reached = """
+        let active = document.activeElement;
+        while (active?.shadowRoot?.activeElement) active = active.shadowRoot.activeElement;
+        (window.reached ??= new Set()).add(active);
+        return window.wanted.filter((e) => !window.reached.has(e)).map((e) => e.outerHTML.slice(0, 120))
+    """
+    for path in ("", "#/workbench", "#/relation/seen.totals"):
+        page.open(path)
+        page.wait_for("seen.totals")
+        total = page.run(wanted)
+        left = page.run(reached)
+        for _ in range(2 * total):
+            page.press("\ue004")  # Tab
+            left = page.run(reached)
+            if not left:
+                break
+        assert left == [], path
+
+
+def test_a_request_that_is_not_authorized_asks_for_a_token(page: Browser):
+    page.open("")
+    page.wait_for("seen.totals")
+    page.run("""
+        const real = window.fetch;
+        let known = false;
+        window.fetch = async (path, options) => {
+          if (path === "/v1/login") {
+            known = JSON.parse(options.body).token === "right";
+            return new Response(JSON.stringify({ error: { primary: "not this one" } }), { status: known ? 200 : 401 });
+          }
+          if (known || !path.startsWith("/v1/statements")) return real(path, options);
+          return new Response(JSON.stringify({ error: { code: "invalid", primary: "who are you?" } }), { status: 401 });
+        };
+        location.hash = "#/jobs";
+    """)
+    page.wait_for("who are you?", "#login")
+    page.press("wrong", "\ue007")
+    page.wait_for("not this one", "#login")
+    page.press("right", "\ue007")
+    page.wait_for("Nothing runs now.")
+    assert not page.run("return document.getElementById('login').open")
