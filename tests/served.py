@@ -55,17 +55,34 @@ class Client:
         path: str,
         body: bytes | str | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        reads: bool = True,
         **query: Any,
     ) -> Answer:
+        """Ask, and read the answer; without ``reads``, only that of an error."""
         connection = self.connected()
         try:
             where = quote(path) + (f"?{urlencode(query, doseq=True)}" if query else "")
             connection.request(method, where, body, {**self.headers, **(headers or {})})
             found = connection.getresponse()
             names = {name.lower(): value for name, value in found.getheaders()}
-            return Answer(found.status, names, found.read())
+            body = found.read() if reads or found.status >= 400 else b""
+            return Answer(found.status, names, body)
         finally:
             connection.close()
+
+    def connected_to(self, path: str) -> Iterator[bytes]:
+        """Yield the lines of an answer that does not end."""
+        connection = self.connected()
+        try:
+            connection.request("GET", path, headers=self.headers)
+            yield from connection.getresponse()
+        finally:
+            connection.close()
+
+    def having(self, secret: str) -> Client:
+        """Return this client with an access token."""
+        return Client(self.port, {**self.headers, "Authorization": f"Bearer {secret}"})
 
     def get(self, path: str, **query: Any) -> Answer:
         return self.ask("GET", path, **query)
@@ -106,10 +123,11 @@ def served(
     limits: Limits | None = None,
     roots: Sequence[Path] = (),
     queries: QuerySettings | None = None,
+    **more: Any,
 ) -> Iterator[Served]:
     """Serve a database on a free port."""
     address = Address.of("127.0.0.1:0")
-    with Server(database, address, address.bound(), limits, roots, queries) as server:
+    with Server(database, address, address.bound(), limits, roots, queries, **more) as server:
         yield Served(database, server)
 
 
@@ -125,7 +143,7 @@ class Events:
 
     def __init__(self, client: Client, last: str | None = None, **query: Any) -> None:
         self._connection = client.connected()
-        headers = {} if last is None else {"Last-Event-ID": last}
+        headers = {**client.headers, **({} if last is None else {"Last-Event-ID": last})}
         self._connection.request("GET", f"/v1/subscribe?{urlencode(query)}", headers=headers)
         self.answer = self._connection.getresponse()
 

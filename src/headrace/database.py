@@ -18,6 +18,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
+from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
 from headrace.parts.capturing import Capturing
 from headrace.parts.declarations import Declarations
@@ -171,6 +172,7 @@ class Database:
             connections=connections,
             captures=captures,
             schemas=schemas,
+            access=Access(ledger),
             reader=reader,
             snapshots=Snapshots(reader, OwnEvaluator(reader, engine, queries, information)),
             information=information,
@@ -207,16 +209,17 @@ class Database:
 
     # -- statements ------------------------------------------------------------------------
 
-    def session(self, evaluator: Evaluator | None = None) -> Session:
+    def session(self, evaluator: Evaluator | None = None, principal: Principal = OWNER) -> Session:
         """Open a session: one client, with its own settings, whose statements run beside others.
 
         ``evaluator`` evaluates its queries; by default, the Spark that makes epochs does.
+        Its statements may do what ``principal`` may; by default, that is everything.
         """
         self._require_open()
         parts = self.parts
         if evaluator is not None:
             parts = replace(parts, snapshots=replace(parts.snapshots, evaluator=evaluator))
-        session = Session(parts, lambda: self._open)
+        session = Session(parts, lambda: self._open, principal)
         self._sessions.add(session)
         return session
 

@@ -20,6 +20,8 @@ class Code(StrEnum):
     """The request is wrong: change it."""
     UNSUPPORTED = "unsupported"
     """The request is meaningful but not served: use another form."""
+    FORBIDDEN = "forbidden"
+    """Whoever asks has not the role that is needed: ask an owner for it."""
     CONFLICT = "conflict"
     """The request conflicts with another writer or object: resolve that, then retry."""
     UNAVAILABLE = "unavailable"

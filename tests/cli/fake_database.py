@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -57,6 +58,7 @@ class FakeDatabase:
     """Knows a few words as statements; anything else is done and said to be done."""
 
     directory = "mill"
+    parts = SimpleNamespace(access=SimpleNamespace(is_required=False))
 
     def __init__(self, at_end: Callable[[], None] = lambda: None) -> None:
         self.ran: list[str] = []

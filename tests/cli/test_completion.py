@@ -96,7 +96,7 @@ def test_commands_and_what_follows_them_are_completed(tmp_path: Path) -> None:
     assert _completed(r"\ti") == [r"\timing"]
     assert _completed(r"\d o") == ["orders"]
     assert _completed(r"\format js") == ["json"]
-    assert _completed(r"\h create t") == ["CREATE TABLE"]
+    assert _completed(r"\h create ta") == ["CREATE TABLE"]
     assert _completed(r"\x ") == ["on", "off"]
     assert _completed(r"SELECT 1 \wa") == [r"\watch"]
     (tmp_path / "setup.sql").touch()

@@ -51,7 +51,7 @@ def test_an_address_that_others_could_reach_is_refused_before_anything_is_opened
 ) -> None:
     command.connect = lambda *_: pytest.fail("it was opened")
     assert command("serve", "--listen", "0.0.0.0:8088") == 1
-    assert "error[unsupported]: listening on '0.0.0.0' is not supported" in command.err
+    assert "error[unsupported]: listening on '0.0.0.0' without TLS is not supported" in command.err
 
 
 def test_without_its_libraries_it_says_how_to_get_them(

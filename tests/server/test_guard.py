@@ -4,22 +4,52 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.address import Address
+from headrace.server.address import Address, Transport
 
 if TYPE_CHECKING:
     from served import Client
 
 
 @pytest.mark.parametrize("text", ["0.0.0.0:1", "192.168.1.2:80", "example.org:80", "[::]:80"])
-def test_an_address_that_others_could_reach_is_refused(text: str):
-    with pytest.raises(HeadraceError) as raised:
-        Address.of(text)
+def test_an_address_that_others_could_reach_needs_tls(text: str):
+    with pytest.raises(HeadraceError, match="without TLS") as raised:
+        Transport().require_complete(Address.of(text))
     assert raised.value.code is Code.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("transport", "wrong"),
+    [
+        (Transport(certificate=Path("x")), "a certificate and its key"),
+        (Transport(Path("no.pem"), Path("no.key")), "cannot be used"),
+        (Transport(host_names=("a b",)), "not the name of a host"),
+        (Transport(host_names=("http://a",)), "not the name of a host"),
+        (Transport(plain=True), "needs a name"),
+    ],
+)
+def test_a_transport_that_lacks_something_is_refused(transport: Transport, wrong: str):
+    with pytest.raises(HeadraceError, match=wrong):
+        transport.require_complete(Address.of("0.0.0.0:80"))
+
+
+def test_the_names_of_a_server_are_those_of_its_address_and_those_given():
+    names = Transport(host_names=("DB.example.com", "db:81"), plain=True).names(
+        Address.of("10.0.0.1:80")
+    )
+    assert names.hosts == {"10.0.0.1:80", "db.example.com", "db.example.com:80", "db:81"}
+    assert "https://db.example.com" in names.origins
+    assert "http://10.0.0.1:80" in names.origins
+    assert Transport().names(Address.of("127.0.0.1:80")).origins == {
+        "http://127.0.0.1:80",
+        "http://localhost:80",
+        "http://[::1]:80",
+    }
 
 
 @pytest.mark.parametrize("text", ["", "127.0.0.1", "127.0.0.1:70000", ":80", "[::1]", "a b:x"])
@@ -39,7 +69,7 @@ def test_text_that_is_no_address_is_refused(text: str):
     ],
 )
 def test_a_loopback_address_is_taken(text: str, url: str):
-    assert Address.of(text).url == url
+    assert Transport().url(Address.of(text)) == url
 
 
 def test_a_port_that_is_taken_is_a_conflict():

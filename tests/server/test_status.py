@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.parts.access import OWNER
 from headrace.server.pages import Pages, media_type
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def test_show_freshness_says_how_far_each_log_was_read(client: Client):
     end = client.get("/v1/catalog/shown.orders").json["source"]["end"]
     assert fresh["inputs"] == f"shown.orders {end} of {end}"
     assert (fresh["changes_behind"], fresh["seconds_behind"], fresh["state"]) == (0, 0.0, "running")
-    sql = "SELECT seconds_behind, dirty_since FROM information_schema.freshness WHERE table_name = 'totals'"
+    sql = "SELECT seconds_behind, dirty_since FROM information_schema.freshness WHERE table_schema = 'shown'"
     assert client.rows(sql) == [[0.0, None]]
 
 
@@ -139,7 +140,9 @@ def test_statements_that_run_are_listed_and_cancelled_and_secrets_are_masked(
             cancelled.append(True)
             return True
 
-    with active.running(Session(), "CREATE STREAM s WITH (password = 'hunter2')") as statement:
+    with active.running(
+        Session(), "CREATE STREAM s WITH (password = 'hunter2')", OWNER
+    ) as statement:
         (found,) = [
             each
             for each in client.get("/v1/statements").json["statements"]

@@ -12,7 +12,7 @@ from headrace.catalog.objects import Defined, PlainView, Relation, Sink, Stream,
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from headrace.errors import Span
     from headrace.types import RelationId
@@ -155,6 +155,10 @@ class Catalog:
         """
         known = self._below
         return frozenset().union(*(known[id_] for id_ in ids if id_ in known))
+
+    def sees_all(self, sees: Callable[[str], bool], id_: RelationId) -> bool:
+        """Return whether a relation and all that it reads have names of which ``sees`` is true."""
+        return all(sees(self.by_id[each].name) for each in self.below([id_]))
 
     def bases(self, ids: Iterable[RelationId]) -> frozenset[RelationId]:
         """Return the streams and tables that relations read, directly or through views."""

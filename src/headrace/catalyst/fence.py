@@ -125,7 +125,7 @@ def _below(plan: Any, prepared: Callable[[Any], Any], seen: set[str] | None) -> 
             return
         seen.add(view)
     below = tuple(items(plan.children()))
-    node = Node(plan, kind, below, tuple(_expressions(plan)))
+    node = Node(plan, kind, below, tuple(expressions_of(plan)))
     yield node
     if node.kind == "UnresolvedWith":
         for pair in items(plan.cteRelations()):
@@ -151,7 +151,7 @@ def relations_read(plan: Any, known: Mapping[str, int]) -> int:
             inside[str(part(pair, 0)).lower()] = relations_read(part(pair, 1), inside)
         known = inside
     below = [*items(plan.children())]
-    below += [e.plan() for e, name in _expressions(plan) if name in SUBQUERIES]
+    below += [e.plan() for e, name in expressions_of(plan) if name in SUBQUERIES]
     return sum(relations_read(each, known) for each in below)
 
 
@@ -166,7 +166,8 @@ def leaves(plan: Any) -> Iterator[Any]:
         yield from items(each.collectLeaves())
 
 
-def _expressions(node: Any) -> Iterator[tuple[Any, str]]:
+def expressions_of(node: Any) -> Iterator[tuple[Any, str]]:
+    """Yield the expressions of a logical node with the names of their classes."""
     pending = items(node.expressions())
     while pending:
         expression = pending.pop()

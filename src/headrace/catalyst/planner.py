@@ -46,6 +46,7 @@ from headrace.catalyst.fence import (
     view_file,
     words,
 )
+from headrace.catalyst.named import relations_named
 from headrace.catalyst.python import (
     PYTHON_CALL,
     Registered,
@@ -230,6 +231,22 @@ class Planner:
         plain = self._one_word(read)
         with self._mapping_errors(read), plain.mapping_errors():
             return self._analysed(read, plain, once=once)
+
+    def named(self, query: Span) -> frozenset[str]:
+        """Return the dotted names of the relations in the text of a query, there or not.
+
+        Raises:
+            HeadraceError: ``invalid`` if it cannot be parsed.
+        """
+        read = spark_text(query, self.relations)
+        plain = self._one_word(read)
+        logs = {log_of(relation.id): name for name, relation in self.relations.items()}
+        with self._mapping_errors(read), plain.mapping_errors():
+            try:
+                parsed = self.scala.parser(self._session).parsePlan(plain.text)
+            except PySparkException as error:
+                raise translate(error, plain.span) from error
+            return frozenset(logs.get(name, name) for name in relations_named(parsed))
 
     def _one_word(self, read: Rewritten) -> Rewritten:
         parser = self.scala.parser(self._session)

@@ -55,6 +55,7 @@ Examples:
   headrace --data mill sql -c "SELECT * FROM totals EMIT CHANGES"
   headrace --data mill verify                     are all views right?
   headrace --data mill serve                      HTTP at 127.0.0.1:8088
+  headrace --data mill token create me --role owner
 
 \b
 Settings such as partitions and driver_memory are read from HEADRACE_PARTITIONS and so on.
@@ -355,8 +356,33 @@ def dashboard() -> int:
     metavar="HOST:PORT",
     default="127.0.0.1:8088",
     show_default=True,
-    help="The address, of this machine only; port 0 takes a free one.",
+    help="The address; port 0 takes a free one.",
 )
+@click.option(
+    "--certificate",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The certificate of the server, with those that vouch for it, in PEM format: serve HTTPS.",
+)
+@click.option(
+    "--key",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The private key of the certificate.",
+)
+@click.option(
+    "--host-name",
+    "host_names",
+    metavar="NAME",
+    multiple=True,
+    help="A name under which clients know the server. May be repeated.",
+)
+@click.option(
+    "--plain-http",
+    is_flag=True,
+    help="Let other machines in without TLS: behind a proxy that has it.",
+)
+@click.option("--auth", is_flag=True, help="Need access tokens, also before there are any.")
 @click.option(
     "--files",
     "roots",
@@ -399,7 +425,8 @@ def serve(
 ) -> int:
     """Serve the database over HTTP until Ctrl-C.
 
-    The data directory is "data" if --data is not given.
+    The data directory is "data" if --data is not given. Once it has access tokens, clients need
+    them; without, only this machine is served.
     """
     from headrace.cli.serve import Serving, serve_directory  # noqa: PLC0415  (as above)
 
@@ -409,4 +436,34 @@ def serve(
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)
     serve_directory(directory, Serving(**options), invocation, thread, sys.stderr, given)
+    return _DONE
+
+
+@headrace.group()
+def token() -> None:
+    """Access tokens, by which a server knows its clients; see also CREATE TOKEN."""
+
+
+@token.command()
+@_common
+@click.argument("name")
+@click.option(
+    "--role",
+    type=click.Choice(["reader", "writer", "owner"]),
+    default="reader",
+    show_default=True,
+    help="What it may do: read; also change rows; also create and drop.",
+)
+@click.option("--schema", metavar="SCHEMA", help="Where; by default, in the whole database.")
+@click.pass_context
+def create(context: click.Context, name: str, role: str, schema: str | None) -> int:
+    """Create an access token and print its secret, which is not shown again.
+
+    The database must not be in use; the data directory is "data" if --data is not given.
+    """
+    from headrace.cli.tokens import create_token  # noqa: PLC0415  (as above)
+    from headrace.sql import Role  # noqa: PLC0415
+
+    directory = context.meta.get("headrace.data", Path("data"))
+    click.echo(create_token(directory, name, Role(role), schema, sys.stderr))
     return _DONE

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.cli.connection import Invocation
     from headrace.cli.functions import FunctionFiles
     from headrace.cli.statement_thread import StatementThread
+    from headrace.server.address import Transport
 
 _LISTEN_SECONDS = 0.2
 
@@ -31,7 +32,8 @@ class Serving:
 
     Clients' statements may read files below ``roots``; their queries run in up to
     ``query_processes`` processes, each with a heap of ``query_memory``; ``pages`` are
-    an application's, for browsers.
+    an application's, for browsers. ``certificate``, ``key``, ``host_names`` and ``plain_http``
+    are of its transport, and ``auth`` has clients need tokens also before there are any.
     """
 
     listen: str
@@ -39,6 +41,17 @@ class Serving:
     query_processes: int
     query_memory: str
     pages: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    host_names: tuple[str, ...] = ()
+    plain_http: bool = False
+    auth: bool = False
+
+    def transport(self) -> Transport:
+        """Return how clients reach the server."""
+        from headrace.server.address import Transport  # noqa: PLC0415  (it has the libraries)
+
+        return Transport(self.certificate, self.key, self.host_names, self.plain_http)
 
 
 def serve_directory(
@@ -54,7 +67,8 @@ def serve_directory(
     Raises:
         KeyboardInterrupt: on Ctrl-C, when the server has stopped and the database is closed.
         HeadraceError: ``invalid`` if the libraries of the server are missing; as
-            :meth:`Address.of` and :meth:`Address.bound`, before anything is opened.
+            :meth:`Address.of`, :meth:`Address.bound` and :meth:`Transport.require_complete`,
+            before anything is opened; ``unsupported`` if others could reach it without tokens.
     """
     for name in ("prometheus_client", "starlette", "uvicorn"):
         library(name, f"library {name}", "server")
@@ -65,14 +79,24 @@ def serve_directory(
     most, memory = serving.query_processes, serving.query_memory
     require_heap("option --query-memory", memory)
     queries = QuerySettings(most, memory) if most else None
-    address = Address.of(serving.listen)
+    address, transport = Address.of(serving.listen), serving.transport()
+    transport.require_complete(address)
     bound = address.bound()
     logging.basicConfig(stream=err, level=logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     try:
         make_directory(directory, err)
         with opened(directory, invocation, thread, err, functions) as database:
-            server = Server(database, address, bound, None, serving.roots, queries, serving.pages)
+            server = Server(
+                database,
+                address,
+                bound,
+                roots=serving.roots,
+                queries=queries,
+                pages=serving.pages,
+                transport=transport,
+                authenticate=serving.auth,
+            )
             thread.call(server.start)
             try:
                 click.echo(f"headrace serves {directory} at {server.url} (Ctrl-C stops it)")

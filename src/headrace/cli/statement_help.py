@@ -52,6 +52,22 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE [OR REPLACE] SECRET [IF NOT EXISTS] name FROM ENV 'VARIABLE' | FILE 'path'",
         "CREATE SECRET broker FROM ENV 'BROKER_PASSWORD';",
     ),
+    "CREATE TOKEN": Synopsis(
+        "make an access token for a server's client; its secret is shown once",
+        "CREATE TOKEN name [VALID FOR INTERVAL 'n' DAY]\nDROP TOKEN [IF EXISTS] name\nSHOW TOKENS",
+        "CREATE TOKEN dashboard VALID FOR INTERVAL '90' DAY;",
+    ),
+    "GRANT": Synopsis(
+        "let the holder of a token read, change rows, or create and drop",
+        "GRANT READER | WRITER | OWNER ON SCHEMA schema | DATABASE TO token\n"
+        "SHOW GRANTS [FOR token]",
+        "GRANT READER ON SCHEMA gold TO dashboard;",
+    ),
+    "REVOKE": Synopsis(
+        "take a granted role back",
+        "REVOKE READER | WRITER | OWNER ON SCHEMA schema | DATABASE FROM token",
+        "REVOKE READER ON SCHEMA gold FROM dashboard;",
+    ),
     "CREATE CONNECTION": Synopsis(
         "name how Kafka or PostgreSQL is reached, for streams and sources",
         "CREATE CONNECTION [IF NOT EXISTS] name TO KAFKA | POSTGRES (KEY 'value', ...)",

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from headrace.catalog import Catalog, Relation
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 class Asked:
     """What a query reads: relations of one state.
 
-    ``names`` are the relations in its text, ``ids`` those whose contents it reads.
+    ``names`` are the relations in its text, ``ids`` those whose contents it reads. ``sees`` tells
+    which relations the information schema shows, by name.
     """
 
     state: Published
     names: tuple[RelationId, ...]
     ids: frozenset[RelationId]
+    sees: Callable[[str], bool] = lambda _name: True
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -89,7 +93,7 @@ class OwnEvaluator:
         with self.engine.planning:
             if self.reader.catalog is not asked.state.catalog:
                 return None
-            for relation, given in self.information.named(asked.state, asked.names):
+            for relation, given in self.information.named(asked.state, asked.names, asked.sees):
                 self.queries.provide(relation, given)
             prepared = self.queries.prepared(text)
         state, by_id = asked.state, asked.state.catalog.by_id

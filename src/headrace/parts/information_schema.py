@@ -18,7 +18,7 @@ from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
-from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA
+from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, SYSTEM_SCHEMA, schema_of
 from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
@@ -90,16 +90,25 @@ class InformationSchema:
     deliveries: Deliveries
     admission: Admission
 
-    def named(self, state: Published, names: Iterable[RelationId]) -> list[tuple[Stream, pa.Table]]:
-        """Return those of these relations that a query names, with their rows in a state."""
+    def named(
+        self, state: Published, names: Iterable[RelationId], sees: Callable[[str], bool]
+    ) -> list[tuple[Stream, pa.Table]]:
+        """Return those of these relations that a query names, with their rows in a state.
+
+        ``sees`` tells which relations they show, by name.
+        """
         asked = frozenset(names)
         found = [relation for relation in system_relations() if relation.id in asked]
-        return [(relation, self.rows(state, relation)) for relation in found]
+        return [(relation, self.rows(state, relation, sees)) for relation in found]
 
-    def rows(self, state: Published, relation: Stream) -> pa.Table:
-        """Return the rows of one of these relations in a published state."""
+    def rows(self, state: Published, relation: Stream, sees: Callable[[str], bool]) -> pa.Table:
+        """Return the rows of one of these relations, in a published state.
+
+        ``sees`` tells which relations they show, by name.
+        """
         _, gather = _RELATIONS[relation.name.partition(".")[2]]
-        rows = gather(_Moment(self.reader, self.schemas, self.deliveries, self.admission, state))
+        moment = _Moment(self.reader, self.schemas, self.deliveries, self.admission, state, sees)
+        rows = gather(moment)
         arrays = [
             pa.array([row[i] for row in rows], field.type)
             for i, field in enumerate(relation.schema.arrow)
@@ -117,23 +126,24 @@ class _Moment:
     deliveries: Deliveries
     admission: Admission
     state: Published
+    sees: Callable[[str], bool]
 
     @property
     def ledger(self) -> Ledger:
         return self.reader.ledger
 
 
-def _listed(state: Published) -> list[Relation]:
-    return [r for r in state.catalog if not r.name.startswith(HIDDEN)]
+def _listed(at: _Moment) -> list[Relation]:
+    return [r for r in at.state.catalog if not r.name.startswith(HIDDEN) and at.sees(r.name)]
 
 
 def _place(relation: Relation) -> tuple[str, str]:
-    schema, _, name = relation.name.rpartition(".")
-    return schema or "default", name
+    return schema_of(relation.name), relation.name.rpartition(".")[2]
 
 
 def _schemata(at: _Moment) -> list[tuple[Any, ...]]:
-    return [(name,) for name in ("default", *at.schemas.names(at.state.catalog))]
+    known = (DEFAULT_SCHEMA, *at.schemas.names(at.state.catalog))
+    return [(name,) for name in known if at.sees(f"{name}.")]
 
 
 def _tables(at: _Moment) -> list[tuple[Any, ...]]:
@@ -144,7 +154,7 @@ def _tables(at: _Moment) -> list[tuple[Any, ...]]:
             ", ".join(key_of(relation)) or None,
             "stopped" if relation.id in at.state.stopped else "running",
         )
-        for relation in _listed(at.state)
+        for relation in _listed(at)
         if not isinstance(relation, Sink)
     ]
 
@@ -152,22 +162,26 @@ def _tables(at: _Moment) -> list[tuple[Any, ...]]:
 def _streams(at: _Moment) -> list[tuple[Any, ...]]:
     return [
         (*_place(r), r.declaration.connector, at.ledger.log_end(r.id))
-        for r in _listed(at.state)
+        for r in _listed(at)
         if isinstance(r, Stream)
     ]
 
 
 def _views(at: _Moment) -> list[tuple[Any, ...]]:
     return [
-        (*_place(r), r.query, isinstance(r, View))
-        for r in _listed(at.state)
+        (
+            *_place(r),
+            r.query if at.state.catalog.sees_all(at.sees, r.id) else None,
+            isinstance(r, View),
+        )
+        for r in _listed(at)
         if isinstance(r, View | PlainView)
     ]
 
 
 def _columns(at: _Moment) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    for r in _listed(at.state):
+    for r in _listed(at):
         if isinstance(r, Sink):
             continue
         declaration = r.declaration if isinstance(r, Stream | Table) else Declaration()
@@ -214,6 +228,7 @@ def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
             None if found.dirty_since is None else _time(found.dirty_since),
         )
         for found in view_freshness(at.reader, at.admission, at.state)
+        if at.sees(found.view.name)
     ]
 
 
@@ -222,15 +237,18 @@ def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
     return [
         (r.name, _TYPES[type(r)], by_id[id_].name, _TYPES[type(by_id[id_])])
         for r in at.state.catalog
-        if isinstance(r, View | PlainView | Sink)
+        if isinstance(r, View | PlainView | Sink) and at.sees(r.name)
         for id_ in r.inputs
+        if at.sees(by_id[id_].name)
     ]
 
 
 def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
     by_id, spines = at.state.catalog.by_id, at.state.spines
     kept = at.ledger.arrangements()
-    records = [r for r in kept if r.owner in by_id and r.id in spines]
+    records = [
+        r for r in kept if r.owner in by_id and r.id in spines and at.sees(by_id[r.owner].name)
+    ]
     return [
         (
             record.id,
@@ -250,13 +268,13 @@ def _time(seconds: float) -> datetime:
 
 
 def _sinks(at: _Moment) -> list[tuple[Any, ...]]:
-    return jobs(at.deliveries, at.state)
+    return jobs(at.deliveries, at.state, at.sees)
 
 
 def _rejects(at: _Moment) -> list[tuple[Any, ...]]:
     return [
         (*_place(r), each.file, each.line, each.column, each.reason, each.raw, _time(record.at))
-        for r in _listed(at.state)
+        for r in _listed(at)
         if isinstance(r, Stream | Table)
         for record in at.ledger.rejects(r.id, _MOST_REJECTS)
         for each in (record.reject,)

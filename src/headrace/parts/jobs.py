@@ -8,6 +8,9 @@ from headrace.catalog import Sink, View
 from headrace.parts.naming import HIDDEN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.catalog import Catalog
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
 
@@ -16,13 +19,20 @@ JOB_COLUMNS = (
 )  # fmt: skip
 
 
-def jobs(deliveries: Deliveries, state: Published) -> list[tuple[Any, ...]]:
-    """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first."""
+def jobs(
+    deliveries: Deliveries, state: Published, sees: Callable[[str], bool]
+) -> list[tuple[Any, ...]]:
+    """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first.
+
+    ``sees`` tells whether sinks, and relations that they name, are shown.
+    """
     rows = []
     for sink in state.catalog:
         if not isinstance(sink, Sink):
             continue
         source = state.catalog.by_id[sink.source]
+        if not all(sees(name) for name in _named(sink, state.catalog)):
+            continue
         hidden = source.name.startswith(HIDDEN) and isinstance(source, View)
         delivery = deliveries.by_sink.get(sink.id)
         if delivery is None:
@@ -43,3 +53,13 @@ def jobs(deliveries: Deliveries, state: Published) -> list[tuple[Any, ...]]:
             )
         )
     return rows
+
+
+def _named(sink: Sink, catalog: Catalog) -> Iterator[str]:
+    """Yield the names of a sink and of the relations that it reads and writes."""
+    yield sink.name
+    source = catalog.by_id[sink.source]
+    ids = source.inputs if source.name.startswith(HIDDEN) and isinstance(source, View) else ()
+    yield from (catalog.by_id[id_].name for id_ in ids or (source.id,))
+    if sink.target is not None:
+        yield catalog.by_id[sink.target].name

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
     from headrace.ledger import Ledger
+    from headrace.parts.access import Access
     from headrace.parts.capturing import Capturing
     from headrace.parts.declarations import Declarations
     from headrace.parts.definer import Definer
@@ -48,6 +49,7 @@ class Parts:
     connections: Connections
     captures: Captures
     schemas: Schemas
+    access: Access
 
     reader: Reader
     snapshots: Snapshots

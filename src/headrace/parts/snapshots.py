@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Runs queries, each on one state. No lock is held while one runs."""
+    """Runs queries, each on one state. No lock is held while one runs.
+
+    ``sees`` tells which relations the information schema shows, by name.
+    """
 
     reader: Reader
     evaluator: Evaluator
+    sees: Callable[[str], bool] = lambda _name: True
 
     def rows(
         self,
@@ -51,6 +55,6 @@ class Snapshots:
             for id_ in ids:
                 if not is_system(id_):
                     self.reader.require_running(catalog.by_id[id_], found)
-            rows = self.evaluator.rows(text(shape), Asked(found, shape.names, ids))
+            rows = self.evaluator.rows(text(shape), Asked(found, shape.names, ids, self.sees))
             if rows is not None:
                 return rows, found

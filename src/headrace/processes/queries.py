@@ -134,7 +134,7 @@ class QueryProcesses:
     def rows(self, text: str, asked: Asked) -> pa.Table:
         """Return a query's rows; names mean what they did in the state that it reads."""
         reader, state = self._parts.reader, asked.state
-        given = self._parts.information.named(state, asked.names)
+        given = self._parts.information.named(state, asked.names, asked.sees)
         question = AskRows(
             text,
             reader.shares(asked.ids, state),

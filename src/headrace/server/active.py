@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError, masked
 from headrace.server.answers import done
+from headrace.server.entrance import asking
 from headrace.server.failures import Refused
+from headrace.sql import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from headrace.parts.access import Principal
     from headrace.server.service import Service
     from headrace.session import Session
     from headrace.statements.results import Progress
@@ -36,6 +39,7 @@ class Statement:
     sql: str
     began_at: float
     session: Session
+    principal: Principal
     listener: Callable[[Progress], None] | None
     progress: Progress | None = None
 
@@ -44,6 +48,10 @@ class Statement:
         self.progress = made
         if self.listener is not None:
             self.listener(made)
+
+    def is_of(self, principal: Principal) -> bool:
+        """Whether a principal may know of it, and cancel it."""
+        return self.principal.name == principal.name or principal.may(Role.OWNER)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as others may see it: secrets are masked."""
@@ -64,13 +72,19 @@ class Active:
 
     @contextmanager
     def running(
-        self, session: Session, sql: str, listener: Callable[[Progress], None] | None = None
+        self,
+        session: Session,
+        sql: str,
+        principal: Principal,
+        listener: Callable[[Progress], None] | None = None,
     ) -> Iterator[Statement]:
-        """Yield what is shown of a statement that runs during the block.
+        """Yield what is shown of a principal's statement that runs during the block.
 
         ``listener`` is told of its progress, too.
         """
-        statement = Statement(str(next(self._numbers)), sql, time.time(), session, listener)
+        statement = Statement(
+            str(next(self._numbers)), sql, time.time(), session, principal, listener
+        )
         self.by_id[statement.id] = statement
         try:
             yield statement
@@ -79,15 +93,16 @@ class Active:
 
 
 async def list_statements(service: Service, request: Request) -> Response:
-    """List the statements that run, oldest first."""
-    del request
-    return done({"statements": [each.to_json() for each in list(service.active.by_id.values())]})
+    """List the statements that run, oldest first: one's own, and for an owner all."""
+    principal = asking(request)
+    running = list(service.active.by_id.values())
+    return done({"statements": [each.to_json() for each in running if each.is_of(principal)]})
 
 
 async def cancel_statement(service: Service, request: Request) -> Response:
     """Cancel a statement that runs."""
     found = service.active.by_id.get(request.path_params["statement"])
-    if found is None:
+    if found is None or not found.is_of(asking(request)):
         raise Refused(
             _NOT_FOUND,
             HeadraceError(

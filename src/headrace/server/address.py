@@ -1,18 +1,27 @@
-"""Where a server listens: on a loopback address, since nothing tells its clients apart."""
+"""Where a server listens, and what it needs to be reached by other machines."""
 
 from __future__ import annotations
 
 import errno
 import re
 import socket
+import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.parts.access import Access
 
 _WRITTEN = re.compile(r"(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d{1,5})")
 _GREATEST_PORT = 65535
 _LOCALHOST = "localhost"
+_EVERY = frozenset({"0.0.0.0", "::"})  # noqa: S104  (recognised, and refused without a name)
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.\-]{0,250}[a-z0-9])?(:\d{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +36,7 @@ class Address:
         """Parse ``127.0.0.1:8088``, ``[::1]:8088`` or ``localhost:8088``.
 
         Raises:
-            HeadraceError: ``invalid`` if it is none; ``unsupported`` if others than this machine
-                could reach it.
+            HeadraceError: ``invalid`` if it is none.
         """
         found = _WRITTEN.fullmatch(text)
         if found is None or int(found["port"]) > _GREATEST_PORT:
@@ -37,27 +45,17 @@ class Address:
                 f"'{text}' is not an address to listen on",
                 hint="Give a host and a port, such as 127.0.0.1:8088.",
             )
-        host = found["host"].strip("[]").lower()
-        if not _is_loopback(host):
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                f"listening on '{host}' is not supported",
-                detail="Other machines could reach it, and a server does not authenticate clients.",
-                hint="Listen on 127.0.0.1 or [::1]; let others in through an SSH tunnel, or a proxy"
-                " that authenticates them.",
-            )
-        return cls(host, int(found["port"]))
+        return cls(found["host"].strip("[]").lower(), int(found["port"]))
 
     @property
-    def names(self) -> frozenset[str]:
-        """What a Host header may have for this server."""
-        hosts = {_LOCALHOST, "127.0.0.1", "[::1]", _bracketed(self.host)}
-        return frozenset(f"{host}:{self.port}" for host in hosts)
-
-    @property
-    def url(self) -> str:
-        """The URL of the server."""
-        return f"http://{_bracketed(self.host)}:{self.port}"
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == _LOCALHOST:
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
     def bound(self) -> socket.socket:
         """Return a socket that is bound to this address.
@@ -86,14 +84,109 @@ class Address:
         return made
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What requests may have in their Host and Origin headers, in lower case."""
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How clients reach a server: the files of its certificate and key, and its names.
+
+    ``plain``: others may reach it without TLS, as behind a proxy that has it.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    host_names: tuple[str, ...] = ()
+    """Names, each with or without a port, under which others know the server."""
+    plain: bool = False
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the server's URLs."""
+        return "http" if self.certificate is None else "https"
+
+    def url(self, address: Address) -> str:
+        """Return the URL of a server."""
+        return f"{self.scheme}://{_bracketed(address.host)}:{address.port}"
+
+    def names(self, address: Address) -> Names:
+        """Return what a request to a server may be for: its address, or one of its names."""
+        hosts = {f"{_bracketed(address.host)}:{address.port}"}
+        if address.is_loopback or address.host in _EVERY:
+            hosts |= {f"{host}:{address.port}" for host in (_LOCALHOST, "127.0.0.1", "[::1]")}
+        for name in map(str.lower, self.host_names):
+            hosts |= {name} if ":" in name else {name, f"{name}:{address.port}"}
+        schemes = {self.scheme, "https"} if self.plain else {self.scheme}
+        origins = frozenset(f"{scheme}://{host}" for scheme in schemes for host in hosts)
+        return Names(frozenset(hosts), origins)
+
+    def require_complete(self, address: Address) -> None:
+        """Refuse to serve others than this machine without TLS, or under no name.
+
+        Raises:
+            HeadraceError: ``unsupported``; ``invalid`` for half of a certificate, for files that
+                are none, and for a name that is none.
+        """
+        for name in self.host_names:
+            if _HOST_NAME.fullmatch(name.lower()) is None:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f"'{name}' is not the name of a host",
+                    hint="Give --host-name as in requests' Host header, such as db.example.com.",
+                )
+        if (self.certificate is None) != (self.key is None):
+            hint = "Give both --certificate and --key."
+            raise HeadraceError(Code.INVALID, "TLS needs a certificate and its key", hint=hint)
+        if self.certificate is not None and self.key is not None:
+            _require_certificate(self.certificate, self.key)
+        elif not address.is_loopback and not self.plain:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"listening on '{address.host}' without TLS is not supported",
+                detail="Other machines can reach it, and tokens could be read on their way.",
+                hint="Give --certificate and --key; or --plain-http if a proxy in front has TLS.",
+            )
+        if address.host in _EVERY and not self.host_names:
+            raise HeadraceError(
+                Code.INVALID,
+                f"listening on '{address.host}' needs a name",
+                detail="Requests for other names are refused: another site's page may make them.",
+                hint="Give --host-name with the name that clients use.",
+            )
+
+
+def require_tokens(address: Address, access: Access) -> None:
+    """Refuse to serve others than this machine while nothing tells them apart.
+
+    Raises:
+        HeadraceError: ``unsupported``.
+    """
+    if not address.is_loopback and not access.is_required:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"listening on '{address.host}' without access tokens is not supported",
+            detail="Other machines can reach it, and nothing would tell its clients apart.",
+            hint="Make a token first: headrace --data DIR token create NAME --role owner.",
+        )
+
+
+def _require_certificate(certificate: Path, key: Path) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:  # those of TLS are OSErrors
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise HeadraceError(
+            Code.INVALID,
+            "the certificate and its key cannot be used",
+            detail=f"{reason}.",
+            hint="Give files in PEM format, the key without a password.",
+        ) from error
+
+
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _is_loopback(host: str) -> bool:
-    if host == _LOCALHOST:
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

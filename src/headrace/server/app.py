@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp
 
+    from headrace.server.address import Names
     from headrace.server.routes import Route
     from headrace.server.service import Service
 
 
-def application(service: Service, names: frozenset[str]) -> ASGIApp:
+def application(service: Service, names: Names) -> ASGIApp:
     """Return the application that serves a database under some names of hosts."""
     app = Starlette(
         routes=[routing.Route(r.path, _endpoint(service, r), methods=[r.method]) for r in ROUTES],
@@ -41,6 +42,7 @@ def _endpoint(service: Service, route: Route) -> Callable[[Request], Awaitable[R
     async def endpoint(request: Request) -> Response:
         began, outcome = time.monotonic(), "ok"
         try:
+            request.state.principal = await service.entrance.principal(request, route.least)
             require_known(request, route.query)
             return await route.handler(service, request)
         except Refused as refused:

@@ -22,6 +22,7 @@ from headrace.formats.blocks import Block, Progress, after_mark, lines_of
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.server.answers import done
 from headrace.server.catalog import resolved
+from headrace.server.entrance import asking
 from headrace.server.failures import Refused
 from headrace.server.requests import body, count, declared, number
 from headrace.server.tokens import Token
@@ -105,7 +106,7 @@ async def append_rows(service: Service, request: Request) -> Response:
     name, wait = request.path_params["name"], request.query_params.get("wait")
     if wait not in (None, _READABLE):
         raise HeadraceError(Code.INVALID, f"wait={wait} is not known", hint="Use wait=readable.")
-    relation = resolved(service.database.parts.reader.catalog, name)
+    relation = resolved(service.database.parts.reader.catalog, name, asking(request))
     kind, seconds = declared(request, LINES, ARROW), number(request, "timeout")
     with service.appends.holding() as take:
         data = await body(request, service.limits.rows_bytes, take)
@@ -125,7 +126,9 @@ async def append_rows(service: Service, request: Request) -> Response:
                 token = Token(service.database.last_epoch(), session.written)
             return done({"rows": appended, "token": str(token)})
 
-        async with service.sessions.used(request.query_params.get("session")) as session:
+        async with service.sessions.used(
+            request.query_params.get("session"), asking(request)
+        ) as session:
             return await service.runner.run(
                 session, lambda: call(session), request.receive, seconds
             )

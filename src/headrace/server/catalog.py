@@ -17,17 +17,21 @@ from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
 from headrace.parts.written_rows import given_time
 from headrace.server.answers import done
+from headrace.server.entrance import asking
 from headrace.server.failures import Refused
-from headrace.sql import KEYWORDS
+from headrace.sql import KEYWORDS, Role
 from headrace.statements.changing.targets import chosen, writable
 from headrace.statements.describing.explanations import sizes
 from headrace.types import Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from headrace.catalog import Catalog, Relation
+    from headrace.parts.access import Principal
     from headrace.parts.freshness import ViewFreshness
     from headrace.parts.parts import Parts
     from headrace.parts.sources import SourceState
@@ -42,7 +46,7 @@ async def list_catalog(service: Service, request: Request) -> Response:
 
     And the functions that queries can call, and the keywords of statements.
     """
-    parts = service.database.parts
+    parts, principal = service.database.parts, asking(request)
 
     def call() -> dict[str, Any]:
         state = parts.reader.published
@@ -50,28 +54,30 @@ async def list_catalog(service: Service, request: Request) -> Response:
             "epoch": state.epoch,
             "committed_at": state.committed_at,
             "pending": parts.reader.behind(state),
-            **_relations(parts, state),
+            **_relations(parts, state, principal),
             "functions": service.database.functions(),
             "keywords": KEYWORDS,
         }
 
-    async with service.sessions.used(None) as session:
+    async with service.sessions.used(None, principal) as session:
         return done(await service.runner.run(session, call, request.receive))
 
 
 async def describe_relation(service: Service, request: Request) -> Response:
     """Describe one relation: as the catalog does, with its SQL, its circuit and arrangements."""
-    parts = service.database.parts
-    relation = resolved(parts.reader.catalog, request.path_params["name"])
+    parts, principal = service.database.parts, asking(request)
+    relation = resolved(parts.reader.catalog, request.path_params["name"], principal)
 
     def call() -> dict[str, Any]:
         state = parts.reader.published
-        (found,) = _relations(parts, state, relation)["relations"]
-        found["circuit"] = _circuit(parts, relation) if isinstance(relation, View) else None
-        found["sql"] = _created(relation)
+        (found,) = _relations(parts, state, principal, relation)["relations"]
+        shown = state.catalog.sees_all(principal.sees, relation.id)
+        view = relation if shown and isinstance(relation, View) else None
+        found["circuit"] = None if view is None else _circuit(parts, view)
+        found["sql"] = _created(relation) if shown else None
         return dict(found)
 
-    async with service.sessions.used(None) as session:
+    async with service.sessions.used(None, principal) as session:
         return done(await service.runner.run(session, call, request.receive))
 
 
@@ -81,7 +87,7 @@ async def describe_target(service: Service, request: Request) -> Response:
     Columns are in the JSON of Spark's ``StructType``; ``optional`` ones can be given besides.
     """
     catalog = service.database.parts.reader.catalog
-    relation = writable(catalog, resolved(catalog, request.path_params["name"]))
+    relation = writable(catalog, resolved(catalog, request.path_params["name"], asking(request)))
     time = given_time(relation)
     return done(
         {
@@ -92,7 +98,7 @@ async def describe_target(service: Service, request: Request) -> Response:
     )
 
 
-def resolved(catalog: Catalog, name: str) -> Relation:
+def resolved(catalog: Catalog, name: str, principal: Principal) -> Relation:
     """Return the relation that a path names.
 
     Raises:
@@ -101,16 +107,27 @@ def resolved(catalog: Catalog, name: str) -> Relation:
     try:
         return catalog.resolve(name)
     except HeadraceError as error:
-        raise Refused(_NOT_FOUND, error) from error
+        hint = error.hint if principal.may(Role.READER) else None  # it may name what is not seen
+        missing = HeadraceError(error.code, error.primary, error.detail, hint)
+        raise Refused(_NOT_FOUND, missing) from error
 
 
-def _relations(parts: Parts, state: Published, only: Relation | None = None) -> dict[str, Any]:
-    """Return relations with sinks, and the sources that several tables share."""
+def _relations(
+    parts: Parts, state: Published, principal: Principal, only: Relation | None = None
+) -> dict[str, Any]:
+    """Return relations with sinks, and the sources that several tables share.
+
+    They are those that a principal may know of.
+    """
+    sees = principal.sees
     fresh = {f.view.id: f for f in view_freshness(parts.reader, parts.log.admission, state)}
-    listed = [r for r in state.catalog if not r.name.startswith(HIDDEN)]
+    listed = [r for r in state.catalog if not r.name.startswith(HIDDEN) and sees(r.name)]
     wanted = listed if only is None else [r for r in listed if r.id == only.id]
     sources = {source.name: source for source in parts.sources.of(iter(wanted))}
-    delivered = {row[0]: dict(zip(JOB_COLUMNS, row, strict=True)) for row in _jobs(parts, state)}
+    delivered = {
+        row[0]: dict(zip(JOB_COLUMNS, row, strict=True))
+        for row in jobs(parts.deliveries, state, sees)
+    }
     stored = _stored(parts, state)
     relations = [
         {
@@ -122,21 +139,19 @@ def _relations(parts: Parts, state: Published, only: Relation | None = None) -> 
                 {"name": c.name, "type": c.sql, "nullable": c.nullable}
                 for c in relation.schema.columns
             ],
-            "inputs": _inputs(state, relation),
+            "inputs": [name for name in _inputs(state, relation) if sees(name)],
             "target": _target(relation, delivered),
             "stored": stored.get(relation.id),
-            "freshness": _freshness(fresh.get(relation.id)),
+            "freshness": _freshness(fresh.get(relation.id), sees),
             "source": _source(sources.get(relation.name), parts, relation),
             "delivery": delivered.get(relation.name) if isinstance(relation, Sink) else None,
         }
         for relation in wanted
     ]
-    shared = [_source(s, parts, None) for s in sources.values() if s.kind == "source"]
+    whole = principal.may(Role.READER)
+    apart = [s for s in sources.values() if whole and s.kind == "source"]
+    shared = [_source(source, parts, None) for source in apart]
     return {"relations": relations, "sources": shared}
-
-
-def _jobs(parts: Parts, state: Published) -> list[tuple[Any, ...]]:
-    return jobs(parts.deliveries, state)
 
 
 def _state_of(
@@ -193,7 +208,7 @@ def _stored(parts: Parts, state: Published) -> dict[int, dict[str, int]]:
     return found
 
 
-def _freshness(found: ViewFreshness | None) -> dict[str, Any] | None:
+def _freshness(found: ViewFreshness | None, sees: Callable[[str], bool]) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
@@ -209,6 +224,7 @@ def _freshness(found: ViewFreshness | None) -> dict[str, Any] | None:
                 "watermark": _seconds(each.watermark),
             }
             for each in found.inputs
+            if sees(each.relation)
         ],
     }
 

@@ -20,12 +20,16 @@ _log = logging.getLogger(__name__)
 _STATUS: Final[Mapping[Code, int]] = {
     Code.INVALID: 400,
     Code.UNSUPPORTED: 422,
+    Code.FORBIDDEN: 403,
     Code.CONFLICT: 409,
     Code.UNAVAILABLE: 503,
     Code.CANCELLED: 499,
     Code.CORRUPT: 500,
     Code.INTERNAL: 500,
 }
+
+
+_UNKNOWN: Final = 401
 
 
 class Refused(Exception):  # noqa: N818  (a request is; nothing has gone wrong)
@@ -40,6 +44,8 @@ class Refused(Exception):  # noqa: N818  (a request is; nothing has gone wrong)
 def failure(error: HeadraceError, status: int | None = None) -> Response:
     """Return an error as an answer, ``{"error": {...}}``; see :meth:`HeadraceError.to_json`."""
     headers = {"Retry-After": "1"} if error.code is Code.UNAVAILABLE else {}
+    if status == _UNKNOWN:
+        headers["WWW-Authenticate"] = 'Bearer realm="headrace"'
     return Response(
         json_text({"error": error.to_json()}),
         status or _STATUS[error.code],

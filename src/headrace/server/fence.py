@@ -18,6 +18,7 @@ from headrace.sql import (
     CreateStream,
     CreateTable,
     CreateTableAs,
+    CreateToken,
     Print,
     Query,
     Subscribe,
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.errors import Span
+    from headrace.parts.access import Principal
     from headrace.sql import Statement
 
-_MAY_BE_REFUSED: Final = re.compile(r"(?i)\b(copy|emit|print|secret|subscribe|with)\b")
+_MAY_BE_REFUSED: Final = re.compile(r"(?i)\b(copy|emit|print|secret|subscribe|token|with)\b")
 """No statement without one of these words is refused; most need not be read twice."""
 _OF_FILES: Final = frozenset({"file", "filesystem"})
 
 
-def require_served(sql: str, parameters: Any, roots: Sequence[Path]) -> None:
+def require_served(sql: str, parameters: Any, roots: Sequence[Path], principal: Principal) -> None:
     """Refuse a script before anything of it runs; files may be read below ``roots``.
 
     Raises:
@@ -44,10 +46,10 @@ def require_served(sql: str, parameters: Any, roots: Sequence[Path]) -> None:
     if _MAY_BE_REFUSED.search(sql) is None:
         return
     for statement in bind(sql, parameters).statements():
-        _require(statement, roots)
+        _require(statement, roots, principal)
 
 
-def _require(statement: Statement, roots: Sequence[Path]) -> None:
+def _require(statement: Statement, roots: Sequence[Path], principal: Principal) -> None:
     match statement:
         case Subscribe() | Print():
             raise no_push()
@@ -61,6 +63,15 @@ def _require(statement: Statement, roots: Sequence[Path]) -> None:
                 "creating a secret over HTTP is not supported",
                 detail="It would read the server's files or environment.",
                 hint="Create it with headrace sql, while the database is not served.",
+                span=statement.span,
+            )
+        case CreateToken() if principal.name is None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "creating the first token over HTTP is not supported",
+                detail="From then on a token is needed, and this one could do nothing.",
+                hint="Use headrace --data DIR token create NAME --role owner, while the database is"
+                " not served.",
                 span=statement.span,
             )
         case CreateStream() | CreateTable() | CreateTableAs():

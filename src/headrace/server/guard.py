@@ -16,6 +16,8 @@ from headrace.server.failures import failure
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from headrace.server.address import Names
+
 _FORBIDDEN: Final = 403
 _OWN: Final = frozenset({"", "none", "same-origin"})
 
@@ -25,7 +27,7 @@ class Guard:
     """Passes on the requests for one of the server's own names and from its own pages."""
 
     app: ASGIApp
-    names: frozenset[str]
+    names: Names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, by the application or with status 403."""
@@ -40,11 +42,11 @@ class Guard:
         sent = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         given = dict(sent)
         host = given.get(b"host", "").lower()
-        if host not in self.names or sum(name == b"host" for name, _ in sent) != 1:
-            names = ", ".join(sorted(self.names))
+        if host not in self.names.hosts or sum(name == b"host" for name, _ in sent) != 1:
+            names = ", ".join(sorted(self.names.hosts))
             return _refusal("another host", f"The Host header must be one of: {names}.")
         origin = given.get(b"origin")
-        if origin is not None and origin.lower() not in {f"http://{name}" for name in self.names}:
+        if origin is not None and origin.lower() not in self.names.origins:
             return _refusal("another origin", "The Origin header names another site.")
         if given.get(b"sec-fetch-site", "").lower() not in _OWN:
             return _refusal("another site", "The Sec-Fetch-Site header says so.")

@@ -30,6 +30,10 @@ class Limits:
     sessions: int = 256
     idle_seconds: float = 600.0
     """After how long without a statement a session ends."""
+    logins: int = 1000
+    """How many browsers are logged in; beyond that, the one that was idle for longest is not."""
+    login_seconds: float = 12 * 3600.0
+    """After how long without a request a login ends."""
     subscribers: int = 2000
     followed: int = 64
     """How many different views and queries are followed."""

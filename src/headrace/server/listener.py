@@ -11,6 +11,7 @@ import uvicorn
 import uvloop
 
 from headrace.errors import Code, HeadraceError
+from headrace.server.address import Transport, require_tokens
 from headrace.server.app import application
 from headrace.server.limits import Limits
 from headrace.server.service import Service
@@ -28,6 +29,7 @@ _CONNECTIONS = 4096
 _GOODBYE_SECONDS = 5
 """How long answers may take to be sent once the server stops."""
 _START_SECONDS = 30.0
+_HTTP = Transport()
 
 
 class Server:
@@ -35,8 +37,12 @@ class Server:
 
     Its clients' statements may read files below ``roots``, and no others; their queries are
     evaluated in processes of their own, by ``queries``, or by default in this one. Below
-    ``/pages/`` are the files of a directory ``pages``.
+    ``/pages/`` are the files of a directory ``pages``. Clients need access tokens if there are any,
+    and with ``authenticate`` in any case.
     The socket, which is bound already, is closed with it; the database is not.
+
+    Raises:
+        HeadraceError: as :meth:`Transport.require_complete` and :func:`require_tokens`.
     """
 
     def __init__(
@@ -48,13 +54,21 @@ class Server:
         roots: Sequence[Path] = (),
         queries: QuerySettings | None = None,
         pages: Path | None = None,
+        *,
+        transport: Transport = _HTTP,
+        authenticate: bool = False,
     ) -> None:
+        transport.require_complete(address)
+        require_tokens(address, database.parts.access)
         self.address = replace(address, port=bound.getsockname()[1])
-        self.service = Service.of(database, limits or Limits(), roots, queries, pages)
+        self.transport = transport
+        self.service = Service.of(
+            database, limits or Limits(), roots, queries, pages, authenticate=authenticate
+        )
         self._socket = bound
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
-                application(self.service, self.address.names),
+                application(self.service, transport.names(self.address)),
                 http="httptools",
                 ws="none",
                 lifespan="off",
@@ -64,6 +78,8 @@ class Server:
                 server_header=False,
                 limit_concurrency=_CONNECTIONS,
                 timeout_graceful_shutdown=_GOODBYE_SECONDS,
+                ssl_certfile=transport.certificate,
+                ssl_keyfile=transport.key,
             )
         )
         self._thread = threading.Thread(target=self._run, name="headrace-http", daemon=True)
@@ -71,7 +87,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where the server is."""
-        return self.address.url
+        return self.transport.url(self.address)
 
     def start(self) -> None:
         """Serve from now on.

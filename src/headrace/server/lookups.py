@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import PlainView, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.parts.naming import schema_of
 from headrace.server.answers import accepted, answer
+from headrace.server.entrance import asking
 from headrace.server.failures import Refused
 from headrace.server.requests import count, number
 from headrace.server.tokens import Token
 from headrace.serving.lookups import row_by_key
-from headrace.session import Freshness, Result, Subscription
-from headrace.sql import quote
+from headrace.session import Freshness, Need, Result, Subscription
+from headrace.sql import Role, quote
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from headrace.catalog import Relation
+    from headrace.parts.access import Principal
     from headrace.server.service import Service
     from headrace.session import Session
 
@@ -147,7 +150,7 @@ async def read_view(service: Service, request: Request) -> Response:
     A row by key is read at once; all else on a thread.
     """
     form = accepted(request.headers.get("accept"))
-    relation = named(service, request.path_params["name"])
+    relation = named(service, request.path_params["name"], asking(request))
     least = request.query_params.get("min_epoch")
     token = None if least is None else Token.of(least)
     staleness, seconds = number(request, "max_staleness"), number(request, "timeout")
@@ -165,7 +168,7 @@ async def read_view(service: Service, request: Request) -> Response:
             raise HeadraceError(Code.INTERNAL, "a lookup is followed")
         return answer(result, Token(result.epoch), form, service.limits)
 
-    async with service.sessions.used(None) as session:
+    async with service.sessions.used(None, asking(request)) as session:
         return await service.runner.run(session, lambda: call(session), request.receive, seconds)
 
 
@@ -201,17 +204,21 @@ def _row(
     return Result(row, state.epoch, freshness=fresh)
 
 
-def named(service: Service, name: str) -> Relation:
+def named(service: Service, name: str, principal: Principal) -> Relation:
     """Return the view, table or stream of a name.
 
     Raises:
+        HeadraceError: ``forbidden`` if whoever asks may not read in its schema.
         Refused: ``invalid`` if there is none.
     """
+    need = Need(Role.READER, schema_of(name))
+    if not need.is_met(principal):
+        raise need.error()
     catalog = service.database.parts.reader.catalog
     found = catalog.find(name)
     if isinstance(found, View | PlainView | Table | Stream):
         return found
-    near = nearest(name, tuple(catalog.by_name))
+    near = nearest(name, tuple(filter(principal.sees, catalog.by_name)))
     hint = f'Did you mean "{near}"?' if near else "SHOW TABLES lists what there is."
     wrong = HeadraceError(Code.INVALID, f'view or table "{name}" does not exist', hint=hint)
     raise Refused(_NOT_FOUND, wrong)

@@ -11,6 +11,7 @@ from headrace.server.active import cancel_statement, list_statements
 from headrace.server.answers import Format, done
 from headrace.server.appends import ARROW, LINES, append_rows
 from headrace.server.catalog import describe_relation, describe_target, list_catalog
+from headrace.server.entrance import Least, asking, log_in, log_out
 from headrace.server.lookups import read_view
 from headrace.server.pages import application_page, console_file, console_page
 from headrace.server.requests import Query
@@ -36,13 +37,14 @@ _TIMEOUT: Final = Query("timeout", "Seconds after which the request is cancelled
 class Route:
     """One method of one path. ``{name}`` in a path stands for a text without a slash.
 
-    ``takes`` and ``answers`` are media types; the first line of the handler's docstring is the
-    summary.
+    ``least`` is what whoever asks needs. ``takes`` and ``answers`` are media types; the first line
+    of the handler's docstring is the summary.
     """
 
     method: str
     path: str
     handler: Handler
+    least: Least
     query: tuple[Query, ...] = ()
     takes: tuple[str, ...] = ()
     answers: tuple[str, ...] = (_JSON,)
@@ -73,7 +75,7 @@ async def ready(service: Service, request: Request) -> Response:
 
 async def metrics(service: Service, request: Request) -> Response:
     """Return metrics in the text format of Prometheus."""
-    async with service.sessions.used(None) as session:
+    async with service.sessions.used(None, asking(request)) as session:
         text = await service.runner.run(session, service.metrics.text, request.receive)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
@@ -87,14 +89,15 @@ async def openapi(service: Service, request: Request) -> Response:
 
 
 ROUTES: tuple[Route, ...] = (
-    Route("POST", "/v1/sql", run_sql, takes=(_JSON,), answers=(*Format, EVENTS)),
-    Route("POST", "/v1/sessions", open_session, status=201),
-    Route("DELETE", "/v1/sessions/{session}", close_session),
-    Route("POST", "/v1/sessions/{session}/cancel", cancel_session),
+    Route("POST", "/v1/sql", run_sql, Least.TOKEN, takes=(_JSON,), answers=(*Format, EVENTS)),
+    Route("POST", "/v1/sessions", open_session, Least.TOKEN, status=201),
+    Route("DELETE", "/v1/sessions/{session}", close_session, Least.TOKEN),
+    Route("POST", "/v1/sessions/{session}/cancel", cancel_session, Least.TOKEN),
     Route(
         "GET",
         "/v1/views/{name}",
         read_view,
+        Least.READER,
         (
             Query("key", "The value of a column of the key, in their order.", repeated=True),
             Query("select", "The columns, separated by commas; by default, all."),
@@ -112,12 +115,13 @@ ROUTES: tuple[Route, ...] = (
         ),
         answers=tuple(Format),
     ),
-    Route("GET", "/v1/catalog", list_catalog),
-    Route("GET", "/v1/streams/{name}", describe_target),
+    Route("GET", "/v1/catalog", list_catalog, Least.TOKEN),
+    Route("GET", "/v1/streams/{name}", describe_target, Least.READER),
     Route(
         "POST",
         "/v1/streams/{name}",
         append_rows,
+        Least.WRITER,
         (
             Query("wait", "With readable, answer when views show the rows."),
             Query("producer", "Who appends; a number that it repeats takes effect once."),
@@ -132,6 +136,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/subscribe",
         subscribe,
+        Least.TOKEN,
         (
             Query("view", "The view, table or stream to follow."),
             Query("sql", "Or the query to follow."),
@@ -142,24 +147,31 @@ ROUTES: tuple[Route, ...] = (
         answers=(EVENTS,),
         header="Last-Event-ID",
     ),
-    Route("GET", "/v1/catalog/{name}", describe_relation),
-    Route("GET", "/v1/status", follow_status, answers=("text/event-stream",)),
+    Route("GET", "/v1/catalog/{name}", describe_relation, Least.READER),
+    Route("GET", "/v1/status", follow_status, Least.TOKEN, answers=("text/event-stream",)),
     Route(
         "GET",
         "/v1/history",
         read_history,
+        Least.TOKEN,
         (
             Query("seconds", "How far back; at most, and by default, 900.", "integer"),
             Query("relation", "A relation whose own figures are wanted, too."),
         ),
     ),
-    Route("GET", "/v1/statements", list_statements),
-    Route("POST", "/v1/statements/{statement}/cancel", cancel_statement),
-    Route("GET", "/healthz", health),
-    Route("GET", "/readyz", ready),
-    Route("GET", "/metrics", metrics, answers=("text/plain",)),
-    Route("GET", "/openapi.json", openapi),
-    Route("GET", "/", console_page, answers=("text/html",), is_page=True),
-    Route("GET", "/console/{path:path}", console_file, answers=("*/*",), is_page=True),
-    Route("GET", "/pages/{path:path}", application_page, answers=("*/*",), is_page=True),
+    Route("GET", "/v1/statements", list_statements, Least.TOKEN),
+    Route("POST", "/v1/statements/{statement}/cancel", cancel_statement, Least.TOKEN),
+    Route("POST", "/v1/login", log_in, Least.NOTHING, takes=(_JSON,)),
+    Route("POST", "/v1/logout", log_out, Least.NOTHING),
+    Route("GET", "/healthz", health, Least.NOTHING),
+    Route("GET", "/readyz", ready, Least.NOTHING),
+    Route("GET", "/metrics", metrics, Least.READER_OF_ALL, answers=("text/plain",)),
+    Route("GET", "/openapi.json", openapi, Least.NOTHING),
+    Route("GET", "/", console_page, Least.NOTHING, answers=("text/html",), is_page=True),
+    Route(
+        "GET", "/console/{path:path}", console_file, Least.NOTHING, answers=("*/*",), is_page=True
+    ),
+    Route(
+        "GET", "/pages/{path:path}", application_page, Least.NOTHING, answers=("*/*",), is_page=True
+    ),
 )

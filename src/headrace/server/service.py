@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.processes.queries import QueryProcesses
 from headrace.server.active import Active
 from headrace.server.appends import Appends
+from headrace.server.entrance import Entrance
 from headrace.server.metrics import Metrics
 from headrace.server.pages import CONSOLE, Pages
 from headrace.server.running import Runner
@@ -39,6 +40,7 @@ class Service:
     appends: Appends
     following: Following
     metrics: Metrics
+    entrance: Entrance
     status: Status
     active: Active
     console: Pages
@@ -57,8 +59,13 @@ class Service:
         roots: Sequence[Path],
         queries: QuerySettings | None = None,
         pages: Path | None = None,
+        *,
+        authenticate: bool = False,
     ) -> Self:
-        """Return the service of an open database; ``pages`` are those of applications."""
+        """Return the service of an open database; ``pages`` are those of applications.
+
+        With ``authenticate``, access tokens are needed also before there are any.
+        """
         apart = None if queries is None else QueryProcesses(database, queries)
         opened = partial(database.session, apart)
         runner, sessions = Runner(limits), Sessions(opened, limits)
@@ -71,6 +78,7 @@ class Service:
             Appends(limits),
             following,
             Metrics(database, runner, sessions, following, apart),
+            Entrance(database.parts.access, limits, authenticate),
             Status(database, runner, following, limits),
             Active(),
             Pages(CONSOLE),
@@ -83,6 +91,7 @@ class Service:
         """End what nobody uses any more, again and again."""
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
+            self.entrance.end_idle()
             await asyncio.to_thread(self.sessions.end_idle)
             await self.following.end_idle()
             if self.queries is not None:

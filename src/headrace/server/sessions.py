@@ -16,6 +16,7 @@ from headrace.server.failures import Refused
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from headrace.parts.access import Principal
     from headrace.server.limits import Limits
     from headrace.session import Session
 
@@ -27,6 +28,7 @@ class Kept:
     """A session that clients name, and when it was last used, on the monotonic clock."""
 
     session: Session
+    principal: Principal
     used: float = field(default_factory=time.monotonic)
     waiting: int = 0
     """How many requests use it, or wait until they can."""
@@ -37,7 +39,7 @@ class Kept:
 class Sessions:
     """The sessions of one server, by id: those that clients name, and those of one request."""
 
-    def __init__(self, opened: Callable[[], Session], limits: Limits) -> None:
+    def __init__(self, opened: Callable[[Principal], Session], limits: Limits) -> None:
         self._opened = opened
         self._limits = limits
         self._kept: dict[str, Kept] = {}
@@ -49,8 +51,8 @@ class Sessions:
         """How many sessions clients can name."""
         return len(self._kept)
 
-    def open(self) -> str:
-        """Open a session; return its id, which nobody can guess.
+    def open(self, principal: Principal) -> str:
+        """Open a session of whoever asks; return its id, which nobody can guess.
 
         Raises:
             HeadraceError: ``unavailable`` if there are too many.
@@ -63,34 +65,34 @@ class Sessions:
                 hint="DELETE those that are not needed, or wait until idle ones end.",
             )
         id_ = secrets.token_urlsafe(18)
-        self._kept[id_] = Kept(self._begin())
+        self._kept[id_] = Kept(self._begin(principal), principal)
         return id_
 
-    async def close(self, id_: str) -> None:
+    async def close(self, id_: str, principal: Principal) -> None:
         """End a session: its statement is cancelled."""
-        kept = self._kept.pop(self._known(id_))
+        kept = self._kept.pop(self._known(id_, principal))
         await asyncio.to_thread(self._end, kept.session)
 
-    def cancel(self, id_: str) -> bool:
+    def cancel(self, id_: str, principal: Principal) -> bool:
         """Cancel the running statement of a session; return whether one ran."""
-        return self._kept[self._known(id_)].session.cancel()
+        return self._kept[self._known(id_, principal)].session.cancel()
 
     @asynccontextmanager
-    async def used(self, id_: str | None) -> AsyncIterator[Session]:
+    async def used(self, id_: str | None, principal: Principal) -> AsyncIterator[Session]:
         """Yield the session of an id, while no other request uses it; without one, a new session.
 
         Raises:
-            Refused: ``invalid`` if there is no session of this id.
+            Refused: ``invalid`` if whoever asks has no session of this id.
         """
         if id_ is None:
-            session = self._begin()
+            session = self._begin(principal)
             try:
                 yield session
             finally:
                 with self._lock:
                     self._all.discard(session)
             return
-        kept = self._kept[self._known(id_)]
+        kept = self._kept[self._known(id_, principal)]
         kept.waiting += 1
         try:
             async with kept.turn:
@@ -115,8 +117,8 @@ class Sessions:
         for session in every:
             self._end(session)
 
-    def _begin(self) -> Session:
-        session = self._opened()
+    def _begin(self, principal: Principal) -> Session:
+        session = self._opened(principal)
         with self._lock:
             self._all.add(session)
         return session
@@ -126,8 +128,10 @@ class Sessions:
             self._all.discard(session)
         session.close()
 
-    def _known(self, id_: str) -> str:
-        if id_ not in self._kept:
+    def _known(self, id_: str, principal: Principal) -> str:
+        kept = self._kept.get(id_)
+        # A token that was dropped is another than the next one of its name.
+        if kept is None or kept.principal.name != principal.name or not kept.principal.is_known:
             raise Refused(
                 _GONE,
                 HeadraceError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.server.answers import Format, accepted, answer, done
+from headrace.server.entrance import asking
 from headrace.server.fence import no_push, require_served
 from headrace.server.requests import json_object
 from headrace.server.streamed import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from headrace.parts.access import Principal
     from headrace.server.service import Service
     from headrace.session import Progress, Result, Session
     from headrace.sql.parameters import Parameters
@@ -55,11 +57,13 @@ async def run_sql(service: Service, request: Request) -> Response:
     if script.follow:
         raise no_push()
 
+    principal = asking(request)
+
     def call(session: Session) -> Response:
-        result, token = script.run(service, session)
+        result, token = script.run(service, session, principal)
         return answer(result, token, form, service.limits)
 
-    async with service.sessions.used(script.session) as session:
+    async with service.sessions.used(script.session, principal) as session:
         return await service.runner.run(
             session, lambda: call(session), request.receive, script.timeout
         )
@@ -83,14 +87,15 @@ class _Script:
         self,
         service: Service,
         session: Session,
+        principal: Principal,
         progress: Callable[[Progress], None] | None = None,
     ) -> tuple[Result, Token]:
         """Run the statements; return the last one's result, and what the session has seen."""
-        require_served(self.sql, self.parameters, service.roots)
+        require_served(self.sql, self.parameters, service.roots, principal)
         if self.least is not None:
             session.wait_for(self.least.epoch, self.least.ends)
         demand = nullcontext() if self.staleness is None else session.at_most_behind(self.staleness)
-        with demand, service.active.running(session, self.sql, progress) as listed:
+        with demand, service.active.running(session, self.sql, principal, progress) as listed:
             result = session.sql(self.sql, self.parameters, progress=listed.report)
         if isinstance(result, Subscription):  # by a setting of its session
             result.close()
@@ -120,18 +125,18 @@ async def _streamed(service: Service, request: Request, script: _Script, form: F
 
     One that follows changes is answered with what ``GET /v1/subscribe`` is to be asked.
     """
-    reports = Reports()
+    reports, principal = Reports(), asking(request)
     seconds = service.limits.longest_seconds if script.timeout is None else script.timeout
 
     def call(session: Session) -> Iterator[bytes]:
         pushed = session.pushed(script.sql, script.parameters, follow=script.follow)
         if pushed is not None:
             return iter([event("follow", follow_document(pushed))])
-        result, token = script.run(service, session, reports.report)
+        result, token = script.run(service, session, principal, reports.report)
         return result_events(result, token, form, service.limits)
 
     async def run() -> Iterator[bytes]:
-        async with service.sessions.used(script.session) as session:
+        async with service.sessions.used(script.session, principal) as session:
             return await service.runner.run(
                 session, lambda: call(session), request.receive, seconds
             )
@@ -149,17 +154,18 @@ async def _streamed(service: Service, request: Request, script: _Script, form: F
 
 async def open_session(service: Service, request: Request) -> Response:
     """Open a session, whose settings and writes later statements see."""
-    del request
-    return done({"session": service.sessions.open()}, 201)
+    return done({"session": service.sessions.open(asking(request))}, 201)
 
 
 async def close_session(service: Service, request: Request) -> Response:
     """End a session; its running statement is cancelled."""
-    await service.sessions.close(request.path_params["session"])
+    await service.sessions.close(request.path_params["session"], asking(request))
     return done({"closed": True})
 
 
 async def cancel_session(service: Service, request: Request) -> Response:
     """Cancel the running statement of a session."""
     id_ = request.path_params["session"]
-    return done({"cancelled": await asyncio.to_thread(service.sessions.cancel, id_)})
+    return done(
+        {"cancelled": await asyncio.to_thread(service.sessions.cancel, id_, asking(request))}
+    )

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
@@ -20,17 +20,22 @@ from headrace.errors import HeadraceError
 from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
 from headrace.server.answers import done
+from headrace.server.entrance import asking
 from headrace.server.requests import count
 from headrace.server.running import left
 from headrace.server.subscriptions import too_many
 from headrace.serving.values import json_text
+from headrace.sql import Role
 from headrace.types import Offset
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
     from headrace.database import Database
+    from headrace.parts.access import Principal
     from headrace.server.limits import Limits
     from headrace.server.running import Runner
     from headrace.server.service import Service
@@ -44,6 +49,8 @@ _MOST_EPOCHS: Final = 1000
 _WAITING: Final = 4
 """How many moments wait for a slow listener; older ones are passed over."""
 _END: Final = b""
+_NOT_MADE: Final = "epochs are not made"
+"""What those are told of an error who may not know of all that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,14 @@ _TOTALS: Final = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Listener:
+    """Who listens, and the events that wait to be sent."""
+
+    principal: Principal
+    waiting: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(_WAITING))
+
+
 @dataclass(slots=True)
 class Status:
     """Looks at a database once a second, keeps what it finds, and tells those who listen."""
@@ -87,7 +102,7 @@ class Status:
     following: Following
     limits: Limits
     moments: deque[Moment] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    _listeners: set[asyncio.Queue[bytes]] = field(default_factory=set)
+    _listeners: set[Listener] = field(default_factory=set)
     _ends: dict[RelationId, Offset] = field(default_factory=dict)
     """The ends of logs when they were last looked at."""
     _loop: asyncio.AbstractEventLoop | None = None
@@ -105,35 +120,44 @@ class Status:
         """Look once, and tell those who listen."""
         moment = await asyncio.to_thread(self._found)
         self.moments.append(moment)
-        self._tell(f"event: status\ndata: {json_text(shown(moment))}\n\n".encode())
+        self._tell(moment)
 
     def close(self) -> None:
         """Have those who listen disconnected; may be called on another thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended, and they with it
-                self._loop.call_soon_threadsafe(self._tell, _END)
+                self._loop.call_soon_threadsafe(self._tell, None)
 
-    def _tell(self, event: bytes) -> None:
-        for waiting in self._listeners:
-            if waiting.full():
-                waiting.get_nowait()
-            waiting.put_nowait(event)
+    def _tell(self, moment: Moment | None) -> None:
+        """Have those who listen sent a moment, or disconnected; it is written once for many."""
+        whole = None if moment is None else _event(moment, lambda _name: True)
+        for each in self._listeners:
+            if moment is None or not each.principal.is_known:
+                event = _END
+            elif whole is not None and each.principal.may(Role.READER):
+                event = whole
+            else:
+                part = moment if moment.error is None else replace(moment, error=_NOT_MADE)
+                event = _event(part, each.principal.sees)
+            if each.waiting.full():
+                each.waiting.get_nowait()
+            each.waiting.put_nowait(event)
 
-    def listen(self) -> asyncio.Queue[bytes]:
-        """Return a queue in which every moment is put from now on, until :meth:`leave`.
+    def listen(self, principal: Principal) -> Listener:
+        """Return who is told of every moment from now on, until :meth:`leave`.
 
         Raises:
             HeadraceError: ``unavailable`` if too many listen.
         """
         if len(self._listeners) >= self.limits.subscribers:
             raise too_many(f"{self.limits.subscribers} listeners")
-        waiting: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
-        self._listeners.add(waiting)
-        return waiting
+        listener = Listener(principal)
+        self._listeners.add(listener)
+        return listener
 
-    def leave(self, waiting: asyncio.Queue[bytes]) -> None:
-        """Put nothing more in a queue."""
-        self._listeners.discard(waiting)
+    def leave(self, listener: Listener) -> None:
+        """Tell one who listens nothing more."""
+        self._listeners.discard(listener)
 
     def _found(self) -> Moment:
         parts, last = self.database.parts, self.moments[-1] if self.moments else None
@@ -170,20 +194,23 @@ class Status:
         )
 
 
-def shown(moment: Moment) -> dict[str, Any]:
-    """Return a moment as JSON."""
+def shown(moment: Moment, sees: Callable[[str], bool]) -> dict[str, Any]:
+    """Return a moment as JSON, with the relations of which ``sees`` is true."""
     return {
         **{name: getattr(moment, name) for name in _TOTALS},
-        "views": moment.views,
-        "sources": moment.sources,
+        "views": {name: each for name, each in moment.views.items() if sees(name)},
+        "sources": {name: end for name, end in moment.sources.items() if sees(name)},
         "error": moment.error,
     }
 
 
+def _event(moment: Moment, sees: Callable[[str], bool]) -> bytes:
+    return f"event: status\ndata: {json_text(shown(moment, sees))}\n\n".encode()
+
+
 async def follow_status(service: Service, request: Request) -> Response:
     """Follow how the database does, by one event a second."""
-    del request
-    return _Stream(service.status)
+    return _Stream(service.status, asking(request))
 
 
 async def read_history(service: Service, request: Request) -> Response:
@@ -192,7 +219,7 @@ async def read_history(service: Service, request: Request) -> Response:
     since = 0.0 if asked is None else time.time() - asked
     moments = [m for m in service.status.moments if m.at >= since]
     found: dict[str, Any] = {name: [getattr(m, name) for m in moments] for name in _TOTALS}
-    if relation is not None:
+    if relation is not None and asking(request).sees(relation.lower()):
         name = relation.lower()
         views = [m.views.get(name, (None, None)) for m in moments]
         found["relation"] = {
@@ -206,11 +233,11 @@ async def read_history(service: Service, request: Request) -> Response:
 class _Stream(Response):
     """The answer to one who listens; it lasts until the client leaves."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, principal: Principal) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-store"}, "text/event-stream")
         del self.headers["content-length"]
         self._status = status
-        self._waiting = status.listen()
+        self._listener = status.listen(principal)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events."""
@@ -219,7 +246,7 @@ class _Stream(Response):
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._status.leave(self._waiting)
+            self._status.leave(self._listener)
             for task in (sending, leaving):
                 task.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
@@ -228,6 +255,6 @@ class _Stream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         event = b" "
         while event != _END:
-            event = await self._waiting.get()
+            event = await self._listener.waiting.get()
             part = {"type": "http.response.body", "body": event, "more_body": event != _END}
             await asyncio.wait_for(send(part), self._status.limits.lag_seconds)

@@ -13,7 +13,9 @@ from starlette.responses import Response
 
 from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError
+from headrace.parts.naming import schema_of
 from headrace.server.answers import Format
+from headrace.server.entrance import asking
 from headrace.server.events import Place, beginning, goodbye
 from headrace.server.failures import shown
 from headrace.server.followed import Followed, Subscriber
@@ -21,7 +23,8 @@ from headrace.server.lookups import dotted, named
 from headrace.server.requests import number
 from headrace.server.running import left
 from headrace.server.streamed import rows_of_events
-from headrace.sql import Query
+from headrace.session import Need
+from headrace.sql import Query, Role
 from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from headrace.database import Database
+    from headrace.parts.access import Principal
     from headrace.runtime.published import Published
     from headrace.server.limits import Limits
     from headrace.server.running import Runner
@@ -73,7 +77,7 @@ class Following:
                 return known
             if len(self.by_key) >= self.limits.followed:
                 raise too_many(f"{self.limits.followed} views and queries")
-            session = self.opened()
+            session = self.opened()  # shared by all who may read what it needs
             made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
             reader, most = self.database.parts.reader, self.limits.lag_bytes
             self.by_key[key] = Followed(reader, session, made, most, asked.form)
@@ -101,26 +105,31 @@ async def subscribe(service: Service, request: Request) -> Response:
     ``snapshot=false``, changes follow from now on.
     """
     now = _flag(request, "snapshot", default=True) is False
-    asked = _asked(service, request)
+    principal = asking(request)
+    asked = await _asked(service, request, principal)
     token = request.headers.get("last-event-id") or request.query_params.get("after")
     after = None if token is None else Place.of(token)
     following, seconds = service.following, number(request, "timeout")
     if following.subscribers >= service.limits.subscribers:
         raise too_many(f"{service.limits.subscribers} subscribers")
     followed = await following.followed(asked, service.runner, request.receive, seconds)
-    async with service.sessions.used(None) as session:
+    async with service.sessions.used(None, principal) as session:
         state, seen = await service.runner.run(
             session, lambda: followed.began(after, now=now), request.receive, seconds
         )
-    return EventStream(service, followed, state, seen)
+    return EventStream(service, followed, state, seen, principal, asked.needs)
 
 
 class _Asked(NamedTuple):
-    """What is to be followed: the key under which it is shared, the query, the form of rows."""
+    """What is to be followed: the key under which it is shared, the query, the form of rows.
+
+    ``needs`` are the roles that following it needs.
+    """
 
     key: str
     query: str
     form: Format
+    needs: tuple[Need, ...]
 
 
 def _flag(request: Request, name: str, *, default: bool) -> bool:
@@ -130,49 +139,59 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
     return default if text is None else text == "true"
 
 
-def _asked(service: Service, request: Request) -> _Asked:
+async def _asked(service: Service, request: Request, principal: Principal) -> _Asked:
     """Return what is to be followed.
 
     Raises:
         HeadraceError: ``invalid`` if it is neither one view nor one query; ``unsupported`` for a
-            query with an end.
+            query with an end; ``forbidden``.
     """
     form = rows_of_events(request.headers.get("accept")) or Format.JSON
     view, sql = request.query_params.get("view"), request.query_params.get("sql")
     if (view is None) == (sql is None):
         raise HeadraceError(Code.INVALID, "one of view= and sql= says what is to be followed")
     if view is not None:
-        relation = named(service, view)
+        relation = named(service, view, principal)
         query = f"SELECT * FROM {dotted(relation.name)}"
         shared = f"relation {relation.id}" if isinstance(relation, Table | View) else query
-        return _Asked(shared, query, form)
+        return _Asked(shared, query, form, (Need(Role.READER, schema_of(relation.name)),))
     text = sql or ""
     if len(text.encode()) > service.limits.sql_bytes:
         raise HeadraceError(Code.UNSUPPORTED, "the query is too long")
     statements = bind(text, None).statements()
-    if len(statements) != 1 or not isinstance(statements[0], Query):
+    asked = statements[0] if len(statements) == 1 else None
+    if not isinstance(asked, Query):
         raise HeadraceError(
             Code.INVALID, "only a query can be followed", hint="Give one SELECT, or use view=."
         )
-    if statements[0].limit is not None or statements[0].as_of is not None:
+    if asked.limit is not None or asked.as_of is not None:
         raise HeadraceError(
             Code.UNSUPPORTED,
             "LIMIT after EMIT CHANGES and AS OF are not supported here",
             hint="Close the connection after as many changes as are wanted; resume with after=.",
         )
-    return _Asked(text, text, form)
+    async with service.sessions.used(None, principal) as session:
+        needs = await service.runner.run(session, lambda: session.require(asked), request.receive)
+    return _Asked(text, text, form, needs)
 
 
 class EventStream(Response):
     """The answer to one subscriber; it lasts until the client leaves, or is too slow."""
 
     def __init__(
-        self, service: Service, followed: Followed, state: Published, seen: Published | None
+        self,
+        service: Service,
+        followed: Followed,
+        state: Published,
+        seen: Published | None,
+        principal: Principal,
+        needs: tuple[Need, ...],
     ) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-store"}, "text/event-stream")
         del self.headers["content-length"]
         self._service = service
         self._followed = followed
+        self._principal, self._needs = principal, needs
         self._subscriber = Subscriber(service.limits.lag_bytes)
         self._at = Place((seen or state).epoch, followed.relation.id)
         begin = None if seen is None else Place(seen.epoch, followed.relation.id)
@@ -206,12 +225,19 @@ class EventStream(Response):
         with suppress(TimeoutError):
             try:
                 async for event in self._events:
+                    self._require_roles()
                     await asyncio.wait_for(_sent(send, event.data), limits.lag_seconds)
                     if event.last:
                         self._at = Place(event.epoch, self._followed.relation.id)
             except HeadraceError as error:
                 last = goodbye(self._at, shown(error, directory))
             await asyncio.wait_for(_sent(send, last, more=False), limits.lag_seconds)
+
+    def _require_roles(self) -> None:
+        """Refuse to go on once the token is dropped, has expired, or has lost a role."""
+        for need in self._needs:
+            if not need.is_met(self._principal):
+                raise need.error()
 
 
 async def _sent(send: Send, data: bytes, *, more: bool = True) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from headrace.catalog import Stream, Table
 from headrace.errors import HeadraceError
 from headrace.parts.evaluating import OwnEvaluator
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
+from headrace.session.rights import Rights
 from headrace.sql import (
     AddColumns,
     Copy,
@@ -20,6 +23,7 @@ from headrace.sql import (
     CreateStream,
     CreateTable,
     CreateTableAs,
+    CreateToken,
     CreateView,
     Delete,
     Describe,
@@ -28,9 +32,12 @@ from headrace.sql import (
     DropFunction,
     DropSchema,
     DropSecret,
+    DropToken,
     Explain,
     Flush,
+    Grant,
     Insert,
+    Listing,
     ObjectKind,
     Print,
     Query,
@@ -38,6 +45,8 @@ from headrace.sql import (
     Repair,
     ResetOption,
     ResumeSource,
+    Revoke,
+    Role,
     SetOption,
     Show,
     ShowCreate,
@@ -63,10 +72,16 @@ from headrace.statements.defining.drops import Drops
 from headrace.statements.defining.relations import Relations
 from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
+from headrace.statements.defining.tokens import (
+    GRANT_COLUMNS,
+    LISTED_COLUMNS,
+    TOKEN_COLUMNS,
+    TokenChanges,
+)
 from headrace.statements.defining.views import Views
 from headrace.statements.describing.descriptions import Descriptions
 from headrace.statements.describing.explanations import Explanations
-from headrace.statements.describing.listings import Listings
+from headrace.statements.describing.listings import Listings, filtered
 from headrace.statements.functions import FunctionChanges
 from headrace.statements.reading.following import Begin, Following, Pushed
 from headrace.statements.reading.selects import Selects
@@ -76,11 +91,13 @@ from headrace.statements.sinks.creations import SinkCreations
 from headrace.statements.sinks.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from headrace.ledger import ProducerPosition
+    from headrace.parts.access import Principal
     from headrace.parts.parts import Parts
     from headrace.session.client import Client
+    from headrace.session.rights import Need
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.changing.targets import Written
     from headrace.statements.reading.subscription import ViewSubscription
@@ -97,6 +114,8 @@ Definition: TypeAlias = (
     | CreateSchema
     | CreateSecret
     | CreateConnection
+    | Grant
+    | Revoke
     | AddColumns
     | CreateSource
     | Drop
@@ -104,6 +123,7 @@ Definition: TypeAlias = (
     | DropSchema
     | DropSecret
     | DropConnection
+    | DropToken
 )
 
 
@@ -114,10 +134,12 @@ class Statements:
     it is given here.
     """
 
-    def __init__(self, parts: Parts, client: Client) -> None:
+    def __init__(self, parts: Parts, client: Client, principal: Principal) -> None:
         self._client = client
         self._ledger, self._reader = parts.ledger, parts.reader
         self._evaluator = parts.snapshots.evaluator
+        self._rights = Rights(principal, parts.reader, parts.engine)
+        snapshots = replace(parts.snapshots, sees=principal.sees)
         # CREATE and DROP
         views = Views(parts.reader, parts.ledger, parts.engine, parts.definer, client.report)
         sources = Sources(parts.reader, parts.engine, views)
@@ -137,7 +159,8 @@ class Statements:
             parts.reader, parts.definer, parts.feeds, parts.feeding, self._relations
         )
         self._drops = Drops(parts.reader, parts.definer)
-        self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer)
+        self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer, parts.access)
+        self._tokens = TokenChanges(parts.access, parts.reader, parts.schemas)
         self._secrets = SecretChanges(parts.reader, parts.secrets, parts.connections)
         self._connections = ConnectionChanges(parts.reader, parts.connections, parts.captures)
         self._resuming = Resuming(
@@ -156,12 +179,10 @@ class Statements:
             parts.reader, parts.ledger, parts.definer, sources, parts.destinations, parts.sinks
         )
         # rows
-        self._inserts = Inserts(
-            parts.reader, parts.snapshots, parts.log, parts.engine, parts.queries
-        )
-        self._updates = Updates(parts.reader, parts.snapshots, parts.log)
+        self._inserts = Inserts(parts.reader, snapshots, parts.log, parts.engine, parts.queries)
+        self._updates = Updates(parts.reader, snapshots, parts.log)
         self._copies = Copies(parts.reader, parts.log, parts.ledger, parts.queries, client.report)
-        self._selects = Selects(parts.reader, parts.ledger, parts.snapshots, client.seen)
+        self._selects = Selects(parts.reader, parts.ledger, snapshots, client.seen)
         self._following = Following(
             parts.reader, parts.definer, views, self._evaluator, client.seen, client.is_open
         )
@@ -175,6 +196,7 @@ class Statements:
             parts.functions,
             parts.deliveries,
             parts.sources,
+            principal,
         )
         self._descriptions = Descriptions(parts.reader, parts.ledger, parts.declarations)
         self._explanations = Explanations(
@@ -192,21 +214,35 @@ class Statements:
         """Run one statement.
 
         Raises:
-            HeadraceError: with the place in the statement wherever there is one.
+            HeadraceError: with the place in the statement wherever there is one; ``forbidden`` if
+                the client may not.
         """
-        try:
+        with self._shown():
+            self._rights.require(statement)
             planned = _planned(statement)
             if planned is not None:
                 self._evaluator.try_planning(planned.span)
             return self._run(statement)
+
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        """Raise errors with whom what is damaged belongs to, and without what is hidden."""
+        try:
+            yield
         except HeadraceError as error:
             named = with_owner(self._ledger, self._reader.catalog, error)
-            if named is error:
+            shown = self._rights.without_hidden(named)
+            if shown is error:
                 raise
-            raise named from error
+            raise shown from error
 
     def pushed(self, statement: Statement) -> Pushed | None:
         """Return what a statement follows in this session; None if it follows nothing."""
+        with self._shown():
+            self._rights.require(statement)
+            return self._pushed(statement)
+
+    def _pushed(self, statement: Statement) -> Pushed | None:
         match statement:
             case Query() if statement.emit_changes or self._is_streaming(statement):
                 return self.followed(statement)
@@ -231,18 +267,15 @@ class Statements:
             case Copy():
                 return self._copy(statement)
             case Query():
-                pushed = self.pushed(statement)
+                pushed = self._pushed(statement)
                 if pushed is not None:
                     return self._following.follow(*pushed)
                 return self._selects.select(statement)
             case Subscribe() | Print():
                 return self._following.follow(*self._asked_to_follow(statement))
-            case Flush():
-                epoch = self._reader.settle_all()
-                return Result(None, epoch, f"epoch {epoch} is committed")
             case ResumeSource():
                 return self._done(self._resuming.resume(statement))
-            case Refresh():
+            case Flush() | Refresh():
                 return self._refresh(statement)
             case Show() | ShowCreate() | Describe() | Explain():
                 return self._describe(statement)
@@ -253,11 +286,15 @@ class Statements:
                 return self._repair(statement)
             case SetOption() | ResetOption() | ShowOption():
                 return self._configure(statement)
+            case CreateToken():
+                return self._table(TOKEN_COLUMNS, self._tokens.create(statement))
             case _:
                 return self._done(self._define(statement))
 
     def _describe(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
         match statement:
+            case Show(listing=Listing.TOKENS | Listing.GRANTS):
+                return self._show_tokens(statement)
             case Show():
                 return self._listings.show(statement)
             case ShowCreate():
@@ -266,6 +303,13 @@ class Statements:
                 return self._descriptions.describe(statement)
             case Explain():
                 return self._explanations.explain(statement)
+
+    def _show_tokens(self, statement: Show) -> Result:
+        if statement.listing is Listing.TOKENS:
+            return filtered(self._table(LISTED_COLUMNS, self._tokens.listed()), statement.like)
+        principal = self._rights.principal
+        own = None if principal.may(Role.OWNER) else principal.name
+        return self._table(GRANT_COLUMNS, self._tokens.grants(statement.token, own))
 
     def _configure(self, statement: SetOption | ResetOption | ShowOption) -> Result:
         properties = self._client.properties
@@ -303,11 +347,15 @@ class Statements:
                 return self._secrets.create(statement)
             case CreateConnection():
                 return self._connections.create(statement)
+            case Grant():
+                return self._tokens.grant(statement)
+            case Revoke():
+                return self._tokens.revoke(statement)
             case _:
                 return self._drop(statement)
 
     def _drop(
-        self, statement: Drop | DropFunction | DropSchema | DropSecret | DropConnection
+        self, statement: Drop | DropFunction | DropSchema | DropSecret | DropConnection | DropToken
     ) -> str:
         match statement:
             case Drop() if self._captures.owns(statement):
@@ -322,15 +370,25 @@ class Statements:
                 return self._secrets.drop(statement)
             case DropConnection():
                 return self._connections.drop(statement)
+            case DropToken():
+                return self._tokens.drop(statement)
             case _:
                 assert_never(statement)
 
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return their number."""
-        return self._wrote(self._inserts.append(name, rows, producer))
+        with self._shown():
+            self._rights.require_role(Role.WRITER, name)
+            return self._wrote(self._inserts.append(name, rows, producer))
+
+    def require(self, query: Query) -> tuple[Need, ...]:
+        """Refuse a query that the client may not read; return the roles that it needs."""
+        with self._shown():
+            return self._rights.require(query)
 
     def last_sequence(self, name: str, producer: str) -> int | None:
         """Return the number of a producer's last append to a stream or table."""
+        self._rights.require_role(Role.WRITER, name)
         catalog = self._reader.catalog
         return self._ledger.producer_at(writable(catalog, catalog.resolve(name)).id, producer)
 
@@ -340,14 +398,14 @@ class Statements:
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> ViewSubscription:
         """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
-        return self._following.follow(*self.followed(query, after))
+        with self._shown():
+            self._rights.require(query)
+            return self._following.follow(*self.followed(query, after))
 
     def flush(self) -> Epoch:
         """Make all written changes readable; return the epoch."""
-        try:
+        with self._shown():
             return self._reader.settle_all()
-        except HeadraceError as error:
-            raise with_owner(self._ledger, self._reader.catalog, error) from error
 
     # -- what a session adds -----------------------------------------------------------------
 
@@ -382,7 +440,10 @@ class Statements:
             f"{_rows(copied.rows)} copied{rejects}{_not_taken(copied.left_out)}{copied.note}"
         )
 
-    def _refresh(self, statement: Refresh) -> Result:
+    def _refresh(self, statement: Flush | Refresh) -> Result:
+        if isinstance(statement, Flush):
+            epoch = self._reader.settle_all()
+            return Result(None, epoch, f"epoch {epoch} is committed")
         if statement.name is not None:
             relation = self._reader.catalog.resolve(statement.name.dotted, statement.name.span)
             self._reader.require_running(relation)

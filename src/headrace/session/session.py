@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from headrace.engine.cancelling import StatementJobs
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ProducerPosition
+from headrace.parts.access import OWNER
 from headrace.runtime.cancelling import cancelled, check_cancelled
 from headrace.session.client import Client, silent
 from headrace.session.dispatch import Statements
@@ -18,7 +19,10 @@ from headrace.statements.results import last_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from headrace.parts.access import Principal
     from headrace.parts.parts import Parts
+    from headrace.session.rights import Need
+    from headrace.sql import Query
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.following import Pushed
@@ -39,12 +43,14 @@ class Session:
     changes that. :meth:`headrace.Database.session` opens one.
     """
 
-    def __init__(self, parts: Parts, is_open: Callable[[], bool]) -> None:
+    def __init__(
+        self, parts: Parts, is_open: Callable[[], bool], principal: Principal = OWNER
+    ) -> None:
         self._open = True
         self._client = Client(
             parts.reader, lambda: self._open and is_open(), dict(parts.ledger.log_ends())
         )
-        self._statements = Statements(parts, self._client)
+        self._statements = Statements(parts, self._client, principal)
         self._jobs = StatementJobs(parts.engine.spark, self._client.cancellation.tag)
 
     def sql(
@@ -117,6 +123,14 @@ class Session:
                 return self._statements.followed(followed_query(bound))
             statements = bound.statements()
             return self._statements.pushed(statements[0]) if len(statements) == 1 else None
+
+    def require(self, query: Query) -> tuple[Need, ...]:
+        """Refuse a query that this client may not read; return the roles that it needs.
+
+        Raises:
+            HeadraceError: ``forbidden``; as parsing, if it cannot be parsed.
+        """
+        return self._statements.require(query)
 
     def last_sequence(self, name: str, producer: str) -> int | None:
         """Return the number of a producer's last append to a stream or table; None if none was."""

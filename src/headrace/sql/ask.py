@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import at_query, take_as_of, take_query
@@ -19,6 +19,7 @@ from headrace.sql.statements import (
     DropFunction,
     DropSchema,
     DropSecret,
+    DropToken,
     Flush,
     Listing,
     Refresh,
@@ -34,15 +35,23 @@ from headrace.sql.statements import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.sql.cursor import Cursor
 
-_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", "SECRET", "CONNECTION")
+_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", "SECRET", "CONNECTION", "TOKEN")
+_DROPPED_ALONE: Final[Mapping[str, type[DropSecret | DropConnection | DropToken]]] = {
+    "SECRET": DropSecret,
+    "CONNECTION": DropConnection,
+    "TOKEN": DropToken,
+}
+"""What is dropped without CASCADE, by its word."""
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 
 def take_drop(
     cursor: Cursor,
-) -> Drop | DropFunction | DropSchema | DropSecret | DropConnection:
+) -> Drop | DropFunction | DropSchema | DropSecret | DropConnection | DropToken:
     """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
     first = cursor.token
     cursor.expect("DROP")
@@ -51,16 +60,12 @@ def take_drop(
         name = cursor.name("the schema's name")
         cascade = _cascade(cursor)
         return DropSchema(name, cursor.span(first), if_exists, cascade)
-    if cursor.accept("SECRET"):
-        if_exists = cursor.accept("IF", "EXISTS")
-        name = cursor.name("the secret's name")
-        cursor.expect_end()
-        return DropSecret(name, cursor.span(first), if_exists)
-    if cursor.accept("CONNECTION"):
-        if_exists = cursor.accept("IF", "EXISTS")
-        name = cursor.name("the connection's name")
-        cursor.expect_end()
-        return DropConnection(name, cursor.span(first), if_exists)
+    for word, dropped in _DROPPED_ALONE.items():
+        if cursor.accept(word):
+            if_exists = cursor.accept("IF", "EXISTS")
+            name = cursor.name(f"the {word.lower()}'s name")
+            cursor.expect_end()
+            return dropped(name, cursor.span(first), if_exists)
     if cursor.accept("FUNCTION"):
         if_exists = cursor.accept("IF", "EXISTS")
         name = cursor.name("the function's name")
@@ -143,12 +148,15 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     limit = None
     if listing is Listing.REJECTS and cursor.accept("LIMIT"):
         limit = cursor.number("a number of rejects")
-    cursor.expect_end(*(() if relation or like is not None else _further(listing)))
-    return Show(listing, cursor.span(first), relation, like, schema, limit)
+    token = None
+    if listing is Listing.GRANTS and cursor.accept("FOR"):
+        token = cursor.name("a token's name")
+    cursor.expect_end(*(() if relation or token or like is not None else _further(listing)))
+    return Show(listing, cursor.span(first), relation, like, schema, limit, token)
 
 
 def _further(listing: Listing) -> tuple[str, ...]:
-    if listing is Listing.REJECTS:
+    if listing in {Listing.REJECTS, Listing.GRANTS}:
         return ("FOR",)
     return ("LIKE",) if listing in NAMED_LISTINGS else ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
+from headrace.sql.access import take_token
 from headrace.sql.columns import Columns
 from headrace.sql.connections import (
     take_connection,
@@ -73,6 +74,8 @@ def take_create(cursor: Cursor) -> Statement:
         )
     if cursor.accept("SCHEMA") or cursor.accept("DATABASE"):
         return _schema(cursor, first)
+    if not or_replace and cursor.accept("TOKEN"):
+        return take_token(cursor, first)
     apart = next((word for word in ("SECRET", "CONNECTION") if cursor.accept(word)), None)
     kind = None if apart else _kind(cursor)
     at_if = cursor.token

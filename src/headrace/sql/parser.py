@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.sql.access import take_grant, take_revoke
 from headrace.sql.ask import (
     take_describe,
     take_drop,
@@ -143,6 +144,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "DROP": take_drop,
     "EXPLAIN": _take_explain,
     "FLUSH": take_flush,
+    "GRANT": take_grant,
     "INSERT": take_insert,
     "LIST": take_show,
     "PRINT": take_print,
@@ -150,6 +152,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "REPAIR": take_repair,
     "RESET": take_reset,
     "RESUME": take_resume,
+    "REVOKE": take_revoke,
     "SET": take_set,
     "SHOW": take_show,
     "STOP": take_terminate,

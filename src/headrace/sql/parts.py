@@ -103,3 +103,16 @@ class ObjectKind(StrEnum):
     MATERIALIZED_VIEW = "materialized view"
     SINK = "sink"
     JOB = "job"
+
+
+class Role(StrEnum):
+    """What may be done in a schema or in the database; each role includes those before it."""
+
+    READER = "reader"
+    WRITER = "writer"
+    OWNER = "owner"
+
+    def includes(self, other: Role) -> bool:
+        """Whether whoever has this role may do what needs the other."""
+        order = list(Role)
+        return order.index(self) >= order.index(other)

@@ -46,7 +46,7 @@ _COLUMNS = (
 )
 _REFRESH = "Views are maintained as their inputs change: FLUSH waits for all changes so far."
 _ATOMIC = "Every statement is atomic: one INSERT of many rows is one transaction."
-_ACCOUNTS = "There are no accounts: whoever can open the data directory may do everything."
+_ACCOUNTS = "Use CREATE TOKEN name, and GRANT a role to it: READER, WRITER or OWNER."
 _FILES = "Use COPY to load rows, and db.register for Python functions: statements cannot load code."
 UPSERT = "INSERT into a table with a PRIMARY KEY replaces the row of the same key."
 _CACHE = "Create a materialized view of this query: its rows are stored."
@@ -123,7 +123,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("EXPLAIN COST", _PLAIN_EXPLAIN),
     _refused("EXPLAIN LOGICAL", _PLAIN_EXPLAIN),
     _refused("EXPORT", "Use CREATE SINK name FROM view WITH (connector = 'file', ...)."),
-    _refused("GRANT", _ACCOUNTS),
     _refused("IMPORT", "Use COPY name FROM 'path' WITH (format = ...)."),
     _refused("INSERT OVERWRITE", "Use TRUNCATE, then INSERT INTO; or create a view of the query."),
     _refused("LOAD", "Use COPY name FROM 'path' WITH (format = ...)."),
@@ -140,7 +139,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("REINDEX", "Arrangements are sorted automatically."),
     _refused("RENAME", _COLUMNS),
     _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
-    _refused("REVOKE", _ACCOUNTS),
     _refused("ROLLBACK", _ATOMIC),
     _refused("RUN", _SCRIPTS),
     _refused("SAVEPOINT", _ATOMIC),

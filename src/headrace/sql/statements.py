@@ -17,7 +17,7 @@ from headrace.sql.taken import EVERY_ROW, Taken
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.as_of import AsOf
-    from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, Option, Watermark
+    from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, Option, Role, Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +206,44 @@ class DropConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateToken:
+    """``CREATE TOKEN name [VALID FOR interval]``: a secret by which a client is known."""
+
+    name: Name
+    span: Span
+    valid_for: Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropToken:
+    """``DROP TOKEN``."""
+
+    name: Name
+    span: Span
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """``GRANT role ON SCHEMA s | DATABASE TO name``; without ``schema``, on the whole database."""
+
+    role: Role
+    token: Name
+    span: Span
+    schema: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """``REVOKE role ON SCHEMA s | DATABASE FROM name``: what :class:`Grant` has granted."""
+
+    role: Role
+    token: Name
+    span: Span
+    schema: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DropSchema:
     """``DROP SCHEMA``; with ``cascade`` also everything in it."""
 
@@ -334,6 +372,8 @@ class Listing(StrEnum):
     FUNCTIONS = "functions"
     SECRETS = "secrets"
     CONNECTIONS = "connections"
+    TOKENS = "tokens"
+    GRANTS = "grants"
 
 
 NAMED_LISTINGS = frozenset(Listing) - {
@@ -341,6 +381,7 @@ NAMED_LISTINGS = frozenset(Listing) - {
     Listing.DIRTY,
     Listing.EPOCHS,
     Listing.FRESHNESS,
+    Listing.GRANTS,
 }
 """The listings that have names, so that LIKE can filter them."""
 
@@ -350,7 +391,7 @@ class Show:
     """``SHOW``; ``relation`` restricts rejects to those of one relation.
 
     ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern,
-    and ``limit`` rejects to a number, the newest first.
+    and ``limit`` rejects to a number, the newest first. ``token`` restricts grants to its own.
     """
 
     listing: Listing
@@ -359,6 +400,7 @@ class Show:
     like: str | None = None
     schema: Name | None = None
     limit: int | None = None
+    token: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,6 +533,9 @@ Statement: TypeAlias = (
     | CreateSchema
     | CreateSecret
     | CreateConnection
+    | CreateToken
+    | Grant
+    | Revoke
     | AddColumns
     | CreateSource
     | CreateSink
@@ -498,6 +543,7 @@ Statement: TypeAlias = (
     | DropSchema
     | DropSecret
     | DropConnection
+    | DropToken
     | DropFunction
     | Insert
     | Update

@@ -238,6 +238,13 @@ def needs_broker(options: tuple[Option, ...]) -> bool:
     return value_of(options, "connector", "topic", "kafka_topic", "type") is not None
 
 
+def is_external(options: tuple[Option, ...]) -> bool:
+    """Whether options name a system outside, or say where one is."""
+    return needs_broker(options) or any(
+        o.key.lower() in {"connection", *_ADDRESSES} for o in options
+    )
+
+
 def broker_note(options: tuple[Option, ...]) -> str:
     """Return the note for a relation that needs a broker, if none is configured."""
     return " in the embedded log: no broker is configured" if needs_broker(options) else ""

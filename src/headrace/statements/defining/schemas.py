@@ -10,6 +10,7 @@ from headrace.parts.naming import SYSTEM_SCHEMA
 from headrace.statements.defining.drops import listed
 
 if TYPE_CHECKING:
+    from headrace.parts.access import Access
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
@@ -23,6 +24,7 @@ class SchemaChanges:
     reader: Reader
     schemas: Schemas
     definer: Definer
+    access: Access
 
     def create(self, statement: CreateSchema) -> str:
         """Create an empty schema."""
@@ -69,6 +71,7 @@ class SchemaChanges:
         if inside:
             self.definer.drop(sorted({*ids, *above}))
         self.schemas.remove(name)
+        self.access.forget_schema(name)
         contents = f" with {listed(inside)} in it" if inside else ""
         also = f" and {over} over it" if over else ""
         return f"dropped schema {name}{contents}{also}"

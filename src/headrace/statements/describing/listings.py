@@ -15,7 +15,7 @@ from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
-from headrace.sql import Listing, Name, Show
+from headrace.sql import Listing, Name, Role, Show
 from headrace.statements.results import Result
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors import Connections, Secrets
     from headrace.ledger import Ledger
+    from headrace.parts.access import Principal
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
@@ -51,26 +52,17 @@ class Listings:
     functions: Functions
     deliveries: Deliveries
     sources: SourceStates
+    principal: Principal
 
     def show(self, statement: Show) -> Result:
         """Return the listing of a SHOW statement."""
         listed = self._listed(statement)
-        if statement.like is None and statement.schema is None:
-            return listed
-        table = listed.to_arrow()
-        like = _like("%" if statement.like is None else statement.like)
-        within = ""
         if statement.schema is not None:
-            within = f"{statement.schema.dotted}."
             self._require_schema(statement.schema)
-        named = [
-            name.startswith(within) and like.fullmatch(name, len(within)) is not None
-            for name in table[0].to_pylist()
-        ]
-        return Result(table.filter(pa.array(named, pa.bool_())), listed.epoch)
+        return filtered(listed, statement.like, statement.schema)
 
     def _require_schema(self, schema: Name) -> None:
-        known = self.schemas.names(self.reader.catalog)
+        known = self._seen_schemas()
         if schema.dotted not in known:
             near = nearest(schema.dotted, known)
             raise HeadraceError(
@@ -80,6 +72,10 @@ class Listings:
                 span=schema.span,
             )
 
+    def _seen_schemas(self) -> tuple[str, ...]:
+        known = self.schemas.names(self.reader.catalog)
+        return tuple(name for name in known if self.principal.sees(f"{name}."))
+
     def _listed(self, statement: Show) -> Result:
         match statement.listing:
             case Listing.STREAMS:
@@ -87,12 +83,10 @@ class Listings:
             case Listing.SOURCES:
                 return self._sources()
             case Listing.SCHEMAS:
-                return self._listing(
-                    ("name",),
-                    [(name,) for name in self.schemas.names(self.reader.catalog)],
-                )
+                return self._listing(("name",), [(name,) for name in self._seen_schemas()])
             case Listing.SINKS | Listing.JOBS:
-                return self._listing(JOB_COLUMNS, jobs(self.deliveries, self.reader.published))
+                state = self.reader.published
+                return self._listing(JOB_COLUMNS, jobs(self.deliveries, state, self.principal.sees))
             case Listing.TABLES:
                 return self._relations(lambda r: not isinstance(r, Sink))
             case Listing.VIEWS:
@@ -116,6 +110,8 @@ class Listings:
             case Listing.CONNECTIONS:
                 shown = [(c.name, c.kind, _options(c.stored)) for c in self.connections]
                 return self._listing(("name", "kind", "options"), shown)
+            case _:
+                raise HeadraceError(Code.INTERNAL, f"SHOW {statement.listing} is not listed here")
 
     def _relations(self, wanted: Callable[[Relation], bool]) -> Result:
         state = self.reader.published
@@ -127,7 +123,7 @@ class Listings:
                 _state(relation, state.stopped),
             )
             for relation in state.catalog
-            if wanted(relation) and not relation.name.startswith(HIDDEN)
+            if wanted(relation) and self._shows(relation)
         ]
         return self._listing(("name", "kind", "key", "state"), rows)
 
@@ -147,7 +143,8 @@ class Listings:
                 _moment(source.watermark),
                 source.fed.error,
             )
-            for source in self.sources.of(iter(self.reader.catalog))
+            for source in self.sources.of(filter(self._shows, self.reader.catalog))
+            if source.kind != "source" or self.principal.may(Role.READER)
         ]
         names = ("name", "kind", "key", "state", "connector", "behind", *_COUNTED, "error")
         return self._listing(names, rows)
@@ -158,7 +155,7 @@ class Listings:
             named = statement.relation
             relations: list[Relation] = [catalog.resolve(named.dotted, named.span)]
         else:
-            relations = list(catalog)
+            relations = [each for each in catalog if self.principal.sees(each.name)]
         rows = [
             (
                 relation.name,
@@ -180,7 +177,7 @@ class Listings:
         rows = [
             (catalog.by_id[entry.view].name, entry.cause, _time(entry.since), entry.detail)
             for entry in self.ledger.dirty()
-            if entry.view in catalog.by_id
+            if entry.view in catalog.by_id and self.principal.sees(catalog.by_id[entry.view].name)
         ]
         return self._listing(("view", "cause", "since", "detail"), rows)
 
@@ -215,9 +212,14 @@ class Listings:
                 round(found.seconds, 3),
                 _moment(found.watermark),
                 None if found.dirty_since is None else _time(found.dirty_since),
-                ", ".join(f"{i.relation} {i.position:,} of {i.end:,}" for i in found.inputs),
+                ", ".join(
+                    f"{i.relation} {i.position:,} of {i.end:,}"
+                    for i in found.inputs
+                    if self.principal.sees(i.relation)
+                ),
             )
             for found in view_freshness(self.reader, self.sources.admission, state)
+            if self.principal.sees(found.view.name)
         ]
         return self._listing(_FRESHNESS, rows)
 
@@ -231,17 +233,31 @@ class Listings:
                 record.deterministic,
                 record.digest,
                 "registered" if name in functions.registered else "missing",
-                ", ".join(
-                    sorted(v.name for v in users(catalog, name) if not v.name.startswith(HIDDEN))
-                ),
+                ", ".join(sorted(v.name for v in users(catalog, name) if self._shows(v))),
             )
             for name, record in sorted(functions.records.items())
         ]
         names = ("name", "signature", "kind", "deterministic", "digest", "state", "views")
         return self._listing(names, rows)
 
+    def _shows(self, relation: Relation) -> bool:
+        return not relation.name.startswith(HIDDEN) and self.principal.sees(relation.name)
+
     def _listing(self, names: tuple[str, ...], rows: list[Any]) -> Result:
         return Result.of(names, rows, self.ledger.last_epoch())
+
+
+def filtered(listed: Result, like: str | None, schema: Name | None = None) -> Result:
+    """Return a listing of the names that match a pattern, in one schema if it is given."""
+    if like is None and schema is None:
+        return listed
+    table, pattern = listed.to_arrow(), _like("%" if like is None else like)
+    within = "" if schema is None else f"{schema.dotted}."
+    named = [
+        name.startswith(within) and pattern.fullmatch(name, len(within)) is not None
+        for name in table[0].to_pylist()
+    ]
+    return Result(table.filter(pa.array(named, pa.bool_())), listed.epoch)
 
 
 def _options(stored: tuple[tuple[str, str], ...]) -> str:

@@ -1,0 +1,56 @@
+"""``headrace token``: the first access token of a database that is not served."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headrace.cli.connection import make_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import TextIO
+
+    from headrace.ledger import Ledger
+    from headrace.sql import Role
+
+
+def create_token(directory: Path, name: str, role: Role, schema: str | None, err: TextIO) -> str:
+    """Create an access token with a role in a schema, or in the whole database; return its secret.
+
+    Nothing but the ledger is opened, so Spark is not started.
+
+    Raises:
+        HeadraceError: ``conflict`` if the database is in use, or has a token of this name;
+            ``invalid`` for a name that is none.
+    """
+    from headrace.parts.access import DATABASE, Access  # noqa: PLC0415  (--help is quick)
+    from headrace.sql import CreateToken, parse, quote  # noqa: PLC0415
+
+    (statement,) = parse(f"CREATE TOKEN {quote(name)}")
+    known = statement.name.dotted if isinstance(statement, CreateToken) else name
+    make_directory(directory, err)
+    with _ledger(directory) as ledger:
+        access = Access(ledger)
+        _, secret = access.create(known)
+        access.grant(known, role, DATABASE if schema is None else schema.lower())
+    return secret
+
+
+@contextmanager
+def _ledger(directory: Path) -> Iterator[Ledger]:
+    """Open the ledger of a directory while a block runs, and keep others from opening it."""
+    from headrace.ledger import DirectoryLock, Ledger, prepare_directory  # noqa: PLC0415
+
+    prepare_directory(directory)
+    lock = DirectoryLock(directory)
+    try:
+        ledger = Ledger.open(directory / "ledger.db")
+        try:
+            ledger.acquire()
+            yield ledger
+        finally:
+            ledger.close()
+    finally:
+        lock.release()

@@ -1,0 +1,253 @@
+"""Access tokens, the roles granted to them, and who asks.
+
+Of a token's secret only its SHA-256 is kept. That is enough: a slow hash protects secrets that
+people choose, which can be guessed, and these are 256 random bits.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.connectors.kept import Kept, named
+from headrace.errors import Code, HeadraceError
+from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
+from headrace.sql import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from headrace.errors import Span
+    from headrace.ledger import Ledger
+
+_TOKENS: Final = "tokens"
+"""The setting of the ledger with the tokens."""
+_PREFIX: Final = "hrt_"
+"""Begins every secret, so that one is recognised where it should not be."""
+_SECRET_BYTES: Final = 32
+_MOST_TOKENS: Final = 1000
+DATABASE: Final = ""
+"""Stands for the whole database where the name of a schema does for that schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """A token: the hash of its secret, its times in Unix seconds, and its roles by schema.
+
+    The key of roles in the whole database is :data:`DATABASE`.
+    """
+
+    name: str
+    hash: str
+    created: float
+    expires: float | None = None
+    roles: Mapping[str, frozenset[Role]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, stored: Any) -> AccessToken:
+        """Return the token that :meth:`to_json` wrote."""
+        roles = {place: frozenset(map(Role, each)) for place, each in stored["roles"].items()}
+        return cls(name, stored["hash"], stored["created"], stored["expires"], roles)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is kept of it, but for its name."""
+        roles = {place: sorted(each) for place, each in self.roles.items()}
+        times = {"created": self.created, "expires": self.expires}
+        return {"hash": self.hash, **times, "roles": roles}
+
+    def role_in(self, schema: str) -> Role | None:
+        """Return the greatest role in a schema, or in :data:`DATABASE`; None if it has none."""
+        mine = self.roles.get(schema, frozenset()) | self.roles.get(DATABASE, frozenset())
+        return max(mine, key=list(Role).index, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: the holder of an access token, or, without a name, whoever has the directory.
+
+    ``token`` returns the token as it is now; None if it has been dropped or has expired.
+    """
+
+    name: str | None = None
+    token: Callable[[], AccessToken | None] = lambda: None
+
+    def may(self, role: Role, schema: str = DATABASE) -> bool:
+        """Whether this is allowed what a role in a schema, or in the whole database, allows."""
+        if self.name is None:
+            return True
+        token = self.token()
+        mine = None if token is None else token.role_in(schema)
+        return mine is not None and mine.includes(role)
+
+    def sees(self, name: str) -> bool:
+        """Whether this may know of the relation of a dotted name, and read it."""
+        if self.name is None:
+            return True
+        schema = schema_of(name)
+        return schema == SYSTEM_SCHEMA or (
+            not name.startswith(HIDDEN) and self.may(Role.READER, schema)
+        )
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this may still ask at all."""
+        return self.name is None or self.token() is not None
+
+
+OWNER: Final = Principal()
+"""Whoever has opened the database in this process, and may do everything."""
+
+
+@dataclass(slots=True)
+class Access:
+    """The access tokens of one database; what is changed is durable when a method returns.
+
+    ``clock`` returns Unix seconds.
+    """
+
+    ledger: Ledger
+    clock: Callable[[], float] = time.time
+    _tokens: Mapping[str, AccessToken] = field(init=False)
+    """Never changed in place, since it is read without the lock."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._tokens = {name: AccessToken.of(name, each) for name, each in self._kept.all().items()}
+
+    @property
+    def _kept(self) -> Kept:
+        return Kept(self.ledger, _TOKENS)
+
+    def __iter__(self) -> Iterator[AccessToken]:
+        """Yield the tokens by name, those that have expired, too."""
+        yield from sorted(self._tokens.values(), key=lambda token: token.name)
+
+    @property
+    def is_required(self) -> bool:
+        """Whether there are tokens, so that whoever asks over HTTP must have one."""
+        return bool(self._tokens)
+
+    def create(
+        self, name: str, valid_for: float | None = None, span: Span | None = None
+    ) -> tuple[AccessToken, str]:
+        """Create a token that may do nothing yet; return it and its secret, which is not kept.
+
+        ``valid_for`` is in seconds.
+
+        Raises:
+            HeadraceError: ``conflict``, at the span, if there is one of this name;
+                ``unsupported`` if there are too many.
+        """
+        secret = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+        now = self.clock()
+        made = AccessToken(name, _hash(secret), now, None if valid_for is None else now + valid_for)
+        with self._lock:
+            if name in self._tokens:
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f'token "{name}" exists already',
+                    hint="DROP TOKEN first: a token is never given another secret.",
+                    span=span,
+                )
+            if len(self._tokens) >= _MOST_TOKENS:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    f"more than {_MOST_TOKENS:,} tokens are not supported",
+                    hint="DROP TOKEN those that have expired: SHOW TOKENS lists them.",
+                    span=span,
+                )
+            self._keep(made)
+        return made, secret
+
+    def drop(self, name: str) -> None:
+        """Drop a token: whoever has it may do nothing any more."""
+        with self._lock:
+            self._kept.remove(name)
+            self._tokens = {each: token for each, token in self._tokens.items() if each != name}
+
+    def grant(self, name: str, role: Role, place: str, span: Span | None = None) -> None:
+        """Grant a token a role in a schema, or in :data:`DATABASE`.
+
+        Raises:
+            HeadraceError: ``invalid``, at the span, if there is no such token.
+        """
+        with self._lock:
+            token = self.find(name, span)
+            roles = token.roles.get(place, frozenset()) | {role}
+            self._keep(replace(token, roles={**token.roles, place: roles}))
+
+    def revoke(self, name: str, role: Role, place: str, span: Span | None = None) -> None:
+        """Take back a role that was granted.
+
+        Raises:
+            HeadraceError: ``invalid``, at the span, if it was not, or there is no such token.
+        """
+        with self._lock:
+            token = self.find(name, span)
+            before = token.roles.get(place, frozenset())
+            if role not in before:
+                where = f'schema "{place}"' if place else "the database"
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'token "{name}" was not granted role {role} in {where}',
+                    hint=f"SHOW GRANTS FOR {name} lists what it was granted.",
+                    span=span,
+                )
+            rest = {where: each for where, each in token.roles.items() if where != place}
+            if before - {role}:
+                rest[place] = before - {role}
+            self._keep(replace(token, roles=rest))
+
+    def forget_schema(self, schema: str) -> None:
+        """Take back all roles in a schema that was dropped: another of its name is not the same."""
+        with self._lock:
+            for token in self._tokens.values():
+                if schema in token.roles:
+                    rest = {where: r for where, r in token.roles.items() if where != schema}
+                    self._keep(replace(token, roles=rest))
+
+    def find(self, name: str, span: Span | None = None) -> AccessToken:
+        """Return the token of a name.
+
+        Raises:
+            HeadraceError: ``invalid``, at the span, if there is none.
+        """
+        return named("token", name, self._tokens, f"CREATE TOKEN {name}.", span)
+
+    def principal(self, secret: str) -> Principal | None:
+        """Return who has a secret; None if it is no token's, or the token has expired.
+
+        The time that this takes says nothing about the secrets that there are.
+        """
+        given, found = _hash(secret), None
+        for token in self._tokens.values():
+            if hmac.compare_digest(given, token.hash):
+                found = token
+        if found is None or self._valid(found) is None:
+            return None
+        return self.holder(found)
+
+    def holder(self, token: AccessToken) -> Principal:
+        """Return who has a token; a later token of its name is another."""
+
+        def now() -> AccessToken | None:
+            known = self._tokens.get(token.name)
+            return self._valid(known) if known is not None and known.hash == token.hash else None
+
+        return Principal(token.name, now)
+
+    def _valid(self, token: AccessToken) -> AccessToken | None:
+        return token if token.expires is None or self.clock() < token.expires else None
+
+    def _keep(self, token: AccessToken) -> None:
+        self._kept.put(token.name, token.to_json())
+        self._tokens = {**self._tokens, token.name: token}
+
+
+def _hash(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()

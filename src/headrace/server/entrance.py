@@ -1,0 +1,208 @@
+"""Who asks: by an access token, or by the cookie of a browser that has logged in with one.
+
+A request names its token in the header ``Authorization: Bearer``. Pages of the console cannot give
+the requests of an ``EventSource`` a header, so a browser exchanges a token for a cookie. It names a
+login that only this process knows: the browser does not keep the token itself. Another site's page
+can have a browser send a cookie, so a request with one must say that it is from the server's own
+page; :mod:`headrace.server.guard` has refused it already if it says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.parts.access import DATABASE, OWNER
+from headrace.parts.naming import schema_of
+from headrace.server.answers import done
+from headrace.server.failures import Refused
+from headrace.server.requests import json_object
+from headrace.session import Need
+from headrace.sql import Role
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from headrace.parts.access import Access, Principal
+    from headrace.server.limits import Limits
+    from headrace.server.service import Service
+
+COOKIE: Final = "headrace_login"
+_UNKNOWN: Final = 401
+_FORBIDDEN: Final = 403
+_LONGEST_LOGIN: Final = 4096
+_REFUSED_SECONDS: Final = 0.1
+"""How long whoever has no valid token waits for the answer. Secrets are too long to be guessed."""
+
+
+class Least(Enum):
+    """What a route needs at the least; those with a statement need what it needs, besides."""
+
+    NOTHING = auto()
+    TOKEN = auto()
+    """A valid token, if tokens are needed at all."""
+    READER = auto()
+    """To read the relation that the path names."""
+    WRITER = auto()
+    """To change the relation that the path names."""
+    READER_OF_ALL = auto()
+    """To read the whole database."""
+
+
+@dataclass(slots=True)
+class Login:
+    """A browser that has logged in, until when it was last used, on the monotonic clock."""
+
+    principal: Principal
+    used: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True)
+class Entrance:
+    """Finds out who asks. Used on the thread that serves only.
+
+    ``required``: tokens are needed although there may be none yet.
+    """
+
+    access: Access
+    limits: Limits
+    required: bool = False
+    _logins: dict[str, Login] = field(default_factory=dict)
+
+    async def principal(self, request: Request, least: Least) -> Principal:
+        """Return who asks.
+
+        Raises:
+            Refused: ``forbidden``, as 401 without a valid token, as 403 without the role that the
+                route needs.
+        """
+        if least is Least.NOTHING:
+            return OWNER
+        found = self._found(request)
+        if found is None:
+            await asyncio.sleep(_REFUSED_SECONDS)
+            raise _unknown()
+        self._require(found, least, request)
+        return found
+
+    def _found(self, request: Request) -> Principal | None:
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if scheme:
+            bearer = scheme.lower() == "bearer"
+            return self.access.principal(secret.strip()) if bearer else None
+        login = self._logins.get(request.cookies.get(COOKIE, ""))
+        if login is not None and login.principal.is_known:
+            _require_own_page(request)
+            login.used = time.monotonic()
+            return login.principal
+        return None if self.required or self.access.is_required else OWNER
+
+    def _require(self, principal: Principal, least: Least, request: Request) -> None:
+        name = request.path_params.get("name", "")
+        match least:
+            case Least.READER | Least.WRITER:
+                role = Role.READER if least is Least.READER else Role.WRITER
+                schema = schema_of(name)
+            case Least.READER_OF_ALL:
+                role, schema = Role.READER, DATABASE
+            case _:
+                return
+        if not principal.may(role, schema):
+            raise Need(role, schema).error()
+
+    def log_in(self, secret: str) -> str:
+        """Return the id of a new login of whoever has a token.
+
+        Raises:
+            Refused: ``forbidden`` if it is no valid token.
+        """
+        principal = self.access.principal(secret)
+        if principal is None:
+            raise _unknown()
+        if len(self._logins) >= self.limits.logins:
+            oldest = min(self._logins, key=lambda id_: self._logins[id_].used)
+            del self._logins[oldest]
+        id_ = secrets.token_urlsafe(32)
+        self._logins[id_] = Login(principal)
+        return id_
+
+    def log_out(self, id_: str) -> None:
+        """End a login, if there is one of this id."""
+        self._logins.pop(id_, None)
+
+    def end_idle(self) -> None:
+        """End the logins that were not used for longer than is allowed, or whose token ended."""
+        oldest = time.monotonic() - self.limits.login_seconds
+        for id_, login in list(self._logins.items()):
+            if login.used < oldest or not login.principal.is_known:
+                del self._logins[id_]
+
+
+def asking(request: Request) -> Principal:
+    """Return who asks, as :meth:`Entrance.principal` has found."""
+    principal: Principal = request.state.principal
+    return principal
+
+
+async def log_in(service: Service, request: Request) -> Response:
+    """Exchange a token for a cookie, for a browser's own pages."""
+    _require_own_page(request)
+    asked = await json_object(request, _LONGEST_LOGIN, {"token": (str,)})
+    try:
+        id_ = service.entrance.log_in(asked.get("token") or "")
+    except Refused:
+        await asyncio.sleep(_REFUSED_SECONDS)
+        raise
+    answered = done({"logged_in": True})
+    answered.set_cookie(
+        COOKIE,
+        id_,
+        secure=request.headers.get("origin", "").lower().startswith("https:"),
+        httponly=True,
+        samesite="strict",
+    )
+    return answered
+
+
+async def log_out(service: Service, request: Request) -> Response:
+    """End the login of a browser."""
+    service.entrance.log_out(request.cookies.get(COOKIE, ""))
+    answered = done({"logged_in": False})
+    answered.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answered
+
+
+def _require_own_page(request: Request) -> None:
+    """Refuse a request that does not say that a page of this server has made it.
+
+    Browsers say so, in one of two headers that pages cannot set.
+    """
+    if "origin" in request.headers or "sec-fetch-site" in request.headers:
+        return  # the guard has compared them
+    raise Refused(
+        _FORBIDDEN,
+        HeadraceError(
+            Code.FORBIDDEN,
+            "a cookie is taken from the server's own pages only",
+            detail="The request has neither of the headers Origin and Sec-Fetch-Site.",
+            hint="Outside of a browser, send Authorization: Bearer with the token.",
+        ),
+    )
+
+
+def _unknown() -> Refused:
+    return Refused(
+        _UNKNOWN,
+        HeadraceError(
+            Code.FORBIDDEN,
+            "a valid access token is needed",
+            detail="The request has none, or it was dropped or has expired.",
+            hint="Send Authorization: Bearer with a token; CREATE TOKEN makes one.",
+        ),
+    )

@@ -1,0 +1,383 @@
+"""What a statement needs: for each class of statements, the least roles of whoever asks.
+
+A role is that in a schema or in the database, so what is needed follows from the names in the
+statement, whether or not there is anything of that name. A view is read with the rights of whoever
+created it: what is needed to read it is a role in its own schema.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.catalog import Stream, Table
+from headrace.errors import Code, HeadraceError, Span
+from headrace.parts.access import DATABASE
+from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
+from headrace.sql import (
+    AddColumns,
+    Copy,
+    CreateConnection,
+    CreateMaterializedView,
+    CreateSchema,
+    CreateSecret,
+    CreateSink,
+    CreateSource,
+    CreateStream,
+    CreateTable,
+    CreateTableAs,
+    CreateToken,
+    CreateView,
+    Delete,
+    Describe,
+    Drop,
+    DropConnection,
+    DropFunction,
+    DropSchema,
+    DropSecret,
+    DropToken,
+    Explain,
+    Flush,
+    Fragment,
+    Grant,
+    Insert,
+    Listing,
+    Name,
+    ObjectKind,
+    Print,
+    Query,
+    Refresh,
+    Repair,
+    ResetOption,
+    ResumeSource,
+    Revoke,
+    Role,
+    SetOption,
+    Show,
+    ShowCreate,
+    ShowOption,
+    Statement,
+    Subscribe,
+    Truncate,
+    Update,
+    Verify,
+)
+from headrace.statements.defining.options import is_external
+from headrace.statements.reading.simple import simple_select
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from headrace.catalog import Catalog
+    from headrace.engine.engine import Engine
+    from headrace.parts.access import Principal
+    from headrace.parts.reader import Reader
+
+_MAY_READ: Final = re.compile(r"(?i)\b(select|from|table|values|with)\b")
+"""An expression without one of these words has no subquery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A role that is needed in a schema, or in the whole database, and the place that needs it."""
+
+    role: Role
+    schema: str = DATABASE
+    span: Span | None = None
+
+    def is_met(self, principal: Principal) -> bool:
+        """Whether a principal has the role, now."""
+        if self.schema == SYSTEM_SCHEMA and self.role is Role.READER:
+            return principal.is_known  # its rows are of what the client sees
+        return principal.may(self.role, self.schema)
+
+    def error(self) -> HeadraceError:
+        """Return the error for whoever has not the role."""
+        where = f'schema "{self.schema}"' if self.schema else "the database"
+        on = f"SCHEMA {self.schema}" if self.schema else "DATABASE"
+        return HeadraceError(
+            Code.FORBIDDEN,
+            f"role {self.role} in {where} is needed",
+            hint=f"Ask an owner of the database: GRANT {self.role.upper()} ON {on} TO your token.",
+            span=self.span,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Decides what one client may do. Embedded, that is everything."""
+
+    principal: Principal
+    reader: Reader
+    engine: Engine
+
+    def require(self, statement: Statement) -> tuple[Need, ...]:
+        """Refuse a statement that needs a role which whoever asks has not; return what it needs.
+
+        For an owner of the database, that is not looked up.
+
+        Raises:
+            HeadraceError: ``forbidden``, at the place; as parsing, if a query cannot be parsed.
+        """
+        if self.principal.may(Role.OWNER):
+            return (Need(Role.OWNER),)
+        asked = _Asked(self.reader, self.engine, self.principal.name)
+        needs = tuple(NEEDS[type(statement)](asked, statement))
+        self._require(needs)
+        return needs
+
+    def require_role(self, role: Role, name: str) -> None:
+        """Refuse whoever has not a role in the schema of a relation.
+
+        Raises:
+            HeadraceError: ``forbidden``.
+        """
+        self._require([Need(role, schema_of(name))])
+
+    def without_hidden(self, error: HeadraceError) -> HeadraceError:
+        """Return an error without what names a relation that whoever asks may not know of."""
+        if self.principal.may(Role.READER):
+            return error
+        hidden = [r.name for r in self.reader.catalog if not self.principal.sees(r.name)]
+        if not hidden:
+            return error
+        words = re.compile(rf"(?i)(?<![\w.])(?:{'|'.join(map(re.escape, hidden))})(?![\w.])")
+
+        def known(text: str | None) -> str | None:
+            return None if text is None or words.search(text) else text
+
+        primary, span = words.sub("...", error.primary), error.span
+        if span is not None and span.file is not None and known(span.text) is None:
+            span = None  # it is in the text of a plain view
+        return HeadraceError(error.code, primary, known(error.detail), known(error.hint), span)
+
+    def _require(self, needs: Iterable[Need]) -> None:
+        for need in needs:
+            if not need.is_met(self.principal):
+                raise need.error()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What statements name, looked up as far as that is needed."""
+
+    reader: Reader
+    engine: Engine
+    token: str | None
+    """The name of the token of whoever asks."""
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.reader.catalog
+
+    def read(self, query: Query | Name) -> Iterator[Need]:
+        """Yield what is needed to read a relation, or the relations that a query names."""
+        yield from _reading(self.names(query), query.span)
+
+    def names(self, query: Query | Name) -> frozenset[str]:
+        if isinstance(query, Name):
+            return frozenset([query.dotted])
+        simple = simple_select(query.text)
+        if simple is not None and not simple.relation.startswith(HIDDEN):
+            return frozenset([simple.relation.lower()])
+        return self._named(query.span, query.span)
+
+    def _named(self, text: Span, place: Span) -> frozenset[str]:
+        with self.engine.planning:
+            try:
+                return self.engine.planner.named(text)
+            except HeadraceError as error:
+                raise error.at(place) from error
+
+    def evaluate(self, *fragments: Fragment | None) -> Iterator[Need]:
+        """Yield what is needed for the subqueries in expressions."""
+        for fragment in fragments:
+            if fragment is not None and _MAY_READ.search(fragment.text):
+                text = Span.whole(f"SELECT ({fragment.text})")
+                yield from _reading(self._named(text, fragment.span), fragment.span)
+
+    def define(self, target: Query | Name) -> Iterator[Need]:
+        """Yield what is needed to see how relations are defined: to read all that is below."""
+        yield from self.read(target)
+        found = [r.id for name in self.names(target) if (r := self.catalog.find(name)) is not None]
+        below = (self.catalog.by_id[id_].name for id_ in self.catalog.below(found))
+        yield from _reading(below, target.span)
+
+
+def _reading(names: Iterable[str], span: Span) -> Iterator[Need]:
+    """Yield what is needed to read relations; hidden views are of those who follow them."""
+    for name in sorted(names):
+        if name.startswith(HIDDEN):
+            yield Need(Role.OWNER, DATABASE, span)
+        else:
+            yield Need(Role.READER, schema_of(name), span)
+
+
+def _nothing(_asked: _Asked, _statement: Statement) -> Iterator[Need]:
+    return iter(())
+
+
+def _owner(_asked: _Asked, statement: Any) -> Iterator[Need]:
+    yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def _creator(_asked: _Asked, statement: Any) -> Iterator[Need]:
+    yield Need(Role.OWNER, schema_of(statement.name.dotted), statement.name.span)
+
+
+def _relation(asked: _Asked, statement: CreateStream | CreateTable) -> Iterator[Need]:
+    yield from _creator(asked, statement)
+    captured = isinstance(statement, CreateTable) and statement.captured is not None
+    if captured or is_external(statement.options):
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def _derived(
+    asked: _Asked, statement: CreateTableAs | CreateMaterializedView | CreateView
+) -> Iterator[Need]:
+    yield from _creator(asked, statement)
+    yield from asked.read(statement.query)
+    if not isinstance(statement, CreateView) and is_external(statement.options):
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def _sink(asked: _Asked, statement: CreateSink) -> Iterator[Need]:
+    yield from _creator(asked, statement)
+    yield from asked.read(statement.source)
+    if statement.into is None:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+    else:
+        yield _writer(statement.into)
+
+
+def _drop(asked: _Asked, statement: Drop) -> Iterator[Need]:
+    relation = asked.catalog.find(statement.name.dotted)
+    if relation is None and statement.kind is ObjectKind.SOURCE:
+        yield Need(Role.OWNER, DATABASE, statement.span)  # of several tables
+        return
+    yield from _creator(asked, statement)
+    if relation is not None and statement.cascade:
+        for other in asked.catalog.dependants(relation.id):
+            yield Need(Role.OWNER, schema_of(other.name), statement.span)
+
+
+def _writer(name: Name) -> Need:
+    return Need(Role.WRITER, schema_of(name.dotted), name.span)
+
+
+def _write(_asked: _Asked, statement: Truncate | Copy) -> Iterator[Need]:
+    yield _writer(statement.target)
+
+
+def _insert(asked: _Asked, statement: Insert) -> Iterator[Need]:
+    yield _writer(statement.target)
+    yield from asked.read(statement.query)
+    conflict = statement.on_conflict
+    if conflict is not None:
+        assigned = (each.expression for each in conflict.assignments)
+        yield from asked.evaluate(*assigned, conflict.where)
+    target = asked.catalog.find(statement.target.dotted)
+    fed = isinstance(target, Stream | Table) and target.declaration.connector is not None
+    if fed and asked.names(statement.query):  # it may run continuously, as a sink does
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def _update(asked: _Asked, statement: Update) -> Iterator[Need]:
+    yield _writer(statement.target)
+    assigned = (each.expression for each in statement.assignments)
+    yield from asked.evaluate(*assigned, statement.where)
+
+
+def _delete(asked: _Asked, statement: Delete) -> Iterator[Need]:
+    yield _writer(statement.target)
+    yield from asked.evaluate(statement.where)
+
+
+def _read_one(asked: _Asked, statement: Refresh | Verify) -> Iterator[Need]:
+    if statement.name is not None:
+        yield from asked.read(statement.name)
+    elif isinstance(statement, Verify):
+        yield Need(Role.READER, DATABASE, statement.span)
+
+
+def _show(asked: _Asked, statement: Show) -> Iterator[Need]:
+    others = statement.token is not None and statement.token.dotted != asked.token
+    if statement.listing in _OF_OWNERS or others:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+    if statement.relation is not None:
+        yield from asked.read(statement.relation)
+
+
+_OF_OWNERS: Final = frozenset({Listing.SECRETS, Listing.CONNECTIONS, Listing.TOKENS})
+"""The listings that are whole or not at all; others have what the client sees."""
+
+
+def _describe(asked: _Asked, statement: Describe) -> Iterator[Need]:
+    if statement.extended:
+        yield from asked.define(statement.name)
+    else:
+        yield from asked.read(statement.name)
+
+
+def _explain(asked: _Asked, statement: Explain) -> Iterator[Need]:
+    target = statement.target
+    if isinstance(target, CreateMaterializedView | CreateTableAs):
+        yield from _derived(asked, target)
+        target = target.query
+    yield from asked.define(target)
+
+
+def _print(asked: _Asked, statement: Print) -> Iterator[Need]:
+    over = {
+        relation.name
+        for relation in asked.catalog
+        if isinstance(relation, Stream | Table)
+        and relation.declaration.option("kafka_topic", "topic") == statement.topic
+    }
+    yield from _reading(over or {statement.topic.lower()}, statement.topic_span)
+
+
+NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
+    Query: _Asked.read,
+    Subscribe: lambda asked, statement: asked.read(statement.target),
+    Print: _print,
+    Show: _show,
+    ShowCreate: lambda asked, statement: asked.define(statement.name),
+    Describe: _describe,
+    Explain: _explain,
+    Refresh: _read_one,
+    Verify: _read_one,
+    Flush: _nothing,
+    SetOption: _nothing,
+    ResetOption: _nothing,
+    ShowOption: _nothing,
+    Insert: _insert,
+    Update: _update,
+    Delete: _delete,
+    Truncate: _write,
+    Copy: _write,
+    CreateStream: _relation,
+    CreateTable: _relation,
+    AddColumns: _creator,
+    CreateTableAs: _derived,
+    CreateMaterializedView: _derived,
+    CreateView: _derived,
+    CreateSink: _sink,
+    Drop: _drop,
+    CreateSchema: _owner,
+    DropSchema: _owner,
+    CreateSecret: _owner,
+    DropSecret: _owner,
+    CreateConnection: _owner,
+    DropConnection: _owner,
+    CreateSource: _owner,
+    ResumeSource: _owner,
+    DropFunction: _owner,
+    Repair: _owner,
+    CreateToken: _owner,
+    DropToken: _owner,
+    Grant: _owner,
+    Revoke: _owner,
+}
+"""What each class of statements needs. Every class has an entry."""

@@ -1,0 +1,358 @@
+"""Who may do what: tokens, roles by schema, every route and every class of statements."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+import headrace
+from headrace.server.entrance import Least
+from headrace.server.routes import ROUTES
+from headrace.session.rights import NEEDS
+from headrace.sql import Statement
+from served import Client, Events, Served, served
+from sessions import PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+SETUP = """
+CREATE SCHEMA gold; CREATE SCHEMA hr;
+CREATE TABLE items (k INT PRIMARY KEY, name STRING);
+CREATE TABLE hr.salaries (k INT PRIMARY KEY, salary INT);
+INSERT INTO items VALUES (1, 'one'); INSERT INTO hr.salaries VALUES (1, 4711);
+CREATE MATERIALIZED VIEW gold.pay AS SELECT k, salary > 1000 AS high FROM hr.salaries;
+CREATE VIEW gold.plain AS SELECT k FROM hr.salaries;
+CREATE TABLE gold.notes (k INT PRIMARY KEY, note STRING);
+CREATE STREAM hr.events (k INT) WITH (kafka_topic = 'secret_events');
+"""
+WHO = {
+    "owner": ["GRANT OWNER ON DATABASE TO owner"],
+    "writer": ["GRANT WRITER ON DATABASE TO writer"],
+    "reader": ["GRANT READER ON DATABASE TO reader"],
+    "golden": ["GRANT READER ON SCHEMA gold TO golden"],
+    "keeper": ["GRANT OWNER ON SCHEMA gold TO keeper", "GRANT READER ON SCHEMA default TO keeper"],
+    "nobody": [],
+}
+
+
+@pytest.fixture(scope="module")
+def place(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> Iterator[tuple[Served, dict[str, Client]]]:
+    directory = tmp_path_factory.mktemp("roles") / "db"
+    with headrace.connect(directory, spark=spark, partitions=PARTITIONS) as database:
+        database.sql(SETUP)
+        secrets = {}
+        for name, grants in WHO.items():
+            made = database.sql(f"CREATE TOKEN {name}")
+            assert isinstance(made, headrace.Result)
+            secrets[name] = made.to_arrow()["secret"][0].as_py()
+            for grant in grants:
+                database.sql(grant)
+        with served(database) as running:
+            yield running, {n: running.client.having(secret) for n, secret in secrets.items()}
+
+
+@pytest.fixture
+def who(place: tuple[Served, dict[str, Client]]) -> dict[str, Client]:
+    return place[1]
+
+
+def test_every_class_of_statements_has_an_entry():
+    assert set(NEEDS) == set(get_args(Statement))
+
+
+# -- routes --------------------------------------------------------------------------------------
+
+PASSED = {200, 201, 400, 404, 406, 410, 415, 422}
+"""The statuses of requests that were let in, whatever became of them."""
+EXPECTED: Mapping[Least, frozenset[str]] = {
+    Least.NOTHING: frozenset({*WHO, "-"}),
+    Least.TOKEN: frozenset(WHO),
+    Least.READER: frozenset({"owner", "writer", "reader", "golden", "keeper"}),
+    Least.WRITER: frozenset({"owner", "writer", "keeper"}),
+    Least.READER_OF_ALL: frozenset({"owner", "writer", "reader"}),
+}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_every_route_has_a_least_role(
+    place: tuple[Served, dict[str, Client]], route: headrace.server.routes.Route
+):
+    running, who = place
+    path = re.sub(r"{\w+(:path)?}", "none", route.path.replace("{name}", "gold.notes"))
+    for name, client in {**who, "-": running.client}.items():
+        headers = {"Origin": running.server.url}
+        answer = client.ask(route.method, path, headers=headers, reads=False)
+        if name in EXPECTED[route.least]:
+            assert answer.status in PASSED or route.path == "/v1/login", (name, answer.body)
+        else:
+            assert answer.status == (401 if name == "-" else 403), (name, answer.body)
+            assert answer.error["code"] == "forbidden"
+
+
+@pytest.mark.parametrize(
+    "given", ["Bearer wrong", "Bearer", "Basic b3duZXI6", "bearer hrt_", "Bearer  "]
+)
+def test_a_wrong_token_is_answered_with_401(place: tuple[Served, dict[str, Client]], given: str):
+    answer = place[0].client.ask("GET", "/v1/views/items", headers={"Authorization": given})
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"] == 'Bearer realm="headrace"'
+    assert "token" in answer.error["hint"]
+
+
+# -- statements ----------------------------------------------------------------------------------
+
+SHADOWED = """
+SELECT * FROM `hr.salaries` WHERE k IN (WITH `hr.salaries` AS (SELECT 1 AS k) SELECT k FROM `hr.salaries`)
+"""
+READS_SALARIES = [
+    "SELECT * FROM hr.salaries",
+    "SELECT * FROM hr.salaries WHERE k = 1",
+    "SELECT * FROM `hr.salaries`",
+    "SELECT * FROM hr.salaries AS OF EPOCH 3",
+    "SELECT k FROM gold.pay WHERE k IN (SELECT k FROM hr.salaries)",
+    "SELECT (SELECT max(salary) FROM hr.salaries) AS m FROM gold.pay",
+    "WITH c AS (SELECT * FROM hr.salaries) SELECT * FROM c",
+    "WITH c AS (WITH d AS (SELECT * FROM hr.salaries) SELECT * FROM d) SELECT * FROM c",
+    SHADOWED,
+    "WITH `hr.salaries` AS (SELECT * FROM `hr.salaries`) SELECT * FROM `hr.salaries`",
+    "SELECT * FROM gold.pay p, LATERAL (SELECT salary FROM hr.salaries s WHERE s.k = p.k) x",
+    "SELECT * FROM gold.pay UNION ALL SELECT k, true FROM hr.salaries",
+    "TABLE hr.salaries",
+    "FROM hr.salaries",
+    "EXPLAIN SELECT * FROM hr.salaries",
+    "EXPLAIN gold.pay",
+    "EXPLAIN SELECT * FROM gold.plain",
+    "SHOW CREATE VIEW gold.pay",
+    "DESCRIBE hr.salaries",
+    "DESCRIBE EXTENDED gold.pay",
+    "VERIFY hr.salaries",
+    "VERIFY",
+    "SHOW REJECTS FOR hr.salaries",
+    "REFRESH hr.salaries",
+    "INSERT INTO gold.notes SELECT k, CAST(salary AS STRING) FROM hr.salaries",
+    "UPDATE gold.notes SET note = (SELECT CAST(max(salary) AS STRING) FROM hr.salaries)",
+    "DELETE FROM gold.notes WHERE k IN (SELECT k FROM hr.salaries)",
+    "CREATE VIEW gold.evil AS SELECT * FROM hr.salaries",
+    "CREATE MATERIALIZED VIEW gold.evil AS SELECT * FROM hr.salaries",
+    "CREATE TABLE gold.evil AS SELECT * FROM hr.salaries",
+    "SELECT * FROM __log_2",
+    "SELECT * FROM hr.nothing",
+]
+
+
+@pytest.mark.parametrize("sql", READS_SALARIES)
+def test_no_statement_reads_what_its_token_may_not(who: dict[str, Client], sql: str):
+    for name in ("golden", "keeper", "nobody"):
+        answer = who[name].sql(sql)
+        assert answer.status == 403, (name, answer.body)
+        assert b"4711" not in answer.body
+    assert who["golden"].sql("SELECT * FROM gold.notes").json["rows"] == []
+
+
+def test_what_is_followed_is_what_may_be_read(place: tuple[Served, dict[str, Client]]):
+    running, who = place
+    with Events(who["reader"], view="hr.salaries") as events:
+        assert next(iter(events)).data["rows"] == [{"k": 1, "salary": 4711}]
+        for query in ({"view": "hr.salaries"}, {"sql": "SELECT * FROM hr.salaries"}):
+            assert who["golden"].get("/v1/subscribe", **query).status == 403
+            assert running.client.get("/v1/subscribe", **query).status == 401
+    with Events(who["golden"], sql="SELECT k FROM gold.plain WHERE k > 0") as events:
+        assert next(iter(events)).data["rows"] == [{"k": 1}]
+    assert who["golden"].get("/v1/views/hr.salaries").status == 403
+    assert who["golden"].get("/v1/views/hr.nothing").status == 403
+
+
+def test_a_view_is_read_with_the_rights_of_whoever_created_it(who: dict[str, Client]):
+    golden = who["golden"]
+    assert golden.rows("SELECT * FROM gold.pay") == [[1, True]]
+    assert golden.rows("SELECT count(*) AS n FROM gold.plain") == [[1]]
+    assert golden.rows("WITH items AS (SELECT 2 AS k) SELECT k FROM items") == [[2]]
+    recursive = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3)"
+    assert golden.rows(f"{recursive} SELECT n FROM r") == [[1], [2], [3]]
+    assert golden.get("/v1/views/gold.pay").json["rows"] == [[1, True]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "least"),
+    [
+        ("INSERT INTO gold.notes VALUES (7, 'x')", "writer"),
+        ("UPDATE gold.notes SET note = 'y' WHERE k = 7", "writer"),
+        ("DELETE FROM gold.notes WHERE k = 7", "writer"),
+        ("TRUNCATE gold.notes", "writer"),
+        ("CREATE TABLE gold.more (k INT PRIMARY KEY)", "owner"),
+        ("DROP TABLE gold.more", "owner"),
+        ("CREATE SCHEMA silver", "owner"),
+        ("DROP SCHEMA silver", "owner"),
+        ("CREATE TOKEN other", "owner"),
+        ("GRANT READER ON SCHEMA hr TO other", "owner"),
+        ("REVOKE READER ON SCHEMA hr FROM other", "owner"),
+        ("DROP TOKEN other", "owner"),
+        ("SHOW TOKENS", "owner"),
+        ("SHOW SECRETS", "owner"),
+        ("SHOW CONNECTIONS", "owner"),
+        ("REPAIR", "owner"),
+        ("RESUME SOURCE items", "owner"),
+        ("DROP FUNCTION f", "owner"),
+        ("SHOW GRANTS FOR owner", "owner"),
+        ("SELECT * FROM items", "reader"),
+        ("SHOW TABLES", "reader"),
+        ("FLUSH", "reader"),
+        ("SET consistency = 'latest'", "reader"),
+    ],
+)
+def test_a_statement_needs_its_role(who: dict[str, Client], sql: str, least: str):
+    order = ["reader", "writer", "owner"]
+    for name in order:
+        answer = who[name].sql(sql)
+        enough = order.index(name) >= order.index(least)
+        assert (answer.status == 403) is not enough, (name, answer.body)
+        if not enough:
+            assert f"role {least} in" in answer.error["primary"]
+
+
+def test_the_owner_of_a_schema_changes_nothing_outside(who: dict[str, Client]):
+    keeper = who["keeper"]
+    made = "CREATE MATERIALIZED VIEW gold.mine AS SELECT k FROM items"
+    assert keeper.sql(made).status == 200
+    for sql in (
+        "CREATE VIEW mine AS SELECT k FROM gold.notes",
+        "INSERT INTO items VALUES (2, 'two')",
+        "DROP TABLE items CASCADE",
+        "CREATE STREAM gold.s (k INT) WITH (connector = 'kafka', topic = 't', brokers = 'h:9')",
+        "CREATE SINK gold.s FROM gold.mine WITH (connector = 'file', path = 'x')",
+        "CREATE SINK gold.s INTO items FROM gold.mine",
+        "PRINT 'secret_events'",
+        "EXPLAIN CREATE MATERIALIZED VIEW hr.x AS SELECT k FROM items",
+    ):
+        answer = keeper.sql(sql)
+        assert answer.status == 403 or "PRINT" in sql, (sql, answer.body)
+        assert answer.status != 200
+    assert keeper.sql("DROP VIEW gold.mine").status == 200
+
+
+def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
+    golden = who["golden"]
+    for listing in (
+        "SHOW TABLES", "SHOW STREAMS", "SHOW VIEWS", "SHOW SOURCES", "SHOW SCHEMAS",
+        "SHOW FRESHNESS", "SHOW DIRTY", "SHOW REJECTS", "SHOW JOBS", "SHOW FUNCTIONS",
+        "SHOW GRANTS", "SELECT * FROM information_schema.schemata",
+        *(
+            f"SELECT * FROM information_schema.{name}"
+            for name in (
+                "tables", "columns", "views", "streams", "dependencies", "arrangements",
+                "freshness", "sinks", "rejects",
+            )
+        ),
+    ):  # fmt: skip
+        answer = golden.sql(listing)
+        assert answer.status == 200, (listing, answer.body)
+        shown = answer.body.lower()
+        for hidden in (b"salar", b"items", b'"hr', b"secret_events", b"default"):
+            assert hidden not in shown, (listing, answer.body)
+    assert [row[0] for row in golden.rows("SHOW TABLES")] == [
+        "gold.notes",
+        "gold.pay",
+        "gold.plain",
+    ]
+    assert b"salar" not in golden.get("/v1/catalog").body
+    assert b"salar" in who["reader"].get("/v1/catalog").body
+    assert b"salar" not in golden.get("/v1/catalog/gold.pay").body
+    assert b"salar" in who["reader"].get("/v1/catalog/gold.pay").body
+    assert golden.get("/v1/history", relation="hr.salaries").json.keys().isdisjoint({"relation"})
+    status = b"".join(islice(golden.connected_to("/v1/status"), 2))
+    assert b"gold.pay" in status
+    assert b"salar" not in status
+    assert golden.rows("SHOW GRANTS") == [["golden", "reader", "schema", "gold"]]
+    assert [row[0] for row in who["reader"].rows("SHOW SCHEMAS")] == [
+        "gold",
+        "hr",
+        "information_schema",
+    ]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM gold.salaries",
+        "SELECT * FROM gold.itemss",
+        "DESCRIBE gold.salaries",
+        "DROP TABLE gold.salarie",
+        "SELECT salary FROM gold.plain",
+        "SELECT * FROM gold.pay FOR SYSTEM_TIME AS OF salary",
+        "SHOW TABLES FROM hrr",
+    ],
+)
+def test_no_error_names_what_may_not_be_read(who: dict[str, Client], sql: str):
+    for name in ("golden", "keeper"):
+        answer = who[name].sql(sql)
+        assert answer.status in (400, 403, 422), answer.body
+        assert b"hr.salaries" not in answer.body
+        assert b'mean \\"hr' not in answer.body
+
+
+def test_a_session_is_of_the_token_that_opened_it(who: dict[str, Client]):
+    opened = who["owner"].post("/v1/sessions", {}).json["session"]
+    assert who["owner"].sql("SELECT * FROM items", session=opened).status == 200
+    for name in ("reader", "nobody"):
+        assert who[name].sql("SELECT 1 AS one", session=opened).status == 410
+        assert who[name].ask("DELETE", f"/v1/sessions/{opened}").status == 410
+        assert who[name].ask("POST", f"/v1/sessions/{opened}/cancel").status == 410
+    assert who["owner"].ask("DELETE", f"/v1/sessions/{opened}").status == 200
+
+
+def test_what_is_taken_back_ends_at_once(place: tuple[Served, dict[str, Client]]):
+    running, who = place
+    secret = who["owner"].rows("CREATE TOKEN guest VALID FOR INTERVAL '1' DAY")[0][1]
+    guest = running.client.having(secret)
+    assert guest.get("/v1/views/gold.pay").status == 403
+    who["owner"].sql("GRANT READER ON SCHEMA gold TO guest")
+    opened = guest.post("/v1/sessions", {}).json["session"]
+    with Events(guest, view="gold.pay") as events:
+        arriving = iter(events)
+        assert next(arriving).kind == "snapshot"
+        who["owner"].sql("DROP TOKEN guest")
+        last = list(arriving)[-1]
+        assert last.kind == "error"
+        assert last.data["error"]["code"] == "forbidden"
+    assert guest.get("/v1/views/gold.pay").status == 401
+    secret = who["owner"].rows("CREATE TOKEN guest")[0][1]
+    again = running.client.having(secret)
+    assert again.sql("SELECT 1 AS one", session=opened).status == 410
+    who["owner"].sql("DROP TOKEN guest")
+
+
+# -- browsers ------------------------------------------------------------------------------------
+
+
+def test_a_browser_exchanges_its_token_for_a_cookie(place: tuple[Served, dict[str, Client]]):
+    running, who = place
+    secret = who["golden"].headers["Authorization"].removeprefix("Bearer ")
+    own = Client(running.client.port, {"Origin": running.server.url})
+    assert running.client.post("/v1/login", {"token": secret}).status == 403  # no page has sent it
+    assert own.post("/v1/login", {"token": "hrt_wrong"}).status == 401
+    found = own.post("/v1/login", {"token": secret})
+    assert found.status == 200
+    cookie = found.headers["set-cookie"]
+    assert secret not in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "Secure" not in cookie  # which a browser would not send over HTTP
+    held = cookie.partition(";")[0]
+    page = Client(running.client.port, {"Cookie": held, "Sec-Fetch-Site": "same-origin"})
+    assert page.get("/v1/views/gold.pay").status == 200
+    assert page.get("/v1/views/hr.salaries").status == 403
+    with Events(page, view="gold.pay") as events:
+        assert next(iter(events)).kind == "snapshot"
+    for headers in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
+        other = Client(running.client.port, {"Cookie": held, **headers})
+        assert other.get("/v1/views/gold.pay").status == 403, headers
+    assert page.ask("POST", "/v1/logout").status == 200
+    assert page.get("/v1/views/gold.pay").status == 401
