@@ -1,10 +1,8 @@
-"""A made-up clickstream behind a server, with a page that updates by itself: `make serve`.
-
-What is given is given to `headrace serve`, such as --listen 127.0.0.1:9000.
-"""
+"""A made-up clickstream behind a server, with a page that updates by itself: `make serve`."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -14,10 +12,21 @@ from headrace.cli.command import main
 HERE = Path(__file__).parent
 DATA = Path("data") / "clickstream"
 
-if __name__ == "__main__":
+
+def serve() -> int:
+    """Make the clickstream if it is not there yet, and serve it until Ctrl-C."""
+    options = argparse.ArgumentParser(prog="make serve")
+    options.add_argument("--listen", default="127.0.0.1:8088", metavar="HOST:PORT")
+    given, others = options.parse_known_args()
     print("starting Spark, which takes some seconds", flush=True)
     with headrace.connect(DATA) as database:
         if not database.relations():
             database.sql((HERE / "statements.sql").read_text(encoding="utf-8"))
-    print("the console is at /, the page of the clickstream at /pages/ of:", flush=True)
-    sys.exit(main(["--data", str(DATA), "serve", "--pages", str(HERE / "page"), *sys.argv[1:]]))
+    at = f"http://{given.listen}"
+    print(f"console: {at}/   page of the clickstream: {at}/pages/", flush=True)
+    served = ["serve", "--listen", given.listen, "--pages", str(HERE / "page"), *others]
+    return main(["--data", str(DATA), *served])
+
+
+if __name__ == "__main__":
+    sys.exit(serve())

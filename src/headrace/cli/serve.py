@@ -70,7 +70,7 @@ def serve_directory(
             :meth:`Address.of`, :meth:`Address.bound` and :meth:`Transport.require_complete`,
             before anything is opened; ``unsupported`` if others could reach it without tokens.
     """
-    for name in ("prometheus_client", "starlette", "uvicorn"):
+    for name in ("prometheus_client", "starlette", "uvicorn", "websockets"):
         library(name, f"library {name}", "server")
     from headrace.processes.queries import QuerySettings  # noqa: PLC0415  (what is slow to load)
     from headrace.server.address import Address  # noqa: PLC0415  (these have the libraries)

@@ -14,9 +14,11 @@ from headrace.server.failures import Refused, failure, shown
 from headrace.server.guard import Guard
 from headrace.server.requests import require_known
 from headrace.server.routes import ROUTES
+from headrace.server.sockets import Socket
+from headrace.server.streamed import EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -30,10 +32,18 @@ if TYPE_CHECKING:
 def application(service: Service, names: Names) -> ASGIApp:
     """Return the application that serves a database under some names of hosts."""
     app = Starlette(
-        routes=[routing.Route(r.path, _endpoint(service, r), methods=[r.method]) for r in ROUTES],
+        routes=[route for each in ROUTES for route in _routes(service, each)],
         exception_handlers={HTTPException: _unknown},
     )
     return Guard(app, names)
+
+
+def _routes(service: Service, route: Route) -> Iterator[routing.BaseRoute]:
+    """Yield what serves a route: over HTTP and, where it answers a GET with events, WebSocket."""
+    endpoint = _endpoint(service, route)
+    yield routing.Route(route.path, endpoint, methods=[route.method])
+    if route.method == "GET" and EVENTS in route.answers:
+        yield routing.WebSocketRoute(route.path, Socket(endpoint))
 
 
 def _endpoint(service: Service, route: Route) -> Callable[[Request], Awaitable[Response]]:

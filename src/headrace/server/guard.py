@@ -31,7 +31,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, by the application or with status 403."""
-        if scope["type"] == "http":
+        if scope["type"] in ("http", "websocket"):
             refused = self._refused(scope)
             if refused is not None:
                 await failure(refused, _FORBIDDEN)(scope, receive, send)

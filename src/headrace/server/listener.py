@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from headrace.server.address import Address
 
 _CONNECTIONS = 4096
+_LONGEST_MESSAGE = 4096
+"""The longest that a client may send over WebSocket; it is ignored."""
 _GOODBYE_SECONDS = 5
 """How long answers may take to be sent once the server stops."""
 _START_SECONDS = 30.0
@@ -70,7 +72,9 @@ class Server:
             uvicorn.Config(
                 application(self.service, transport.names(self.address)),
                 http="httptools",
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=_LONGEST_MESSAGE,
+                ws_per_message_deflate=False,  # each subscriber's messages would be made anew
                 lifespan="off",
                 proxy_headers=False,
                 log_config=None,

@@ -148,7 +148,7 @@ ROUTES: tuple[Route, ...] = (
         header="Last-Event-ID",
     ),
     Route("GET", "/v1/catalog/{name}", describe_relation, Least.READER),
-    Route("GET", "/v1/status", follow_status, Least.TOKEN, answers=("text/event-stream",)),
+    Route("GET", "/v1/status", follow_status, Least.TOKEN, answers=(EVENTS,)),
     Route(
         "GET",
         "/v1/history",

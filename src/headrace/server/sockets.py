@@ -1,0 +1,83 @@
+"""Events over WebSocket: what ``GET`` of a path answers with as events, as messages.
+
+A handshake is read as the request that it is, by the same endpoint: what that refuses is refused
+before the socket opens. A message is JSON: ``{"event": ..., "id": ..., "data": ...}``. What clients
+send is ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+
+from headrace.server.streamed import EVENTS
+from headrace.serving.values import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+
+    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
+
+_GOING_AWAY: Final = 1001
+"""The code of a socket whose events have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """Serves an endpoint over WebSocket, if it answers with events."""
+
+    endpoint: Callable[[Request], Awaitable[Response]]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one handshake, and send messages until either side ends."""
+        await receive()  # the handshake itself
+        response = await self.endpoint(Request(_as_request(scope), _reading(receive)))
+        if not response.headers.get("content-type", "").startswith(EVENTS):
+            await response(scope, receive, send)
+            return
+        await response(_as_request(scope), _reading(receive), _Messages(send))
+
+
+def _as_request(scope: Scope) -> dict[str, Any]:
+    """Return the request of a handshake. Events are JSON, whatever it accepts."""
+    headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept"]
+    return {**scope, "type": "http", "method": "GET", "headers": headers}
+
+
+def _reading(receive: Receive) -> Receive:
+    """Return what tells as of a request that the client has left."""
+
+    async def read() -> MutableMapping[str, Any]:
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        return {"type": "http.disconnect"}
+
+    return read
+
+
+@dataclass(slots=True)
+class _Messages:
+    """Sends the body of an answer with events as messages."""
+
+    send: Send
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            await self.send({"type": "websocket.accept"})
+            return
+        for text in messages(message["body"]):
+            await self.send({"type": "websocket.send", "text": text})
+        if not message.get("more_body", False):
+            await self.send({"type": "websocket.close", "code": _GOING_AWAY})
+
+
+def messages(events: bytes) -> Iterator[str]:
+    """Yield the messages of server-sent events, each of which is whole; data are JSON already."""
+    for block in events.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.split("\n") if line)
+        if fields:
+            id_ = json_text(fields.get("id"))
+            yield f'{{"event":{json_text(fields["event"])},"id":{id_},"data":{fields["data"]}}}'
