@@ -25,14 +25,20 @@ CLIENTS = (1, 16)
 _LOAD_ROWS = 500_000
 _FEED_ROWS = 100
 _FEED_SECONDS = 0.1
+SCANS = (
+    "/v1/views/v?where=a=7&where=n%3E1&limit=100",
+    "/v1/views/v?order=-total&limit=10",
+    "/v1/views/v?where=k={key}&select=k,n",
+)
 _KEY = "/v1/views/v?key={key}"
 
 
 def measure(directory: Path, seconds: float, keys: int, partitions: int) -> dict[str, Any]:
-    """Return the rates and latencies of lookups by key in a view of ``keys`` rows."""
+    """Return the rates and latencies of lookups by key, and of scans, of ``keys`` rows."""
     with _served(directory, keys, partitions) as (db, port):
         run(Load(port, (_KEY,), 1, 1.0, keys))
-        lookups = []
+        lookups: list[dict[str, Any]] = []
+        scans: list[dict[str, Any]] = []
         for beside in (nullcontext, lambda: _feed(db, keys)):
             with beside():
                 if beside is not nullcontext:
@@ -42,7 +48,10 @@ def measure(directory: Path, seconds: float, keys: int, partitions: int) -> dict
                     found = run(Load(port, (_KEY,), clients, seconds, keys))
                     epochs = len(epochs_after(db, before))
                     lookups.append({**found, "epochs": epochs})
-        return {"keys": keys, "lookups": lookups}
+                for path in SCANS:
+                    found = run(Load(port, (path,), 1, seconds / 2, keys))
+                    scans.append({"path": path, **found, "fed": beside is not nullcontext})
+        return {"keys": keys, "lookups": lookups, "scans": scans}
 
 
 @contextmanager

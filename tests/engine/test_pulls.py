@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
+from headrace.engine.plans import Plans
 from headrace.engine.queries import Queries
+from headrace.engine.scans import Scans
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -115,7 +117,8 @@ def test_a_query_over_one_relation_runs_no_job_and_answers_as_a_job_does(
     found = answer(db, query)
     assert jobs(db) == before
     monkeypatch.setattr(Queries, "_pulled", lambda *_given: None)
-    monkeypatch.setattr(Queries, "_scanned", lambda *_given: None)
+    monkeypatch.setattr(Plans, "find", lambda *_given: None)
+    monkeypatch.setattr(Scans, "rows", lambda *_given: None)
     monkeypatch.setattr("headrace.statements.reading.selects.simple_select", lambda _text: None)
     assert answer(db, query) == found
     assert jobs(db) > before
@@ -126,6 +129,40 @@ def test_other_queries_stay_jobs(db: headrace.Database, query: str) -> None:
     before = jobs(db)
     db.sql(query)
     assert jobs(db) > before
+
+
+def test_a_plan_is_kept_until_names_mean_something_else(db: headrace.Database) -> None:
+    plans, planner = db.parts.queries.plans, type(db.parts.engine.planner)
+    kept, analysed = [], []
+    keep, analyse = type(plans).keep, planner.analyse
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(plans), "keep", lambda *given: (kept.append(given[1]), keep(*given)))
+        patch.setattr(
+            planner,
+            "analyse",
+            lambda *given, **more: (analysed.append(1), analyse(*given, **more))[1],
+        )
+        for sql, rows in (
+            (
+                "CREATE TABLE w (k INT PRIMARY KEY, x INT); INSERT INTO w VALUES (1, 1), (2, 5)",
+                (5, 2),
+            ),
+            ("INSERT INTO w VALUES (3, 7)", (7, 3)),
+            ("DROP TABLE w; CREATE TABLE w (x INT, k BIGINT)", (None, 0)),
+            ("INSERT INTO w VALUES (9, 7)", (9, 1)),
+        ):
+            db.sql(sql)
+            for _ in range(2):
+                assert db.sql("SELECT max(x), count(*) FROM w").fetchall() == [rows]
+        assert (len(kept), len(analysed)) == (2, 2)
+        db.sql("CREATE VIEW p AS SELECT x FROM w")
+        assert db.sql("SELECT x + 1 AS y FROM p").fetchall() == [(10,)]
+        db.sql("CREATE OR REPLACE VIEW p AS SELECT k AS x FROM w")
+        assert db.sql("SELECT x + 1 AS y FROM p").fetchall() == [(8,)]
+    db.sql("DROP VIEW p; DROP TABLE w")
+    now = "SELECT a, now() AS at FROM t WHERE a = 3 AND b = 4"
+    first, second = db.sql(now).fetchall(), db.sql(now).fetchall()
+    assert first[0][1] < second[0][1]
 
 
 def test_many_rows_are_read_by_a_job(

@@ -40,6 +40,7 @@ from headrace.engine.cancelling import tagged
 from headrace.engine.comparisons import Comparison, counted
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
+from headrace.engine.plans import Plans, Prepared
 from headrace.engine.pulls import Pull
 from headrace.engine.registrations import PendingRegistrations
 from headrace.engine.scans import LEAF, Refused, Scan, Scans, translated
@@ -102,6 +103,7 @@ class Queries:
     _canonical: SparkSession = field(init=False)
     _registrations: dict[SparkSession, PendingRegistrations] = field(init=False)
     _relations: dict[str, Relation] = field(default_factory=dict, init=False)
+    plans: Plans = field(default_factory=Plans, init=False)
     _scans: Scans = field(default_factory=Scans, init=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +126,7 @@ class Queries:
         Without ``canonical``, only a view's contents are declared: its query cannot run now. Spark
         gets the declaration before the next query of the kind.
         """
+        self.plans.clear()
         self._relations[relation.name] = relation
         if isinstance(relation, Sink):
             return
@@ -189,6 +192,7 @@ class Queries:
 
     def forget(self, relation: Relation) -> None:
         """Remove the declaration of a relation."""
+        self.plans.clear()
         self._relations.pop(relation.name, None)
         names = (relation.name, _stored(relation), _raw(relation), log_of(relation.id))
         for session, registrations in self._registrations.items():
@@ -198,46 +202,77 @@ class Queries:
 
     def declare_function(self, function: Registered) -> None:
         """Declare a Python function to both kinds of queries, replacing one of its name."""
+        self.plans.clear()
         for session in self._registrations:
             function.declare(session)
 
     def forget_function(self, function: Registered) -> None:
         """Remove the declaration of a Python function."""
+        self.plans.clear()
         for session in self._registrations:
             function.forget(session)
 
-    def prepared(self, query: str) -> DataFrame:
+    def prepared(self, query: str) -> Prepared:
         """Return a query over snapshots, with the present meaning of names."""
         try:
-            return self._prepared(self._snapshots, self._plain(query))
+            text, changes = self._plain(query), self.plans.changes
+            frame = self._prepared(self._snapshots, text)
+            return Prepared(query, frame, self._is_lasting(text), changes)
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
 
     def answer(
         self,
-        prepared: DataFrame,
+        prepared: Prepared,
         relations: Sequence[Relation],
         contents: Callable[[RelationId], Contents],
         shares: Callable[[], Mapping[RelationId, Share]],
-    ) -> pa.Table:
+    ) -> pa.Table | None:
         """Return the result of a prepared query over some relations, by the cheapest way there is.
 
-        ``contents`` returns the stored rows of a table or view; ``shares`` what a job reads.
+        ``contents`` returns the stored rows of a table or view; ``shares`` what a job reads. None
+        if the query was kept, and has to be prepared anew.
         """
-        rows = self._pulled(prepared, relations, contents)
-        if rows is None:
-            rows = self._scanned(prepared, relations, contents)
-        return self.rows(prepared, shares()) if rows is None else rows
+        known = prepared.is_kept
+        if known and prepared.relations != tuple(relations):
+            return None
+        if not known:
+            self._find_way(prepared, relations)
+        rows = self._pulled(prepared.pull, relations, contents)
+        if rows is None and isinstance(prepared.scan, Scan):
+            rows = self._scans.rows(prepared.scan, contents)
+        if rows is None and not known:
+            return self.rows(prepared.frame, shares())
+        return rows
 
-    def way(self, prepared: DataFrame, relations: Sequence[Relation]) -> str:
+    def way(self, prepared: Prepared, relations: Sequence[Relation]) -> str:
         """Return how :meth:`answer` would answer, and why not by less."""
-        if self._pull(prepared, relations) is not None:
+        if not prepared.is_kept:
+            self._find_way(prepared, relations)
+        if prepared.pull is not None:
             return "rows that its conditions choose, without a Spark job"
+        if isinstance(prepared.scan, Scan):
+            return "a scan by DuckDB, without a Spark job"
+        return f"a Spark job, because of {prepared.scan}"
+
+    def _find_way(self, prepared: Prepared, relations: Sequence[Relation]) -> None:
+        """Find how a query can be answered without a job, and keep that if there is a way."""
+        prepared.relations = tuple(relations)
         try:
-            self.scan(prepared, relations)
+            prepared.pull = self._pull(prepared.frame, relations)
+            prepared.scan = self.scan(prepared.frame, relations)
         except Refused as refused:
-            return f"a Spark job, because of {refused}"
-        return "a scan by DuckDB, without a Spark job"
+            prepared.scan = refused
+        except (PySparkException, Py4JError) as error:
+            raise step_failure(error) from error
+        if prepared.is_lasting and (prepared.pull or isinstance(prepared.scan, Scan)):
+            self.plans.keep(prepared)
+
+    def _is_lasting(self, text: str) -> bool:
+        """Whether a query means the same later: it names neither the time nor the session."""
+        scala = scala_of(self.spark)
+        analysed = self._transplant(self._snapshots).logical(self._snapshots.sql(text))
+        return not scala.may_hold("CURRENT_LIKE", analysed)
 
     def scan(self, prepared: DataFrame, relations: Sequence[Relation]) -> Scan:
         """Return a prepared query over some relations as one for DuckDB.
@@ -263,29 +298,15 @@ class Queries:
 
     def _pulled(
         self,
-        prepared: DataFrame,
+        pull: Pull | None,
         relations: Sequence[Relation],
         contents: Callable[[RelationId], Contents],
     ) -> pa.Table | None:
         """Return the rows that conditions choose; None if others are computed, or many."""
         try:
-            pull = self._pull(prepared, relations)
             return None if pull is None else pull.rows(contents(relations[0].id))
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
-
-    def _scanned(
-        self,
-        prepared: DataFrame,
-        relations: Sequence[Relation],
-        contents: Callable[[RelationId], Contents],
-    ) -> pa.Table | None:
-        """Return the result by DuckDB; None if only Spark answers it."""
-        try:
-            scan = self.scan(prepared, relations)
-        except Refused:
-            return None
-        return self._scans.rows(scan, contents)
 
     def rows(self, prepared: DataFrame, shares: Mapping[RelationId, Share]) -> pa.Table:
         """Return the result of a prepared query over the shares, with Spark's types."""

@@ -82,27 +82,40 @@ class OwnEvaluator:
 
     def shaped(self, query: Span) -> tuple[Catalog, Shape]:
         """Return a query's shape and catalog; no other query is planned meanwhile."""
+        plans, catalog = self.queries.plans, self.reader.catalog
+        known = plans.shape(query.source, catalog)
+        if known is not None:
+            return catalog, known
         with self.engine.planning:
-            return self.reader.catalog, self.engine.planner.analyse(query, once=True).shape
+            catalog, changes = self.reader.catalog, plans.changes
+            shape = self.engine.planner.analyse(query, once=True).shape
+        plans.keep_shape(query.source, catalog, shape, changes)
+        return catalog, shape
 
     def try_planning(self, query: Span) -> None:
         """Do nothing: this is the process that makes epochs."""
 
     def rows(self, text: str, asked: Asked) -> pa.Table | None:
         """Return a query's rows; no lock is held while it runs."""
-        with self.engine.planning:
-            if self.reader.catalog is not asked.state.catalog:
-                return None
-            for relation, given in self.information.named(asked.state, asked.names, asked.sees):
-                self.queries.provide(relation, given)
-            prepared = self.queries.prepared(text)
         state, by_id = asked.state, asked.state.catalog.by_id
-        return self.queries.answer(
-            prepared,
-            asked.relations,
-            lambda id_: self.reader.contents(state, by_id[id_]),
-            lambda: self.reader.shares(asked.ids, state),
-        )
+        prepared = self.queries.plans.find(text)
+        while True:
+            if prepared is None:
+                with self.engine.planning:
+                    if self.reader.catalog is not state.catalog:
+                        return None
+                    for relation, given in self.information.named(state, asked.names, asked.sees):
+                        self.queries.provide(relation, given)
+                    prepared = self.queries.prepared(text)
+            rows = self.queries.answer(
+                prepared,
+                asked.relations,
+                lambda id_: self.reader.contents(state, by_id[id_]),
+                lambda: self.reader.shares(asked.ids, state),
+            )
+            if rows is not None:
+                return rows
+            prepared = None
 
     def way(self, analysed: Analysed, text: str) -> str:
         """Return how a query would be answered now. The caller holds the lock of planning."""

@@ -212,20 +212,33 @@ class _Spark:
                 self._declare(message)
                 return None
             case AskShape():
-                return self.engine.planner.analyse(message.query, once=True).shape
+                return self._shape(message)
             case AskRows():
                 return self._rows(message)
         raise HeadraceError(Code.INTERNAL, f"a query process was sent a {type(message).__name__}")
 
+    def _shape(self, asked: AskShape) -> Any:
+        plans, text = self._queries.plans, asked.query.source
+        known = plans.shape(text, self._catalog)
+        if known is None:
+            known = self.engine.planner.analyse(asked.query, once=True).shape
+            plans.keep_shape(text, self._catalog, known, plans.changes)
+        return known
+
     def _rows(self, asked: AskRows) -> Any:
         for gathered, rows_given in asked.given:
             self._queries.provide(gathered, rows_given)
-        prepared = self._queries.prepared(asked.text)
         by_id = self._catalog.by_id
         relations = [by_id[id_] for id_ in asked.shares if id_ in by_id]
-        rows = self._queries.answer(
-            prepared, relations, lambda id_: self._contents(asked.shares[id_]), lambda: asked.shares
-        )
+        rows, prepared = None, self._queries.plans.find(asked.text)
+        while rows is None:
+            rows = self._queries.answer(
+                prepared or self._queries.prepared(asked.text),
+                relations,
+                lambda id_: self._contents(asked.shares[id_]),
+                lambda: asked.shares,
+            )
+            prepared = None
         if rows.nbytes > asked.most:
             raise HeadraceError(
                 Code.UNSUPPORTED,

@@ -1,5 +1,6 @@
 """Arrangements on disk: sorted immutable runs, spines (sums of runs), and compaction."""
 
+from headrace.spine.columns import Flat, flat
 from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.durable import ChecksummedFile, sync_directory
 from headrace.spine.first_rows import Rank, Ranked
@@ -20,6 +21,7 @@ __all__ = [
     "HIGHEST",
     "LOWEST",
     "ChecksummedFile",
+    "Flat",
     "Rank",
     "Ranked",
     "Run",
@@ -31,6 +33,7 @@ __all__ = [
     "due",
     "due_rows",
     "earliest_due",
+    "flat",
     "forget_runs",
     "merge",
     "open_run",

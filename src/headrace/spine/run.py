@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.zset import HASH, Layout, ZSet
+from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.equality import Ints
 from headrace.zset.zset import take
 
@@ -41,6 +41,9 @@ class Run:
     highs: Ints
     _members: list[frozenset[int]] = field(default_factory=list, repr=False)
     """The hashes of a small run, once they were asked for."""
+    _repeated: list[Ints] = field(default_factory=list, repr=False)
+    flattened: list[Any] = field(default_factory=list, init=False, repr=False)
+    """What :func:`headrace.spine.columns.flat` has found about this run and others."""
 
     @classmethod
     def of_batches(cls, layout: Layout, batches: list[pa.RecordBatch]) -> Run:
@@ -74,6 +77,18 @@ class Run:
     def rows(self) -> int:
         """The number of rows."""
         return int(self.offsets[-1])
+
+    @property
+    def repeated(self) -> Ints:
+        """The positions of the rows whose weight is not 1, found once."""
+        if not self._repeated:
+            none = np.zeros(0, np.int64)
+            found = [
+                np.flatnonzero(batch.column(WEIGHT).to_numpy() != 1) + offset
+                for batch, offset in zip(self.batches, self.offsets, strict=False)
+            ]
+            self._repeated.append(np.concatenate([none, *found]))
+        return self._repeated[0]
 
     def matches(self, hashes: Ints) -> Pairs:
         """Return all pairs of a position in ``hashes`` and the position of a row with that hash.

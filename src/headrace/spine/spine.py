@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from headrace.spine.columns import Flat
     from headrace.spine.run_file import RunFile
     from headrace.zset.equality import Ints
 
@@ -49,6 +50,8 @@ class Spine:
     reads: Reads = field(default_factory=Reads)
     distinct: bool = True
     present: tuple[str, ...] = ()
+    flattened: list[Flat | None] = field(default_factory=list, init=False, repr=False)
+    """What :func:`headrace.spine.columns.flat` has made of it."""
 
     @classmethod
     def open(

@@ -1,0 +1,131 @@
+"""A spine as columns to scan: the rows of its large runs in place, and the few others beside them.
+
+For most rows only one run counts. Those whose hash another run has as well are added up once, and
+left out of the large runs by a mask, so that a scan reads mapped files and copies nothing. What was
+found about the large runs is kept with them: an epoch adds small ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from headrace.spine.ranges import HIGHEST, LOWEST
+from headrace.spine.run import Run
+from headrace.zset import ZSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from headrace.spine.spine import Spine
+    from headrace.zset.equality import Ints
+
+Mask: TypeAlias = "NDArray[np.bool_] | None"
+
+MOST_BESIDE = 1 << 18
+"""The most rows that are added up, and kept in memory while the spine is."""
+
+_SMALL = 1 << 14
+"""How many rows of small runs are added up anew for each spine, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """The rows of a spine: those of ``runs`` where a mask is true, and those of ``beside``.
+
+    A row of the runs stands once; a mask of None is true everywhere. ``beside`` is consolidated,
+    and its rows have weights.
+    """
+
+    runs: tuple[tuple[Run, Mask], ...]
+    beside: ZSet
+
+    def batches(self) -> Iterator[tuple[pa.RecordBatch, Mask]]:
+        """Yield the batches of the runs, each with its mask."""
+        for run, counted in self.runs:
+            starts = run.offsets.tolist()
+            for number, batch in enumerate(run.batches):
+                within = slice(starts[number], starts[number + 1])
+                yield batch, None if counted is None else counted[within]
+
+
+def flat(spine: Spine) -> Flat | None:
+    """Return a spine as columns, made once.
+
+    None if too many rows would have to be added up, or the spine is a part of an arrangement.
+    """
+    if (spine.low, spine.high, spine.present) != (LOWEST, HIGHEST, ()) or not spine.distinct:
+        return None
+    if not spine.flattened:
+        spine.flattened.append(_flat(spine))
+    return spine.flattened[0]
+
+
+def _flat(spine: Spine) -> Flat | None:
+    runs = sorted((run for run in spine.runs if run.rows), key=lambda run: run.rows)
+    small: list[Run] = []
+    while runs and runs[0].rows + sum(run.rows for run in small) <= _SMALL:
+        small.append(runs.pop(0))
+    large = _large(spine, tuple(runs))
+    if large is None or not small:
+        return large
+    rows = Run.of(large.beside)
+    return _set_aside(spine, (*large.runs, (rows, None)), _hashes(small), small)
+
+
+def _large(spine: Spine, runs: tuple[Run, ...]) -> Flat | None:
+    """Return the sum of large runs, which is kept with the largest of them."""
+    if not runs:
+        return Flat((), ZSet.empty(spine.layout))
+    kept = runs[-1].flattened
+    if not kept or kept[0][0] != runs:
+        common = [_common(one, other) for one, other in combinations(runs, 2)]
+        hashes = np.unique(np.concatenate([np.zeros(0, np.int64), *common]))
+        made = _set_aside(spine, [(run, None) for run in runs], hashes, ())
+        kept[:] = [(runs, made)]
+    found: Flat | None = kept[0][1]
+    return found
+
+
+def _set_aside(
+    spine: Spine, runs: Sequence[tuple[Run, Mask]], hashes: Ints, added: Sequence[Run]
+) -> Flat | None:
+    """Return a sum in which rows of some hashes, and the runs ``added``, are beside the runs."""
+    aside = []
+    for run, counted in runs:
+        places = np.union1d(run.matches(hashes)[1], run.repeated)
+        aside.append(places if counted is None else places[counted[places]])
+    if sum(map(len, aside)) > MOST_BESIDE:
+        return None
+    parts = [run.slice(0, run.rows) for run in added]
+    left: list[tuple[Run, Mask]] = []
+    for (run, counted), places in zip(runs, aside, strict=True):
+        if not len(places):
+            left.append((run, counted))
+            continue
+        parts.append(ZSet(spine.layout, run.take(places)))
+        mask = np.ones(run.rows, np.bool_) if counted is None else counted.copy()
+        mask[places] = False
+        left.append((run, mask))
+    return Flat(tuple(left), ZSet.sum_of(spine.layout, parts).consolidated())
+
+
+def _hashes(runs: Sequence[Run]) -> Ints:
+    every = [np.zeros(0, np.int64), *(hashes for run in runs for hashes in run.hashes)]
+    found: Ints = np.unique(np.concatenate(every))
+    return found
+
+
+def _common(one: Run, other: Run) -> Ints:
+    """Return the hashes that both runs have."""
+    found = [np.zeros(0, np.int64)]
+    for hashes in one.hashes if one.rows < other.rows else other.hashes:
+        longer = other if one.rows < other.rows else one
+        found.append(hashes[longer.matches(hashes)[0]])
+    return np.concatenate(found)
