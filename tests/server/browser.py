@@ -24,6 +24,7 @@ _FLAGS = (
     "--no-first-run",
 )
 _SECONDS = 60.0
+ENTER, ESCAPE, TAB = "\ue007", "\ue00c", "\ue004"
 
 
 class Browser:

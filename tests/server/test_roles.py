@@ -7,6 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, get_args
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 import headrace
 from headrace.server.entrance import Least
@@ -14,6 +16,7 @@ from headrace.server.routes import ROUTES
 from headrace.session.rights import NEEDS
 from headrace.sql import Statement
 from served import Client, Events, Served, served
+from server.browser import ENTER, browser
 from sessions import PARTITIONS
 
 if TYPE_CHECKING:
@@ -105,6 +108,35 @@ def test_a_wrong_token_is_answered_with_401(place: tuple[Served, dict[str, Clien
     assert answer.status == 401
     assert answer.headers["www-authenticate"] == 'Bearer realm="headrace"'
     assert "token" in answer.error["hint"]
+
+
+def test_a_socket_needs_what_a_request_needs(place: tuple[Served, dict[str, Client]]):
+    running, who = place
+    path = f"ws://127.0.0.1:{running.client.port}/v1/subscribe?view=hr.salaries"
+    for name, status in (("-", 401), ("golden", 403)):
+        headers = who[name].headers if name in who else {}
+        with pytest.raises(InvalidStatus) as refused, connect(path, additional_headers=headers):
+            pass
+        assert refused.value.response.status_code == status
+    with connect(path, additional_headers=who["reader"].headers) as socket:
+        assert "4711" in socket.recv(timeout=60)
+
+
+def test_a_browser_signs_in_sees_what_its_token_may_and_signs_out(
+    place: tuple[Served, dict[str, Client]],
+):
+    running, who = place
+    with browser(running.server.url) as page:
+        page.open("")
+        page.wait_for("Sign in", "#login")
+        page.press("wrong", ENTER)
+        page.wait_for("this token is not valid", "#login")
+        page.press(who["golden"].headers["Authorization"].removeprefix("Bearer "), ENTER)
+        page.wait_for("gold.pay", ".graph")
+        page.wait(lambda: "epoch" in page.text("#live"), "a live connection")
+        assert "hr.salaries" not in page.text()
+        page.run("document.querySelector('#sign-out button').click()")
+        page.wait_for("Sign in", "#login")
 
 
 # -- statements ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ const PAGES = [
   { path: "jobs", title: "Jobs", show: jobs },
 ];
 const THEMES = ["auto", "light", "dark"];
+const SIGNED_IN = "headrace.signed-in";
 
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
@@ -82,17 +83,20 @@ function askForToken(error) {
     const form = h("form", {
       async onsubmit(event) {
         event.preventDefault();
+        token.disabled = true;
         const response = await fetch("/v1/login", {
           method: "POST",
           headers: { "Content-Type": "application/json" },
           body: JSON.stringify({ token: token.value }),
         }).catch(() => null);
         if (response?.ok) {
+          localStorage.setItem(SIGNED_IN, "yes");
+          offerSignOut();
           dialog.close("in");
           return;
         }
-        const body = await response?.json().catch(() => null);
-        text(said, body?.error?.primary ?? "the server cannot be reached");
+        text(said, response === null ? "the server cannot be reached" : response.status === 401 ? "this token is not valid" : `the server answered ${response.status}`);
+        token.disabled = false;
         token.select();
       },
     }, h("h2", { id: "login-title" }, "Sign in"), said, token, h("button", { class: "action primary" }, "Sign in"));
@@ -107,6 +111,20 @@ function askForToken(error) {
   return asking;
 }
 
+/** A browser that has signed in can sign out; the cookie itself is hidden from scripts. */
+function offerSignOut() {
+  const place = document.getElementById("sign-out");
+  if (localStorage.getItem(SIGNED_IN) === null || place.childElementCount > 0) return;
+  place.append(h("button", {
+    type: "button", class: "plain",
+    async onclick() {
+      await fetch("/v1/logout", { method: "POST" }).catch(() => null);
+      localStorage.removeItem(SIGNED_IN);
+      location.reload();
+    },
+  }, "Sign out"));
+}
+
 fill(nav, PAGES.map(({ path, title }) => h("a", { href: `#/${path}`, "data-path": path }, title)));
 fill(document.getElementById("theme"), THEMES.map((theme) =>
   h("button", { type: "button", ".value": theme, onclick: () => chooseTheme(theme) }, theme)));
@@ -116,6 +134,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 onUnauthorized(askForToken);
+offerSignOut();
 followStatus(connection);
 addEventListener("hashchange", navigate);
 navigate();

@@ -24,6 +24,7 @@ export function followStatus(connection) {
       now.connection = state;
       connection(state);
     },
+    error: (error) => connection(error.code === "forbidden" ? "signed out" : error.primary),
     event(_kind, moment) {
       take(moment);
       connection("live");
