@@ -243,19 +243,20 @@ def serving(found: dict[str, Any]) -> tuple[Table, ...]:
     """Return a table of lookups by key, and one of scans."""
     lookups = _table(
         f"Rows read by key over HTTP, of {found['keys']:,}",
-        ["clients", "epochs meanwhile", "per second", "p50 ms", "p99 ms", "most ms"],
+        ["readers", "clients", "epochs meanwhile", "per second", "p50 ms", "p99 ms", "most ms"],
     )
     for row in found["lookups"]:
         figures = (f"{row[name]:.2f}" for name in ("p50_ms", "p99_ms", "most_ms"))
         rate = f"{row['per_second']:,}"
-        lookups.add_row(str(row["clients"]), str(row["epochs"]), rate, *figures)
+        counts = (str(row[name]) for name in ("readers", "clients", "epochs"))
+        lookups.add_row(*counts, rate, *figures)
     scans = _table(
         "Rows read by condition and order over HTTP, one client",
-        ["path", "epochs meanwhile", "p50 ms", "p99 ms"],
+        ["readers", "path", "epochs meanwhile", "p50 ms", "p99 ms"],
     )
     for row in found["scans"]:
         figures = (f"{row[name]:.2f}" for name in ("p50_ms", "p99_ms"))
-        scans.add_row(row["path"], "yes" if row["fed"] else "none", *figures)
+        scans.add_row(str(row["readers"]), row["path"], "yes" if row["fed"] else "none", *figures)
     return lookups, scans
 
 

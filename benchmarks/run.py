@@ -43,6 +43,9 @@ _QUERY_RUNS = 3
 @click.option("--seconds", default=10.0, show_default=True, help="Seconds per part of concurrency.")
 @click.option("--keys", default=1_000_000, show_default=True, help="Keys read by many clients.")
 @click.option("--fill", "filled", default=5_000_000, show_default=True, help="Rows of the fill.")
+@click.option(
+    "--readers", multiple=True, type=int, default=(0,), help="Reader processes of the server."
+)
 @click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), default=PARTS[:3])
 @click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
 def main(  # noqa: PLR0917 (options, given by name)
@@ -55,6 +58,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     seconds: float,
     keys: int,
     filled: int,
+    readers: tuple[int, ...],
     parts: tuple[str, ...],
     save: str | None,
 ) -> None:
@@ -113,7 +117,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     if "server" in parts:
         from benchmarks import serving  # noqa: PLC0415 (it needs the extra of the server)
 
-        results["server"] = _apart(serving.measure, DATA, seconds, keys, partitions)
+        results["server"] = _apart(serving.measure, DATA, seconds, keys, partitions, readers)
         for table in report.serving(results["server"]):
             console.print(table)
     if save:

@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from headrace.server.address import Address
 from headrace.server.listener import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 CLIENTS = (1, 16)
@@ -33,35 +34,63 @@ SCANS = (
 _KEY = "/v1/views/v?key={key}"
 
 
-def measure(directory: Path, seconds: float, keys: int, partitions: int) -> dict[str, Any]:
-    """Return the rates and latencies of lookups by key, and of scans, of ``keys`` rows."""
-    with _served(directory, keys, partitions) as (db, port):
-        run(Load(port, (_KEY,), 1, 1.0, keys))
-        lookups: list[dict[str, Any]] = []
-        scans: list[dict[str, Any]] = []
-        for beside in (nullcontext, lambda: _feed(db, keys)):
-            with beside():
-                if beside is not nullcontext:
-                    time.sleep(5)  # the first epochs are slow
-                for clients in CLIENTS:
-                    before = last_epoch(db)
-                    found = run(Load(port, (_KEY,), clients, seconds, keys))
-                    epochs = len(epochs_after(db, before))
-                    lookups.append({**found, "epochs": epochs})
-                for path in SCANS:
-                    found = run(Load(port, (path,), 1, seconds / 2, keys))
-                    scans.append({"path": path, **found, "fed": beside is not nullcontext})
-        return {"keys": keys, "lookups": lookups, "scans": scans}
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """The view of a database, served at a port with some reader processes."""
+
+    db: Any
+    port: int
+    readers: int
+    seconds: float
+    keys: int
+
+    def lookups(self) -> Iterator[dict[str, Any]]:
+        """Yield the rates and latencies of lookups by key."""
+        for clients in CLIENTS:
+            before = last_epoch(self.db)
+            found = run(Load(self.port, (_KEY,), clients, self.seconds, self.keys))
+            epochs = len(epochs_after(self.db, before))
+            yield {"readers": self.readers, **found, "epochs": epochs}
+
+    def scans(self) -> Iterator[dict[str, Any]]:
+        """Yield the latencies of scans."""
+        for path in SCANS:
+            found = run(Load(self.port, (path,), 1, self.seconds / 2, self.keys))
+            yield {"readers": self.readers, "path": path, **found}
+
+
+def measure(
+    directory: Path, seconds: float, keys: int, partitions: int, readers: Sequence[int]
+) -> dict[str, Any]:
+    """Return the rates and latencies of lookups by key, and of scans, of ``keys`` rows.
+
+    Once for each number of reader processes.
+    """
+    lookups: list[dict[str, Any]] = []
+    scans: list[dict[str, Any]] = []
+    with _filled(directory, keys, partitions) as db:
+        for count in readers:
+            address = Address.of("127.0.0.1:0")
+            with Server(db, address, address.bound(), readers=count) as server:
+                served = _Serving(db, server.address.port, count, seconds, keys)
+                for _ in range(2):  # processes check the files that they read first
+                    run(Load(served.port, (_KEY,), CLIENTS[-1], 1.0, keys))
+                for beside in (nullcontext, lambda: _feed(db, keys)):
+                    fed = beside is not nullcontext
+                    with beside():
+                        if fed:
+                            time.sleep(5)  # the first epochs are slow
+                        lookups += served.lookups()
+                        scans += [{**each, "fed": fed} for each in served.scans()]
+    return {"keys": keys, "lookups": lookups, "scans": scans}
 
 
 @contextmanager
-def _served(directory: Path, keys: int, partitions: int) -> Iterator[tuple[Any, int]]:
-    """Yield a database, and the port at which its view of ``keys`` rows is served."""
-    address = Address.of("127.0.0.1:0")
+def _filled(directory: Path, keys: int, partitions: int) -> Iterator[Any]:
+    """Yield a database with a view of ``keys`` rows."""
     with (
         tempfile.TemporaryDirectory(dir=directory, prefix="database-") as folder,
         headrace.connect(folder, partitions=partitions) as db,
-        Server(db, address, address.bound()) as server,
     ):
         db.sql("CREATE STREAM s (k BIGINT, x BIGINT)")
         db.sql(
@@ -73,7 +102,7 @@ def _served(directory: Path, keys: int, partitions: int) -> Iterator[tuple[Any, 
             db.insert("s", pa.table({"k": part, "x": part}))
             db.flush()
         db.compact()
-        yield db, server.address.port
+        yield db
 
 
 @contextmanager

@@ -409,6 +409,14 @@ def dashboard() -> int:
     help="The heap of each of these processes.",
 )
 @click.option(
+    "--readers",
+    metavar="N",
+    type=click.IntRange(0, 64),
+    default=0,
+    show_default=True,
+    help="Processes that accept connections and answer lookups; 0: that which makes epochs does.",
+)
+@click.option(
     "--pages",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

@@ -31,15 +31,17 @@ class Serving:
     """The options of ``headrace serve``.
 
     Clients' statements may read files below ``roots``; their queries run in up to
-    ``query_processes`` processes, each with a heap of ``query_memory``; ``pages`` are
-    an application's, for browsers. ``certificate``, ``key``, ``host_names`` and ``plain_http``
-    are of its transport, and ``auth`` has clients need tokens also before there are any.
+    ``query_processes`` processes, each with a heap of ``query_memory``; ``readers``
+    processes answer lookups; ``pages`` are an application's, for browsers. ``certificate``,
+    ``key``, ``host_names`` and ``plain_http`` are of its transport, and ``auth`` has clients
+    need tokens also before there are any.
     """
 
     listen: str
     roots: tuple[Path, ...]
     query_processes: int
     query_memory: str
+    readers: int
     pages: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -96,6 +98,7 @@ def serve_directory(
                 pages=serving.pages,
                 transport=transport,
                 authenticate=serving.auth,
+                readers=serving.readers,
             )
             thread.call(server.start)
             try:

@@ -104,20 +104,57 @@ OWNER: Final = Principal()
 
 
 @dataclass(slots=True)
-class Access:
-    """The access tokens of one database; what is changed is durable when a method returns.
+class Tokens:
+    """Some access tokens by name, as they are known in this process.
 
-    ``clock`` returns Unix seconds.
+    ``tokens`` is never changed in place, since it is read without a lock. ``clock`` returns Unix
+    seconds.
     """
 
-    ledger: Ledger
+    tokens: Mapping[str, AccessToken] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
-    _tokens: Mapping[str, AccessToken] = field(init=False)
-    """Never changed in place, since it is read without the lock."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def __post_init__(self) -> None:
-        self._tokens = {name: AccessToken.of(name, each) for name, each in self._kept.all().items()}
+    @property
+    def is_required(self) -> bool:
+        """Whether there are tokens, so that whoever asks over HTTP must have one."""
+        return bool(self.tokens)
+
+    def principal(self, secret: str) -> Principal | None:
+        """Return who has a secret; None if it is no token's, or the token has expired.
+
+        The time that this takes says nothing about the secrets that there are.
+        """
+        given, found = _hash(secret), None
+        for token in self.tokens.values():
+            if hmac.compare_digest(given, token.hash):
+                found = token
+        if found is None or self._valid(found) is None:
+            return None
+        return self.holder(found)
+
+    def holder(self, token: AccessToken) -> Principal:
+        """Return who has a token; a later token of its name is another."""
+
+        def now() -> AccessToken | None:
+            known = self.tokens.get(token.name)
+            return self._valid(known) if known is not None and known.hash == token.hash else None
+
+        return Principal(token.name, now)
+
+    def _valid(self, token: AccessToken) -> AccessToken | None:
+        return token if token.expires is None or self.clock() < token.expires else None
+
+
+class Access(Tokens):
+    """The access tokens of one database; what is changed is durable when a method returns."""
+
+    __slots__ = ("_lock", "ledger")
+
+    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
+        self.ledger = ledger
+        self._lock = threading.Lock()
+        stored = self._kept.all().items()
+        super().__init__({name: AccessToken.of(name, each) for name, each in stored}, clock)
 
     @property
     def _kept(self) -> Kept:
@@ -125,12 +162,7 @@ class Access:
 
     def __iter__(self) -> Iterator[AccessToken]:
         """Yield the tokens by name, those that have expired, too."""
-        yield from sorted(self._tokens.values(), key=lambda token: token.name)
-
-    @property
-    def is_required(self) -> bool:
-        """Whether there are tokens, so that whoever asks over HTTP must have one."""
-        return bool(self._tokens)
+        yield from sorted(self.tokens.values(), key=lambda token: token.name)
 
     def create(
         self, name: str, valid_for: float | None = None, span: Span | None = None
@@ -147,14 +179,14 @@ class Access:
         now = self.clock()
         made = AccessToken(name, _hash(secret), now, None if valid_for is None else now + valid_for)
         with self._lock:
-            if name in self._tokens:
+            if name in self.tokens:
                 raise HeadraceError(
                     Code.CONFLICT,
                     f'token "{name}" exists already',
                     hint="DROP TOKEN first: a token is never given another secret.",
                     span=span,
                 )
-            if len(self._tokens) >= _MOST_TOKENS:
+            if len(self.tokens) >= _MOST_TOKENS:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
                     f"more than {_MOST_TOKENS:,} tokens are not supported",
@@ -168,7 +200,7 @@ class Access:
         """Drop a token: whoever has it may do nothing any more."""
         with self._lock:
             self._kept.remove(name)
-            self._tokens = {each: token for each, token in self._tokens.items() if each != name}
+            self.tokens = {each: token for each, token in self.tokens.items() if each != name}
 
     def grant(self, name: str, role: Role, place: str, span: Span | None = None) -> None:
         """Grant a token a role in a schema, or in :data:`DATABASE`.
@@ -206,7 +238,7 @@ class Access:
     def forget_schema(self, schema: str) -> None:
         """Take back all roles in a schema that was dropped: another of its name is not the same."""
         with self._lock:
-            for token in self._tokens.values():
+            for token in self.tokens.values():
                 if schema in token.roles:
                     rest = {where: r for where, r in token.roles.items() if where != schema}
                     self._keep(replace(token, roles=rest))
@@ -217,36 +249,11 @@ class Access:
         Raises:
             HeadraceError: ``invalid``, at the span, if there is none.
         """
-        return named("token", name, self._tokens, f"CREATE TOKEN {name}.", span)
-
-    def principal(self, secret: str) -> Principal | None:
-        """Return who has a secret; None if it is no token's, or the token has expired.
-
-        The time that this takes says nothing about the secrets that there are.
-        """
-        given, found = _hash(secret), None
-        for token in self._tokens.values():
-            if hmac.compare_digest(given, token.hash):
-                found = token
-        if found is None or self._valid(found) is None:
-            return None
-        return self.holder(found)
-
-    def holder(self, token: AccessToken) -> Principal:
-        """Return who has a token; a later token of its name is another."""
-
-        def now() -> AccessToken | None:
-            known = self._tokens.get(token.name)
-            return self._valid(known) if known is not None and known.hash == token.hash else None
-
-        return Principal(token.name, now)
-
-    def _valid(self, token: AccessToken) -> AccessToken | None:
-        return token if token.expires is None or self.clock() < token.expires else None
+        return named("token", name, self.tokens, f"CREATE TOKEN {name}.", span)
 
     def _keep(self, token: AccessToken) -> None:
         self._kept.put(token.name, token.to_json())
-        self._tokens = {**self._tokens, token.name: token}
+        self.tokens = {**self.tokens, token.name: token}
 
 
 def _hash(secret: str) -> str:

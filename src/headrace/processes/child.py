@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -39,20 +41,20 @@ class Child:
         self._connection = connection
 
     @classmethod
-    def started(cls, module: str, errors: Path) -> Self:
-        """Start a module as a process; it is given the descriptor of its end as an argument.
+    def started(cls, module: str, errors: Path, *descriptors: int) -> Self:
+        """Start a module as a process; its arguments are the descriptor of its end, and others.
 
         What it writes to standard error goes to a file.
         """
         ours, theirs = socket.socketpair()
         with theirs, errors.open("wb") as written:
-            end = theirs.fileno()
+            inherited = (theirs.fileno(), *descriptors)
             process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", "-m", module, str(end)],
+                [sys.executable, "-P", "-m", module, *map(str, inherited)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=written,
-                pass_fds=(end,),
+                pass_fds=inherited,
                 start_new_session=True,
             )
         return cls(process, Connection(ours.detach()))
@@ -67,19 +69,22 @@ class Child:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def ask(self, message: object, grace: float) -> Any:
-        """Send a message and return its answer.
+    def ask(self, message: object, grace: float, seconds: float = math.inf) -> Any:
+        """Send a message and return its answer; a process that gives none in time is killed.
 
         If this thread's statement is cancelled meanwhile, so is what was asked; if no answer comes
         within ``grace`` seconds then, the process is killed.
 
         Raises:
             HeadraceError: ``cancelled`` in that case.
-            EndedError: the process has ended.
+            EndedError: the process has ended, or has not answered within ``seconds``.
         """
+        until = time.monotonic() + seconds
         try:
             self._connection.send(message)
             while not self._connection.poll(_LISTEN_SECONDS):
+                if time.monotonic() > until:
+                    self.kill()  # so that there is no answer
                 try:
                     check_cancelled()
                 except HeadraceError:

@@ -64,12 +64,30 @@ class Address:
             HeadraceError: ``conflict`` if another program listens there; ``invalid`` if this
                 machine has no such address, or the port is reserved.
         """
+        return self._bound(socket.SO_REUSEADDR)
+
+    def shared(self, count: int) -> list[socket.socket]:
+        """Return sockets that are bound to this address, over which connections are spread.
+
+        Raises:
+            HeadraceError: as :meth:`bound`, except if a program of this user shares it as well.
+        """
+        made: list[socket.socket] = []
+        try:
+            made.extend(self._bound(socket.SO_REUSEPORT) for _ in range(count))
+        except BaseException:
+            for each in made:
+                each.close()
+            raise
+        return made
+
+    def _bound(self, reused: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         # With the protocol named, asyncio sends at once what it is given; else an answer whose head
         # and body are sent apart waits for an acknowledgement, which takes 40 ms.
         made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, reused, 1)
             made.bind((self.host, self.port))
             made.listen()
         except OSError as error:

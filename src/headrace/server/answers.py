@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from headrace.server.tokens import Token
     from headrace.session import Result
 
+EPOCH: Final = "Headrace-Epoch"
+"""The header with the epoch of an answer."""
 _NOT_ACCEPTABLE: Final = 406
 _LINES: Final = 500
 """How many lines of text are sent at a time."""
@@ -141,7 +143,7 @@ def _columns(schema: pa.Schema) -> str:
 def _headers(result: Result, token: Token) -> dict[str, str]:
     headers = {
         "Cache-Control": "no-store",
-        "Headrace-Epoch": str(result.epoch),
+        EPOCH: str(result.epoch),
         "Headrace-Token": str(token),
     }
     if result.freshness is not None:

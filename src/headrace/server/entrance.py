@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from headrace.parts.access import Access, Principal
+    from headrace.parts.access import Principal, Tokens
     from headrace.server.limits import Limits
     from headrace.server.service import Service
 
@@ -70,7 +70,7 @@ class Entrance:
     ``required``: tokens are needed although there may be none yet.
     """
 
-    access: Access
+    access: Tokens
     limits: Limits
     required: bool = False
     _logins: dict[str, Login] = field(default_factory=dict)
@@ -84,14 +84,19 @@ class Entrance:
         """
         if least is Least.NOTHING:
             return OWNER
-        found = self._found(request)
+        found = self.found(request)
         if found is None:
             await asyncio.sleep(_REFUSED_SECONDS)
             raise _unknown()
         self._require(found, least, request)
         return found
 
-    def _found(self, request: Request) -> Principal | None:
+    def found(self, request: Request) -> Principal | None:
+        """Return who asks; None if a token is needed, and the request has no valid one.
+
+        Raises:
+            Refused: ``forbidden`` for a cookie of another page.
+        """
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme:
             bearer = scheme.lower() == "bearer"

@@ -13,7 +13,9 @@ import uvloop
 from headrace.errors import Code, HeadraceError
 from headrace.server.address import Transport, require_tokens
 from headrace.server.app import application
+from headrace.server.http import http_settings, tls_settings
 from headrace.server.limits import Limits
+from headrace.server.readers import Readers
 from headrace.server.service import Service
 
 if TYPE_CHECKING:
@@ -25,11 +27,6 @@ if TYPE_CHECKING:
     from headrace.processes.queries import QuerySettings
     from headrace.server.address import Address
 
-_CONNECTIONS = 4096
-_LONGEST_MESSAGE = 4096
-"""The longest that a client may send over WebSocket; it is ignored."""
-_GOODBYE_SECONDS = 5
-"""How long answers may take to be sent once the server stops."""
 _START_SECONDS = 30.0
 _HTTP = Transport()
 
@@ -41,7 +38,8 @@ class Server:
     evaluated in processes of their own, by ``queries``, or by default in this one. Below
     ``/pages/`` are the files of a directory ``pages``. Clients need access tokens if there are any,
     and with ``authenticate`` in any case.
-    The socket, which is bound already, is closed with it; the database is not.
+    The socket, which is bound already, is closed with it; the database is not. With ``readers``,
+    so many processes accept connections and answer lookups, and pass on what else is asked.
 
     Raises:
         HeadraceError: as :meth:`Transport.require_complete` and :func:`require_tokens`.
@@ -55,35 +53,38 @@ class Server:
         limits: Limits | None = None,
         roots: Sequence[Path] = (),
         queries: QuerySettings | None = None,
-        pages: Path | None = None,
         *,
+        pages: Path | None = None,
         transport: Transport = _HTTP,
         authenticate: bool = False,
+        readers: int = 0,
     ) -> None:
         transport.require_complete(address)
         require_tokens(address, database.parts.access)
         self.address = replace(address, port=bound.getsockname()[1])
         self.transport = transport
-        self.service = Service.of(
-            database, limits or Limits(), roots, queries, pages, authenticate=authenticate
-        )
         self._socket = bound
+        self._readers = None
+        if readers:
+            bound.close()  # what is not shared from the start cannot be shared
+            self._readers = Readers(database, self.address.shared(readers))
+        self.service = Service.of(
+            database,
+            limits or Limits(),
+            roots,
+            queries,
+            pages,
+            readers=self._readers,
+            authenticate=authenticate,
+        )
+        listening = tls_settings(transport)
+        if self._readers is not None:
+            listening = {"uds": str(self._readers.socket)}
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 application(self.service, transport.names(self.address)),
-                http="httptools",
-                ws="websockets-sansio",
-                ws_max_size=_LONGEST_MESSAGE,
-                ws_per_message_deflate=False,  # each subscriber's messages would be made anew
-                lifespan="off",
-                proxy_headers=False,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                limit_concurrency=_CONNECTIONS,
-                timeout_graceful_shutdown=_GOODBYE_SECONDS,
-                ssl_certfile=transport.certificate,
-                ssl_keyfile=transport.key,
+                **http_settings(),
+                **listening,
             )
         )
         self._thread = threading.Thread(target=self._run, name="headrace-http", daemon=True)
@@ -97,11 +98,15 @@ class Server:
         """Serve from now on.
 
         Raises:
-            HeadraceError: ``unavailable`` if it did not start in half a minute.
+            HeadraceError: ``unavailable`` if it did not start in half a minute, or its readers did
+                not in two.
         """
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_SECONDS):
             raise HeadraceError(Code.UNAVAILABLE, "the server did not start")
+        if self._readers is not None:
+            names = self.transport.names(self.address)
+            self._readers.start(self.service, names, self.transport)
         if self.service.queries is not None:
             self.service.queries.warm()
 
@@ -111,6 +116,8 @@ class Server:
         self._uvicorn.should_exit = True
         if self._thread.is_alive():
             self._thread.join()
+        if self._readers is not None:
+            self._readers.close()
         self._socket.close()
 
     def _run(self) -> None:
@@ -123,7 +130,7 @@ class Server:
             asyncio.create_task(self.service.status.run()),
         ]
         try:
-            await self._uvicorn.serve(sockets=[self._socket])
+            await self._uvicorn.serve(None if self._readers else [self._socket])
         finally:
             for task in beside:
                 task.cancel()

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.parts.access import Principal
+    from headrace.server.held import Holding
+    from headrace.server.limits import Limits
     from headrace.server.service import Service
     from headrace.session import Session
 
@@ -149,14 +151,14 @@ async def read_view(service: Service, request: Request) -> Response:
 
     A row by key is read at once; all else on a thread.
     """
-    form = accepted(request.headers.get("accept"))
     relation = named(service, request.path_params["name"], asking(request))
+    answered = at_once(service.database.parts.reader, service.limits, request)
+    if answered is not None:
+        return answered
+    form = accepted(request.headers.get("accept"))
     least = request.query_params.get("min_epoch")
     token = None if least is None else Token.of(least)
     staleness, seconds = number(request, "max_staleness"), number(request, "timeout")
-    found = _row(service, request, relation, token, staleness)
-    if found is not None:
-        return answer(found, Token(found.epoch), form, service.limits)
     text, values = query_of(relation, request)
 
     def call(session: Session) -> Response:
@@ -176,24 +178,28 @@ _OF_ROWS: Final = frozenset({"key", "select", "min_epoch", "max_staleness", "tim
 """The query parameters of requests for one row by key."""
 
 
-def _row(
-    service: Service,
-    request: Request,
-    relation: Relation,
-    token: Token | None,
-    staleness: float | None,
-) -> Result | None:
-    """Return the row of a key, if that takes no waiting and no Spark."""
-    asked, reader = request.query_params, service.database.parts.reader
+def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
+    """Return the answer to a request for the row of a key, if it takes no waiting and no Spark.
+
+    None for any other, also for one that is refused: by :func:`read_view`.
+
+    Raises:
+        HeadraceError: ``invalid`` for what its parameters name.
+        Refused: as :func:`accepted`.
+    """
+    asked, state = request.query_params, held.published
     if "key" not in asked or not _OF_ROWS.issuperset(asked):
         return None
-    state = reader.published
-    if state.catalog.by_id.get(relation.id) is not relation:
+    given = [name for name, _ in asked.multi_items() if name != "key"]
+    relation = state.catalog.find(request.path_params["name"])
+    if relation is None or len(set(given)) < len(given):
         return None
-    behind = reader.behind(state)
-    if (token is not None and not token.shown_by(state)) or (staleness is not None and behind):
+    behind = held.behind(state)
+    if "min_epoch" in asked and not Token.of(asked["min_epoch"]).shown_by(state):
         return None
-    row = row_by_key(reader.directory, state, relation, asked.getlist("key"))
+    if number(request, "max_staleness") is not None and behind:
+        return None
+    row = row_by_key(held.directory, state, relation, asked.getlist("key"))
     if row is None:
         return None
     if "select" in asked:
@@ -201,7 +207,9 @@ def _row(
         names = [lookup.named(name) for name in asked["select"].split(",") if name]
         row = row.select(names) if names else row
     fresh = Freshness(state.epoch, state.committed_at, behind)
-    return Result(row, state.epoch, freshness=fresh)
+    found = Result(row, state.epoch, freshness=fresh)
+    form = accepted(request.headers.get("accept"))
+    return answer(found, Token(found.epoch), form, limits)
 
 
 def named(service: Service, name: str, principal: Principal) -> Relation:

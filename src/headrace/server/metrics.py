@@ -6,13 +6,14 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from headrace.catalog import Stream, Table
 from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
+from headrace.server.tallies import BOUNDS, Tallies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from headrace.database import Database
     from headrace.parts.freshness import ViewFreshness
     from headrace.processes.queries import QueryProcesses
+    from headrace.server.readers import Readers
     from headrace.server.running import Runner
     from headrace.server.sessions import Sessions
     from headrace.server.subscriptions import Following
 
-_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 _MOST_EPOCHS: Final = 10_000
 """How many epochs one scrape reads at most, if the last one was long ago."""
 
@@ -42,39 +43,23 @@ class Metrics:
         sessions: Sessions,
         following: Following,
         queries: QueryProcesses | None,
+        readers: Readers | None,
     ) -> None:
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "headrace_requests",
-            "Requests, by operation and outcome: ok, or the code of the error.",
-            ("operation", "outcome"),
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
-            "headrace_request_seconds",
-            "Seconds until a request was answered, or its answer began to be sent.",
-            ("operation",),
-            registry=self._registry,
-            buckets=_SECONDS,
-        )
-        self._known: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
+        self.tallies = Tallies()
+        self._registry.register(self.tallies)
         epochs = Histogram(
             "headrace_epoch_seconds",
             "Seconds that an epoch took.",
             registry=self._registry,
-            buckets=_SECONDS,
+            buckets=BOUNDS,
         )
         self._epochs = _Epochs(database, epochs)
-        self._registry.register(_State(database, runner, sessions, following, queries))
+        self._registry.register(_State(database, runner, sessions, following, queries, readers))
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Count a request."""
-        known = self._known.get((operation, outcome))
-        if known is None:
-            known = self._requests.labels(operation, outcome), self._seconds.labels(operation)
-            self._known[operation, outcome] = known
-        known[0].inc()
-        known[1].observe(seconds)
+        self.tallies.observe(operation, outcome, seconds)
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -114,6 +99,7 @@ class _State(Collector):
     sessions: Sessions
     following: Following
     queries: QueryProcesses | None
+    readers: Readers | None
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of this moment."""
@@ -149,6 +135,15 @@ class _State(Collector):
                 "headrace_query_processes_lost",
                 "Processes that ended, or had to be ended, with a query.",
                 self.queries.lost,
+            )
+        if self.readers is not None:
+            yield GaugeMetricFamily(
+                "headrace_readers", "Reader processes that answer.", self.readers.count
+            )
+            yield CounterMetricFamily(
+                "headrace_readers_lost",
+                "Reader processes that ended, or did not answer.",
+                self.readers.lost,
             )
 
     def _logs(self, relations: list[Relation]) -> Iterator[Metric]:

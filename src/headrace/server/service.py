@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.database import Database
     from headrace.processes.queries import QuerySettings
     from headrace.server.limits import Limits
+    from headrace.server.readers import Readers
 
 _TIDY_SECONDS = 5.0
 
@@ -60,6 +61,7 @@ class Service:
         queries: QuerySettings | None = None,
         pages: Path | None = None,
         *,
+        readers: Readers | None = None,
         authenticate: bool = False,
     ) -> Self:
         """Return the service of an open database; ``pages`` are those of applications.
@@ -77,7 +79,7 @@ class Service:
             sessions,
             Appends(limits),
             following,
-            Metrics(database, runner, sessions, following, apart),
+            Metrics(database, runner, sessions, following, apart, readers),
             Entrance(database.parts.access, limits, authenticate),
             Status(database, runner, following, limits),
             Active(),

@@ -34,20 +34,20 @@ class Socket:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one handshake, and send messages until either side ends."""
         await receive()  # the handshake itself
-        response = await self.endpoint(Request(_as_request(scope), _reading(receive)))
+        response = await self.endpoint(Request(as_request(scope), reading(receive)))
         if not response.headers.get("content-type", "").startswith(EVENTS):
             await response(scope, receive, send)
             return
-        await response(_as_request(scope), _reading(receive), _Messages(send))
+        await response(as_request(scope), reading(receive), Messages(send))
 
 
-def _as_request(scope: Scope) -> dict[str, Any]:
+def as_request(scope: Scope) -> dict[str, Any]:
     """Return the request of a handshake. Events are JSON, whatever it accepts."""
     headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept"]
     return {**scope, "type": "http", "method": "GET", "headers": headers}
 
 
-def _reading(receive: Receive) -> Receive:
+def reading(receive: Receive) -> Receive:
     """Return what tells as of a request that the client has left."""
 
     async def read() -> MutableMapping[str, Any]:
@@ -59,12 +59,13 @@ def _reading(receive: Receive) -> Receive:
 
 
 @dataclass(slots=True)
-class _Messages:
+class Messages:
     """Sends the body of an answer with events as messages."""
 
     send: Send
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        """Send a part of the answer, whose events are whole."""
         if message["type"] == "http.response.start":
             await self.send({"type": "websocket.accept"})
             return

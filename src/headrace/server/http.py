@@ -1,0 +1,36 @@
+"""How the server speaks HTTP, in whichever of its processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headrace.server.address import Transport
+
+_CONNECTIONS: Final = 4096
+LONGEST_MESSAGE: Final = 4096
+"""The longest that a client may send over WebSocket; it is ignored."""
+_GOODBYE_SECONDS: Final = 5
+"""How long answers may take to be sent once the server stops."""
+
+
+def http_settings() -> dict[str, Any]:
+    """Return the settings of uvicorn besides the application and where it listens."""
+    return {
+        "http": "httptools",
+        "ws": "websockets-sansio",
+        "ws_max_size": LONGEST_MESSAGE,
+        "ws_per_message_deflate": False,  # each subscriber's messages would be made anew
+        "lifespan": "off",
+        "proxy_headers": False,
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "limit_concurrency": _CONNECTIONS,
+        "timeout_graceful_shutdown": _GOODBYE_SECONDS,
+    }
+
+
+def tls_settings(transport: Transport) -> dict[str, Any]:
+    """Return the settings of uvicorn that are of TLS."""
+    return {"ssl_certfile": transport.certificate, "ssl_keyfile": transport.key}

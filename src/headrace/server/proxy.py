@@ -1,0 +1,164 @@
+"""Requests passed on, over a Unix socket, to the process that makes epochs; their answers, back.
+
+Both are streamed, as they come. When a client leaves, so does its request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import h11
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.answers import EPOCH
+from headrace.server.failures import failure
+from headrace.server.sockets import Messages, as_request, reading
+from headrace.server.streamed import EVENTS
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from starlette.types import Message, Receive, Scope, Send
+
+_OF_CONNECTION: Final = frozenset(
+    {b"connection", b"expect", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+"""The headers that are about one connection, and not about what is sent over it."""
+_ADDED: Final = frozenset({b"date", b"server"})
+"""The headers of answers that this server adds as well."""
+_READ_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Passes requests on to the server at a socket; ``told`` is given the epoch of each answer."""
+
+    socket: Path
+    told: Callable[[Epoch], None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have one request answered; with status 503 if the server is not there."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self.socket))
+        except OSError:
+            await failure(_unavailable(None))(scope, receive, send)
+            return
+        connection, sent = h11.Connection(h11.CLIENT), _Sent(send, self.told)
+        passing = asyncio.create_task(_pass_on(connection, scope, receive, writer))
+        answering = asyncio.create_task(_answer(connection, reader, sent))
+        try:
+            await asyncio.wait({passing, answering}, return_when=asyncio.FIRST_COMPLETED)
+            # A request that is refused before all of it was taken has an answer, too.
+            if answering.done() or passing.exception() is not None:
+                await answering
+        except (OSError, h11.RemoteProtocolError):
+            if sent.begun:
+                raise
+            unknown = "The connection was lost; the request may have taken effect."
+            await failure(_unavailable(unknown))(scope, receive, send)
+        finally:
+            writer.close()
+            for task in (passing, answering):
+                task.cancel()
+            await asyncio.gather(passing, answering, return_exceptions=True)
+
+    async def over_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a WebSocket handshake answered as the request for events that it is."""
+        await receive()  # the handshake itself
+        await self(as_request(scope), reading(receive), _OverSocket(send))
+
+
+@dataclass(slots=True)
+class _OverSocket:
+    """Sends an answer over WebSocket: events as messages, any other instead of the socket."""
+
+    send: Send
+    messages: Messages | None = None
+    waiting: bytes = b""
+    """The beginning of an event whose end is not there yet."""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            of = dict(message["headers"]).get(b"content-type", b"").decode("latin-1")
+            if of.startswith(EVENTS):
+                self.messages = Messages(self.send)
+        if self.messages is None:
+            await self.send({**message, "type": f"websocket.{message['type']}"})
+        elif message["type"] == "http.response.start":
+            await self.messages(message)
+        else:
+            whole, end, self.waiting = (self.waiting + message["body"]).rpartition(b"\n\n")
+            await self.messages({**message, "body": whole + end})
+
+
+@dataclass(slots=True)
+class _Sent:
+    """Sends parts of an answer, and knows whether there were any."""
+
+    send: Send
+    told: Callable[[Epoch], None]
+    begun: bool = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            epoch = dict(message["headers"]).get(EPOCH.lower().encode())
+            if epoch is not None:
+                self.told(Epoch(int(epoch)))
+        self.begun = True
+        await self.send(message)
+
+
+def _unavailable(detail: str | None) -> HeadraceError:
+    return HeadraceError(
+        Code.UNAVAILABLE, "the server was not ready", detail, "Try again in a second."
+    )
+
+
+async def _pass_on(
+    connection: h11.Connection, scope: Scope, receive: Receive, writer: asyncio.StreamWriter
+) -> None:
+    """Send a request and its body; return when its client has left."""
+    given = [(name.lower(), value) for name, value in scope["headers"]]
+    headers = [(name, value) for name, value in given if name not in _OF_CONNECTION]
+    if any(name == b"transfer-encoding" for name, _ in given):
+        headers.append((b"transfer-encoding", b"chunked"))
+    query = scope["query_string"]
+    target = scope["raw_path"] + (b"?" + query if query else b"")
+    method = scope["method"].encode("ascii")
+    writer.write(connection.send(h11.Request(method=method, target=target, headers=headers)) or b"")
+    while (message := await receive())["type"] == "http.request":
+        body = message.get("body", b"")
+        if body:
+            writer.write(connection.send(h11.Data(data=body)) or b"")
+        if not message.get("more_body", False):
+            writer.write(connection.send(h11.EndOfMessage()) or b"")
+        await writer.drain()
+
+
+async def _answer(connection: h11.Connection, reader: asyncio.StreamReader, send: Send) -> None:
+    """Send the parts of an answer as they come.
+
+    Raises:
+        ConnectionError, h11.RemoteProtocolError: the answer was broken off.
+    """
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(_READ_BYTES))
+        elif isinstance(event, h11.Response):
+            left_out = _OF_CONNECTION | _ADDED
+            headers = [(name, value) for name, value in event.headers if name not in left_out]
+            status = event.status_code
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+        elif isinstance(event, h11.Data):
+            body = bytes(event.data)
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        elif isinstance(event, h11.EndOfMessage):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        elif not isinstance(event, h11.InformationalResponse):
+            raise ConnectionError("the answer was broken off")

@@ -1,0 +1,175 @@
+"""A reader process: answers lookups of rows by key from the state that it holds.
+
+It is started by :mod:`headrace.server.readers`, accepts connections by a listening socket that it
+inherits, and passes all other requests on to the process that makes epochs. It ends when the other
+end of its connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import uvicorn
+import uvloop
+from starlette.requests import Request
+
+from headrace.catalog import Table, View
+from headrace.errors import HeadraceError
+from headrace.processes.messages import Done
+from headrace.server.entrance import Entrance
+from headrace.server.failures import Refused
+from headrace.server.guard import Guard
+from headrace.server.held import Begin, Held, Update
+from headrace.server.http import http_settings, tls_settings
+from headrace.server.lookups import at_once, read_view
+from headrace.server.proxy import Proxy
+from headrace.server.tallies import Tallies
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
+
+    from headrace.server.limits import Limits
+    from headrace.spine import Spine
+    from headrace.types import RelationId
+
+_VIEWS: Final = b"/v1/views/"
+
+
+@dataclass(slots=True)
+class Reading:
+    """The application of a reader process. Used on the thread that serves only."""
+
+    held: Held
+    limits: Limits
+    entrance: Entrance
+    proxy: Proxy
+    tallies: Tallies
+    _opening: dict[RelationId, asyncio.Future[Spine]] = field(default_factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or have it answered."""
+        if scope["type"] == "websocket":
+            await self.proxy.over_socket(scope, receive, send)
+            return
+        began = time.monotonic()
+        answered = self._answered(scope)
+        if answered is None:
+            await self.proxy(scope, receive, send)
+            return
+        self.tallies.observe(read_view.__name__, "ok", time.monotonic() - began)
+        await answered(scope, receive, send)
+
+    def _answered(self, scope: Scope) -> Response | None:
+        """Return the answer to a lookup of a row in the state that is held.
+
+        None if it is something else, or may be wrong: what is wrong is said elsewhere.
+        """
+        path = scope["raw_path"]
+        if scope["method"] != "GET" or not path.startswith(_VIEWS) or self.held.is_behind:
+            return None
+        name = unquote(path[len(_VIEWS) :].decode("latin-1"))
+        # How much is missing is known exactly only where it arrives.
+        if "/" in name or b"max_staleness" in scope["query_string"]:
+            return None
+        request = Request({**scope, "path_params": {"name": name}})
+        try:
+            principal = self.entrance.found(request)
+            if principal is None or not principal.sees(name):
+                return None
+            answered = at_once(self.held, self.limits, request)
+        except (HeadraceError, Refused):
+            return None
+        if answered is None:
+            self._open(name)
+        return answered
+
+    def _open(self, name: str) -> None:
+        """Have a relation's runs be read once, which proves them: the next lookup is quick."""
+        state = self.held.published
+        relation = state.catalog.find(name)
+        if not isinstance(relation, Table | View) or relation.id in self._opening:
+            return
+        if not state.unread_bytes(relation, self.held.directory):
+            return
+        opened = partial(state.spine, relation, self.held.directory)
+        reading = asyncio.get_running_loop().run_in_executor(None, opened)
+        self._opening[relation.id] = reading
+        reading.add_done_callback(partial(self._opened, relation.id))
+
+    def _opened(self, id_: RelationId, reading: asyncio.Future[Spine]) -> None:
+        reading.exception()  # damage is said where epochs are made
+        del self._opening[id_]
+
+
+class ReaderProcess:
+    """What the process does: one thread listens for new states, the main one serves."""
+
+    def __init__(self, connection: Connection, begin: Begin, listening: socket.socket) -> None:
+        self._connection = connection
+        self._listening = listening
+        self._held = Held(begin.directory)
+        self._tallies = Tallies()
+        proxy = Proxy(begin.socket, self._held.show)
+        entrance = Entrance(self._held.tokens, begin.limits, begin.authenticate)
+        reading = Reading(self._held, begin.limits, entrance, proxy, self._tallies)
+        settings = {**http_settings(), **tls_settings(begin.transport)}
+        self._uvicorn = uvicorn.Server(uvicorn.Config(Guard(reading, begin.names), **settings))
+
+    def begin(self) -> None:
+        """Wait for the first state: nobody is answered before."""
+        self._held.update(self._connection.recv())
+        self._connection.send(Done(self._tallies.taken()))
+
+    def run(self) -> None:
+        """Serve until the process is ended."""
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
+        await self._uvicorn.serve(sockets=[self._listening])
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while True:
+                update = self._connection.recv()
+                held = asyncio.run_coroutine_threadsafe(self._update(update), loop)
+                self._connection.send(Done(held.result()))
+        finally:
+            os.killpg(0, signal.SIGKILL)
+
+    async def _update(self, update: Update) -> object:
+        """Hold another state, on the thread that serves: nothing reads the one before then."""
+        self._held.update(update)
+        return self._tallies.taken()
+
+
+def main() -> None:
+    """Run the process; its arguments are the descriptors of its connection and its socket."""
+    connection, descriptor = Connection(int(sys.argv[1])), int(sys.argv[2])
+    try:
+        begin = connection.recv()
+        sys.path[:] = begin.path
+        process = ReaderProcess(connection, begin, socket.socket(fileno=descriptor))
+        connection.send(Done())
+        process.begin()
+    except (EOFError, OSError):
+        return
+    process.run()
+
+
+if __name__ == "__main__":
+    main()
