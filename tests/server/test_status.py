@@ -130,6 +130,30 @@ def test_show_freshness_says_how_far_each_log_was_read(client: Client):
     assert client.rows(sql) == [[0.0, None]]
 
 
+def test_a_stopped_view_is_behind_since_it_stopped(client: Client):
+    client.sql("""
+        CREATE TABLE shown.prices (id INT, price INT, PRIMARY KEY (id));
+        CREATE MATERIALIZED VIEW shown.halves AS SELECT id, 10 DIV price AS half FROM shown.prices;
+        CREATE MATERIALIZED VIEW shown.over AS SELECT sum(half) AS s FROM shown.halves
+    """)
+    client.sql("INSERT INTO shown.prices VALUES (1, 0); FLUSH")
+    try:
+        found = client.get("/v1/catalog").json["relations"]
+        by_name = {each["name"]: each for each in found}
+        for name in ("shown.halves", "shown.over"):
+            fresh = by_name[name]["freshness"]
+            assert by_name[name]["state"] == "stopped"
+            assert fresh["pending"] is None
+            assert fresh["dirty_since"] <= time.time()
+            assert fresh["seconds"] > 0
+        assert by_name["shown.totals"]["freshness"]["dirty_since"] is None
+        metrics = client.get("/metrics").body.decode()
+        assert 'headrace_view_stopped{view="shown.halves"} 1.0' in metrics
+        assert 'headrace_view_pending_changes{view="shown.halves"}' not in metrics
+    finally:
+        client.sql("DROP TABLE shown.prices CASCADE")
+
+
 def test_statements_that_run_are_listed_and_cancelled_and_secrets_are_masked(
     server: Served, client: Client
 ):

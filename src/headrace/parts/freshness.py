@@ -37,12 +37,13 @@ class ViewFreshness:
 
     ``pending`` counts the changes of its inputs that it does not show, ``seconds`` is how long the
     oldest of them has waited: 0 if there is none. ``dirty_since`` is in Unix seconds; None unless
-    it is known to differ from its inputs.
+    it, or a view that it reads, is known to differ from its inputs. One that has stopped shows
+    nothing since then: ``pending`` is None, since it is not counted.
     """
 
     view: View
     state: str
-    pending: int
+    pending: int | None
     seconds: float
     inputs: tuple[InputPosition, ...]
     dirty_since: float | None
@@ -59,17 +60,21 @@ def view_freshness(
     """Yield how current the views of a published state are, each after those it reads."""
     ends, arrived, now = reader.ledger.log_ends(), reader.arrivals(state), time.time()
     catalog = state.catalog
-    dirty = {entry.view: entry.since for entry in reversed(reader.ledger.dirty())}
+    dirty = reader.ledger.dirty()
     marks = {id_: admission.watermark(catalog.by_id[id_]) for id_ in state.maintained}
     for view in catalog.views_in_order():
         if view.name.startswith(HIDDEN):
             continue
         bases = sorted(catalog.bases([view.id]))
+        below, stopped = catalog.below([view.id]), view.id in state.stopped
+        since = min((entry.since for entry in dirty if entry.view in below), default=None)
         waiting = [arrived[id_] for id_ in bases if id_ in arrived]
+        if stopped and since is not None:
+            waiting.append(since)
         yield ViewFreshness(
             view,
-            "stopped" if view.id in state.stopped else "running",
-            state.behind(ends, view.id),
+            "stopped" if stopped else "running",
+            None if stopped else state.behind(ends, view.id),
             max(0.0, now - min(waiting)) if waiting else 0.0,
             tuple(
                 InputPosition(
@@ -81,5 +86,5 @@ def view_freshness(
                 for id_ in bases
                 if not catalog.by_id[id_].name.startswith(HIDDEN)
             ),
-            dirty.get(view.id),
+            since,
         )

@@ -177,7 +177,8 @@ def _views(fresh: Iterable[ViewFreshness]) -> Iterator[Metric]:
     stopped = _by("headrace_view_stopped", "Whether a view has stopped: 0 or 1.", "view")
     for each in fresh:
         name = [each.view.name]
-        behind.add_metric(name, each.pending)
+        if each.pending is not None:
+            behind.add_metric(name, each.pending)
         seconds.add_metric(name, each.seconds)
         stopped.add_metric(name, each.state == "stopped")
     yield from (behind, seconds, stopped)

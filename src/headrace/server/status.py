@@ -72,7 +72,7 @@ class Moment:
     seconds: float
     statements: int
     subscribers: int
-    views: dict[str, tuple[int, float]]
+    views: dict[str, tuple[int | None, float]]
     sources: dict[str, int]
     """The ends of the logs of streams and tables."""
     error: str | None = None

@@ -24,7 +24,9 @@ export function graph() {
       draw(relations, narrow);
     }
     for (const relation of relations) {
-      nodes.get(relation.name)?.dot.setAttribute("class", health(relation.state));
+      const node = nodes.get(relation.name);
+      node.relation = relation;
+      node.dot.setAttribute("class", health(relation.state));
     }
   }
 
@@ -98,6 +100,7 @@ export function graph() {
 }
 
 function said(name, relation, moment, rates) {
+  if (relation.state !== "running") return `${shortKind(relation.kind)} · ${relation.state}`;
   if (relation.kind === "materialized view") {
     const [pending, behind] = moment.views[name] ?? [0, 0];
     return pending === 0 ? "current" : `${seconds(behind)} behind`;

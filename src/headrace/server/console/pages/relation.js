@@ -191,7 +191,7 @@ function rowsTab(place, relation) {
   };
   const following = readThenFollow(relation.name, MOST_FOLLOWED + 1, {
     state: (state) => text(connection, state === "live" ? "" : `· ${state}`),
-    error: (error) => fill(place, errorBox(error)),
+    error: (error) => fill(place, errorBox({ ...error, span: null })),
     rows(found) {
       live.columns = found.columns;
       live.rows.clear();
