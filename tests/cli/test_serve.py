@@ -26,6 +26,7 @@ def free_port() -> int:
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_it_serves_until_it_is_asked_to_end(command: Command, ending: int, code: int) -> None:
     port, answers = free_port(), []
+    before = signal.getsignal(signal.SIGTERM)
 
     def ask() -> None:
         while not answers:
@@ -34,6 +35,8 @@ def test_it_serves_until_it_is_asked_to_end(command: Command, ending: int, code:
                     answers.append(found.read())
             except OSError:
                 time.sleep(0.02)
+        while signal.getsignal(signal.SIGTERM) is before:  # it has not said where it is
+            time.sleep(0.02)
         os.kill(os.getpid(), ending)
 
     asking = threading.Thread(target=ask, daemon=True)

@@ -422,6 +422,15 @@ def dashboard() -> int:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A directory whose files browsers are given below /pages/.",
 )
+@click.option(
+    "--log-format",
+    "log_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The format of the log, which goes to standard error.",
+)
+@click.option("--log-requests", "log_requests", is_flag=True, help="Log each request.")
 @functions_options
 @click.pass_context
 def serve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ class Serving:
     processes answer lookups; ``pages`` are an application's, for browsers. ``certificate``,
     ``key``, ``host_names`` and ``plain_http`` are of its transport, and ``auth`` has clients
     need tokens also before there are any.
+    ``log_format`` is ``text`` or ``json``; ``log_requests`` logs each request.
     """
 
     listen: str
@@ -48,6 +48,8 @@ class Serving:
     host_names: tuple[str, ...] = ()
     plain_http: bool = False
     auth: bool = False
+    log_format: str = "text"
+    log_requests: bool = False
 
     def transport(self) -> Transport:
         """Return how clients reach the server."""
@@ -77,6 +79,7 @@ def serve_directory(
     from headrace.processes.queries import QuerySettings  # noqa: PLC0415  (what is slow to load)
     from headrace.server.address import Address  # noqa: PLC0415  (these have the libraries)
     from headrace.server.listener import Server  # noqa: PLC0415
+    from headrace.server.logs import log_to  # noqa: PLC0415
 
     most, memory = serving.query_processes, serving.query_memory
     require_heap("option --query-memory", memory)
@@ -84,8 +87,7 @@ def serve_directory(
     address, transport = Address.of(serving.listen), serving.transport()
     transport.require_complete(address)
     bound = address.bound()
-    logging.basicConfig(stream=err, level=logging.WARNING, format="%(asctime)s %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    log_to(err, as_json=serving.log_format == "json", requests=serving.log_requests)
     try:
         make_directory(directory, err)
         with opened(directory, invocation, thread, err, functions) as database:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
 
 from starlette.responses import Response
 
 from headrace.errors import Code, HeadraceError
+from headrace.server.logs import request_id
 from headrace.serving.values import json_text
 
 if TYPE_CHECKING:
@@ -57,11 +57,12 @@ def failure(error: HeadraceError, status: int | None = None) -> Response:
 def shown(error: BaseException, directory: Path) -> HeadraceError:
     """Return what clients are shown of an error: nothing of the machine that the server runs on.
 
-    Of a defect, they are shown a number under which the server's log has it.
+    Of a defect, they are shown the id of the request, under which the server's log has it.
     """
     if not isinstance(error, HeadraceError) or error.code is Code.INTERNAL:
-        number = uuid4().hex[:12]
-        _log.error("request failed (%s)", number, exc_info=error)
+        number = request_id()
+        fields = {"fields": {"request": number}}
+        _log.error("request failed (%s)", number, exc_info=error, extra=fields)
         return HeadraceError(
             Code.INTERNAL,
             "the server failed to answer this request",
