@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from headrace.database import Database
     from headrace.functions import Function
 
+    AnyDatabase = Database | remote.RemoteDatabase
+    """What :func:`connect` returns."""
+
 
 @overload
 def connect(
@@ -37,14 +40,14 @@ def connect(
     clock: Callable[[], int] | None = None,
     functions: Sequence[Function] = (),
     **settings: Any,
-) -> Database | remote.RemoteDatabase: ...
+) -> AnyDatabase: ...
 def connect(
     target: str | Path = "data",
     *,
     token: str | None = None,
     ca: str | Path | None = None,
     **opening: Any,
-) -> Database | remote.RemoteDatabase:
+) -> AnyDatabase:
     """Open the database in a directory, or connect to the server at a URL.
 
     ``connect("http://127.0.0.1:8088")`` asks a server, and starts no Spark; see

@@ -188,6 +188,11 @@ class Database:
             sources=SourceStates(ledger, captures, feeds, admission),
         )
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        """What it is, and where: a data directory and its path."""
+        return "data directory", str(self.directory)
+
     def _partitions(self) -> int:
         """Return the number of partitions; stored runs keep the number they were written with.
 

@@ -59,6 +59,7 @@ class FakeDatabase:
 
     directory = "mill"
     parts = SimpleNamespace(access=SimpleNamespace(is_required=False))
+    origin = ("data directory", directory)
 
     def __init__(self, at_end: Callable[[], None] = lambda: None) -> None:
         self.ran: list[str] = []

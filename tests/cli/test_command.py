@@ -297,7 +297,10 @@ def test_a_reader_that_has_gone_ends_the_command_quietly(tmp_path: Path) -> None
     ("arguments", "said"),
     [
         (["sql"], "Missing option '--data DIR'"),
-        (["verify"], "Missing option '--data DIR'"),
+        (["verify"], "or '--url URL'"),
+        (["--url", "http://h", "sql", "--data", "x"], "exclude each other"),
+        (["--url", "http://h", "serve"], "give --data DIR"),
+        (["sql", "--data", "x", "--token-file", __file__], "are for --url"),
         (["sql", "--data", "x", "-f", "no-such.sql"], "does not exist"),
         (["sql", "--data", "x", "--format", "xml"], "is not one of"),
         (["sql", "--data", "x", "-c", "a", "-c", "b", "-f", "-"], "Repeat either -f or -c"),

@@ -79,6 +79,7 @@ class FakeServer:
 
     play: list[Callable[[Exchange], None]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
+    catalog: Callable[[Exchange], None] = lambda exchange: exchange.answer(CATALOG)
     sessions: int = 0
     _socket: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
 
@@ -123,8 +124,8 @@ class FakeServer:
 
     def _answer(self, exchange: Exchange) -> None:
         match exchange.asked.method, exchange.asked.path:
-            case "GET", "/v1/catalog" if not self.play:
-                exchange.answer(CATALOG)
+            case "GET", "/v1/catalog":
+                self.catalog(exchange)
             case "POST", "/v1/sessions":
                 self.sessions += 1
                 exchange.answer({"session": f"s{self.sessions}"}, 201)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
 from headrace.remote.rows import read, written
 from headrace.remote.server import Server, is_url
@@ -21,6 +23,7 @@ from remote.fake_server import Exchange, FakeServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ROWS = pa.table({"x": pa.array([1, None], pa.int32())})
 CONTENTS = ROWS
@@ -227,7 +230,7 @@ def test_the_token_is_sent_and_is_shown_nowhere(server: FakeServer):
     ],
 )
 def test_what_is_not_headrace_is_said_not_to_be(server: FakeServer, play: Any):
-    server.play = [play]
+    server.catalog = play
     error = failure(lambda: headrace.connect(server.url))
     assert (error.code, "not a Headrace server" in error.primary) == (Code.INVALID, True)
 
@@ -261,7 +264,7 @@ def test_addresses_have_defaults_and_paths():
 def test_connecting_imports_nothing_of_an_open_database(server: FakeServer):
     code = (
         "import sys, headrace; headrace.connect(sys.argv[1]).close();"
-        "print([m for m in sys.modules if m.startswith(('headrace.engine', 'headrace.database',"
+        "print([m for m in sys.modules if m.startswith(('headrace.engine.s', 'headrace.database',"
         " 'headrace.session', 'headrace.server', 'starlette', 'pandas'))])"
     )
     found = subprocess.run(
@@ -349,3 +352,50 @@ def test_what_cannot_be_followed_is_an_error_where_it_was_asked_for(
     error = failure(lambda: db.sql(script))
     assert error.span is not None
     assert (error.span.text, error.span.start) == (script, 3 + 13 + 14)
+
+
+def test_the_command_works_on_a_server_with_the_token_of_a_file_or_the_environment(
+    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+):
+    (tmp_path / "token").write_text("from a file\n")
+    asked = ["--format", "csv", "-c", "SELECT x FROM t"]
+    server.play = [rows, rows]
+    assert main(["--url", server.url, "--token-file", str(tmp_path / "token"), "sql", *asked]) == 0
+    assert server.asked[-2].headers["authorization"] == "Bearer from a file"
+    monkeypatch.setenv("HEADRACE_URL", server.url)
+    monkeypatch.setenv("HEADRACE_TOKEN", "from the environment")
+    assert main(["sql", *asked]) == 0
+    assert server.asked[-2].headers["authorization"] == "Bearer from the environment"
+    assert capsys.readouterr().out == "x\r\n1\r\n\r\n" * 2
+    (tmp_path / "token").write_text("")
+    for wrong in (["--token-file", str(tmp_path / "token")], ["--functions", __file__]):
+        assert main(["sql", "--url", server.url, *wrong, *asked]) == 1
+    assert "is empty" in (said := capsys.readouterr().err)
+    assert "--functions with --url is not supported" in said
+
+
+@pytest.mark.parametrize(
+    ("embedded", "remote", "own"),
+    [
+        (headrace.Database, headrace.RemoteDatabase, {"compact"}),
+        (
+            headrace.Session,
+            headrace.RemoteSession,
+            {"at_most_behind", "last_sequence", "pushed", "require", "wait_for", "written"},
+        ),
+    ],
+)
+def test_a_remote_object_has_the_methods_of_an_embedded_one(embedded: Any, remote: Any, own: Any):
+    """All but ``own``, which work on what is open in this process; with the same parameters."""
+
+    def public(of: Any) -> dict[str, Any]:
+        return {name: each for name, each in vars(of).items() if not name.startswith("_")}
+
+    assert public(embedded).keys() - own == public(remote).keys()
+    for name, each in public(remote).items():
+        if callable(each) and name not in ("register", "session"):
+            there, here = (inspect.signature(public(of)[name]) for of in (embedded, remote))
+            assert list(there.parameters.values()) == [
+                p.replace(annotation=there.parameters[p.name].annotation)
+                for p in here.parameters.values()
+            ]

@@ -18,6 +18,7 @@ import click
 
 from headrace.cli.choices import Format, OnError
 from headrace.cli.connection import (
+    Address,
     Invocation,
     connect_to_headrace,
     make_directory,
@@ -56,9 +57,11 @@ Examples:
   headrace --data mill verify                     are all views right?
   headrace --data mill serve                      HTTP at 127.0.0.1:8088
   headrace --data mill token create me --role owner
+  headrace --url http://127.0.0.1:8088 sql        a shell on that server
 
 \b
-Settings such as partitions and driver_memory are read from HEADRACE_PARTITIONS and so on.
+Settings such as partitions and driver_memory are read from HEADRACE_PARTITIONS and so on,
+the server and its token from HEADRACE_URL and HEADRACE_TOKEN.
 Exit codes: 0 done, 1 an error, 2 wrong usage, 130 Ctrl-C.
 """
 
@@ -139,6 +142,16 @@ def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
         context.find_object(Invocation).debug = True  # type: ignore[union-attr]
 
 
+def _set_file(context: click.Context, option: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        context.meta[f"headrace.{option.name}"] = value
+
+
+def _set_url(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta["headrace.url"] = value
+
+
 def _set_data(context: click.Context, _: click.Parameter, value: Path | None) -> None:
     if value is not None:
         context.meta["headrace.data"] = value
@@ -154,6 +167,13 @@ def _common(command: F) -> F:
         callback=_set_data,
         help="The data directory; created if it is missing.",
     )
+    url = click.option(
+        "--url",
+        metavar="URL",
+        expose_value=False,
+        callback=_set_url,
+        help="Or the server that has it open, such as http://127.0.0.1:8088.",
+    )
     debug = click.option(
         "--debug",
         is_flag=True,
@@ -161,7 +181,22 @@ def _common(command: F) -> F:
         callback=_set_debug,
         help="Show stack traces and the notes of libraries.",
     )
-    return data(debug(command))
+    return data(url(_file("--token-file", _TOKEN)(_file("--ca", _CA)(debug(command)))))
+
+
+_TOKEN = "A file with the token for the server; by default, HEADRACE_TOKEN is."  # noqa: S105
+_CA = "A file of certificates to trust for https."
+
+
+def _file(name: str, meaning: str) -> Callable[[F], F]:
+    return click.option(
+        name,
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_set_file,
+        help=meaning,
+    )
 
 
 def _format_option(command: F) -> F:
@@ -175,11 +210,24 @@ def _format_option(command: F) -> F:
     )(command)
 
 
-def _directory(context: click.Context) -> Path:
-    directory: Path | None = context.meta.get("headrace.data")
+def _target(context: click.Context) -> Path | Address:
+    """Return what a command is to work on: that of its options, else HEADRACE_URL."""
+    from headrace.settings import URL, variable  # noqa: PLC0415  (--help is quick)
+
+    found = context.meta
+    directory, url = found.get("headrace.data"), found.get("headrace.url")
+    if directory is not None and url is not None:
+        raise click.UsageError("--data and --url exclude each other.", context)
+    url = url or (variable(URL) if directory is None else None)
+    if url:
+        return Address(url, found.get("headrace.token_file"), found.get("headrace.ca"))
     if directory is None:
-        raise click.UsageError("Missing option '--data DIR', the data directory.", context)
-    return directory
+        raise click.UsageError(
+            "Missing option '--data DIR', the data directory, or '--url URL', of a server.", context
+        )
+    if "headrace.token_file" in found or "headrace.ca" in found:
+        raise click.UsageError("--token-file and --ca are for --url.", context)
+    return Path(directory)
 
 
 def _printer(form: str, environment: Environment) -> Printer:
@@ -257,7 +305,7 @@ def sql(
     from headrace.cli.interpreter import Interpreter  # noqa: PLC0415
     from headrace.cli.statements import Statements  # noqa: PLC0415
 
-    directory = _directory(context)
+    target = _target(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
     inputs = Input.given(context)
@@ -266,10 +314,10 @@ def sql(
     environment = Environment.of()
     printer = _printer(form, environment)
     thread = StatementThread(_note)
-    make_directory(directory, sys.stderr)
+    make_directory(target, sys.stderr)
     began = monotonic()
     given = FunctionFiles(functions, replace_functions)
-    with opened(directory, invocation, thread, sys.stderr, given) as database:
+    with opened(target, invocation, thread, sys.stderr, given) as database:
         seconds = monotonic() - began
         interpreter = Interpreter(
             Statements(database, thread, printer, sys.stderr),
@@ -316,17 +364,17 @@ def verify(
 
     Checks the view NAME, or all views. Exits with 1 if one differs.
     """
-    from headrace.session import Result  # noqa: PLC0415  (as above)
+    from headrace.statements.results import Result  # noqa: PLC0415  (as above)
 
-    directory = _directory(context)
+    target = _target(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
     printer = _printer(form, Environment.of())
-    need_directory(directory)
+    need_directory(target)
     thread = StatementThread(_note)
     text = f"VERIFY {quote(name)}" if name else "VERIFY"
     given = FunctionFiles(functions, replace_functions)
-    with opened(directory, invocation, thread, sys.stderr, given) as database:
+    with opened(target, invocation, thread, sys.stderr, given) as database:
         with ProgressBar(sys.stderr) as bar:
             answers = thread.call(
                 lambda: list(database.script(text, progress=bar.update)), database.cancel
@@ -449,6 +497,8 @@ def serve(
 
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
+    if "headrace.url" in context.meta:
+        raise click.UsageError("A server serves a data directory: give --data DIR.", context)
     directory = context.meta.get("headrace.data", Path("data"))
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)

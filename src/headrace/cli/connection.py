@@ -1,10 +1,11 @@
-"""Open a data directory for the duration of a command."""
+"""Open a data directory, or connect to a server, for the duration of a command."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from headrace.cli.progress import status
@@ -12,14 +13,40 @@ from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from headrace.cli.functions import FunctionFiles
     from headrace.cli.statement_thread import StatementThread
-    from headrace.database import Database
+    from headrace.connecting import AnyDatabase
     from headrace.functions import Function
 
-    Connect = Callable[[Path, Sequence[Function]], Database]
+    Connect = Callable[[Path | "Address", Sequence[Function]], AnyDatabase]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server: its URL, and the files with the token and the certificates to trust."""
+
+    url: str
+    token_file: Path | None = None
+    ca: Path | None = None
+
+    def token(self) -> str | None:
+        """Return the token in the file; None if none is named.
+
+        Raises:
+            HeadraceError: ``invalid`` if the file cannot be read, or is empty.
+        """
+        if self.token_file is None:
+            return None
+        try:
+            found = self.token_file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise HeadraceError(
+                Code.INVALID, f'token file "{self.token_file}" cannot be read', f"{error}."
+            ) from error
+        if not found:
+            raise HeadraceError(Code.INVALID, f'token file "{self.token_file}" is empty')
+        return found
 
 
 @dataclass(slots=True)
@@ -30,31 +57,41 @@ class Invocation:
     debug: bool = False
 
 
-def connect_to_headrace(directory: Path, functions: Sequence[Function]) -> Database:
-    """Open a data directory in this process."""
+def connect_to_headrace(target: Path | Address, functions: Sequence[Function]) -> AnyDatabase:
+    """Open a data directory in this process, or connect to a server."""
     import headrace  # noqa: PLC0415  (--help does not wait for Spark's packages)
 
-    return headrace.connect(directory, functions=functions)
+    if isinstance(target, Path):
+        return headrace.connect(target, functions=functions)
+    return headrace.connect(target.url, token=target.token(), ca=target.ca)
 
 
 @contextmanager
 def opened(
-    directory: Path,
+    target: Path | Address,
     invocation: Invocation,
     thread: StatementThread,
     err: TextIO,
     functions: FunctionFiles,
-) -> Iterator[Database]:
-    """Open the data directory while a block runs, with functions that queries may call.
+) -> Iterator[AnyDatabase]:
+    """Open the database while a block runs, with functions that queries may call.
 
     Raises:
         HeadraceError: ``invalid`` if it is not a directory; ``conflict`` if it is in use, or if a
-            function differs from the one that views use, and ``replace`` is not set.
+            function differs from the one that views use, and ``replace`` is not set; as
+            :func:`headrace.connect` of a URL, and ``unsupported`` for functions with one.
     """
+    if functions.files and isinstance(target, Address):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "--functions with --url is not supported",
+            detail="Functions run in the process that has the database open.",
+            hint="Start the server with headrace serve --functions FILE.",
+        )
     made = functions.made()
     given = () if functions.replace else made
-    with status("starting Spark…", err):
-        database = thread.call(lambda: invocation.connect(directory, given))
+    with status("starting Spark…" if isinstance(target, Path) else "connecting…", err):
+        database = thread.call(lambda: invocation.connect(target, given))
     try:
         if functions.replace:
             for each in made:
@@ -64,8 +101,10 @@ def opened(
         thread.call(database.close, database.cancel)
 
 
-def make_directory(directory: Path, err: TextIO) -> None:
+def make_directory(directory: Path | Address, err: TextIO) -> None:
     """Create a missing data directory, with a message, so that a mistyped path is noticed."""
+    if isinstance(directory, Address):
+        return
     need_no_file(directory)
     if directory.exists():
         return
@@ -81,8 +120,10 @@ def make_directory(directory: Path, err: TextIO) -> None:
     err.flush()
 
 
-def need_directory(directory: Path) -> None:
+def need_directory(directory: Path | Address) -> None:
     """Raise ``invalid`` if the data directory does not exist."""
+    if isinstance(directory, Address):
+        return
     need_no_file(directory)
     if not directory.exists():
         raise HeadraceError(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.cli.interpreter import Interpreter
-    from headrace.database import Database
+    from headrace.connecting import AnyDatabase
 
 _WILD = ("*", "?")
 
@@ -72,7 +72,7 @@ def opened(_: str, interpreter: Interpreter) -> None:
 
     def facts() -> list[tuple[str, str]]:
         return [
-            ("data directory", str(database.directory)),
+            database.origin,
             ("relations", counted(database) or "none"),
             ("last epoch", f"{database.last_epoch():,}"),
             ("changes that no epoch has read yet", f"{database.pending():,}"),
@@ -82,7 +82,7 @@ def opened(_: str, interpreter: Interpreter) -> None:
     _show(interpreter, ("what", "value"), rows)
 
 
-def counted(database: Database) -> str:
+def counted(database: AnyDatabase) -> str:
     """Return how many relations of each kind there are, such as ``1 stream, 2 views``."""
     kinds = Counter(kind for kind, _ in database.relations())
     return ", ".join(f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in sorted(kinds.items()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.cli.connection import Invocation
     from headrace.cli.functions import FunctionFiles
     from headrace.cli.statement_thread import StatementThread
+    from headrace.database import Database
     from headrace.server.address import Transport
 
 _LISTEN_SECONDS = 0.2
@@ -90,7 +91,8 @@ def serve_directory(
     log_to(err, as_json=serving.log_format == "json", requests=serving.log_requests)
     try:
         make_directory(directory, err)
-        with opened(directory, invocation, thread, err, functions) as database:
+        with opened(directory, invocation, thread, err, functions) as found:
+            database = cast("Database", found)  # a directory is opened here, never a server
             server = Server(
                 database,
                 address,

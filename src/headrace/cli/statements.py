@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.cli.printer import Printer
     from headrace.cli.statement_thread import StatementThread
-    from headrace.database import Database
+    from headrace.connecting import AnyDatabase
     from headrace.serving import Change
     from headrace.statements.results import Subscription
 
@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.5
 class Statements:
     """Runs the statements of scripts against one database."""
 
-    database: Database
+    database: AnyDatabase
     thread: StatementThread
     printer: Printer
     err: TextIO

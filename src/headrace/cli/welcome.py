@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.cli.listings import counted
 
 if TYPE_CHECKING:
-    from headrace.database import Database
+    from headrace.connecting import AnyDatabase
 
 FIRST_STEPS = (
     "CREATE TABLE orders (id INT, name STRING, amount DECIMAL(10,2), PRIMARY KEY (id));",
@@ -18,11 +18,11 @@ FIRST_STEPS = (
 """Three statements to try, in this order, in an empty database."""
 
 
-def welcome(database: Database, seconds: float) -> list[str]:
+def welcome(database: AnyDatabase, seconds: float) -> list[str]:
     """Return the lines that describe the opened database, and the first steps if it is empty."""
-    relations = counted(database)
+    relations, (kind, name) = counted(database), database.origin
     lines = [
-        f'headrace {version("headrace")}, data directory "{database.directory}"',
+        f'headrace {version("headrace")}, {kind} "{name}"',
         f"{relations or 'empty'}, epoch {database.last_epoch():,} (opened in {seconds:.1f} s)",
         r"Statements end with a semicolon. \? shows commands, \h statements, \q or Ctrl-D leaves.",
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Self
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from headrace.errors import Code, HeadraceError, nearest
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from headrace.sql.parameters import Parameters
     from headrace.statements.results import Progress, Result, Subscription
+
+_RECENT_SECONDS: Final = 1.0
+"""How old what is known of relations may be when their columns are listed one after another."""
 
 
 def connect(url: str, *, token: str | None = None, ca: str | Path | None = None) -> RemoteDatabase:
@@ -49,6 +53,8 @@ class RemoteDatabase:
         self._server = server
         self._open = True
         self._catalog_connection = Connection(server)
+        self._known: tuple[float, Any] | None = None
+        """The catalog that was asked for last, and when, until a statement runs."""
         self._sessions: WeakSet[RemoteSession] = WeakSet()
         self._closing = threading.Lock()
         self._default = self.session()
@@ -63,7 +69,7 @@ class RemoteDatabase:
     def session(self) -> RemoteSession:
         """Open a session: one client, with its own settings, whose statements run beside others."""
         self._require_open()
-        session = RemoteSession(self._server, lambda: self._open)
+        session = RemoteSession(self._server, lambda: self._open, self._forget)
         self._sessions.add(session)
         return session
 
@@ -135,7 +141,10 @@ class RemoteDatabase:
 
     def columns(self, name: str) -> list[tuple[str, str]]:
         """Return the name and type of a relation's columns."""
-        relations = {each["name"]: each["columns"] for each in self._catalog()["relations"]}
+        known = self._known
+        recent = known is not None and time.monotonic() - known[0] < _RECENT_SECONDS
+        catalog = known[1] if known is not None and recent else self._catalog()
+        relations = {each["name"]: each["columns"] for each in catalog["relations"]}
         found = relations.get(name.lower())
         if found is None:
             near = nearest(name, relations)
@@ -181,9 +190,13 @@ class RemoteDatabase:
             found = read_json(answer)
             if not isinstance(found, dict) or "relations" not in found:
                 raise connection.stranger(answer)
+            self._known = (time.monotonic(), found)
             return found
 
         return connection.ask(asked, catalog)
+
+    def _forget(self) -> None:
+        self._known = None
 
     def _require_open(self) -> None:
         if not self._open:

@@ -75,8 +75,14 @@ class RemoteSession:
     the same settings.
     """
 
-    def __init__(self, server: Server, is_open: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        is_open: Callable[[], bool],
+        on_statement: Callable[[], None] = lambda: None,
+    ) -> None:
         self._server = server
+        self._on_statement = on_statement
         self._is_open = is_open
         self._open = True
         self._lock = threading.RLock()
@@ -316,7 +322,10 @@ class RemoteSession:
             what = "the database" if self._open else "the session"
             raise HeadraceError(Code.UNAVAILABLE, f"{what} is closed")
         with self._lock:
-            yield
+            try:
+                yield
+            finally:
+                self._on_statement()
 
     def __repr__(self) -> str:
         """Return the address, and whether it is open."""

@@ -1,0 +1,73 @@
+"""The shell on a served database, in a pseudo-terminal: it is the shell of an embedded one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.terminal import CTRL_C, CTRL_D, ENTER, PROMPT, TAB, Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from served import Served
+
+
+@pytest.fixture
+def shell(server: Served, tmp_path: Path) -> Iterator[Terminal]:
+    opened = Terminal("real", ["--url", server.server.url, "sql"], tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_a_session_of_a_shell_on_a_server(shell: Terminal, server: Served, tmp_path: Path) -> None:
+    shell.see(f'server "{server.server.url}"', r"\q or Ctrl-D leaves.")
+    shell.enter("CREATE TABLE paid (id INT PRIMARY KEY, payer STRING, amount DECIMAL(10,2));")
+    shell.see("created table paid (")
+    shell.enter(
+        "CREATE MATERIALIZED VIEW payers AS SELECT payer, sum(amount) AS s FROM paid GROUP BY payer;"
+    )
+    shell.see("created materialized view payers from 0 changes (")
+    shell.enter("INSERT INTO paid VALUES (1, 'ann', 30), (2, 'bob', 12.50); SELECT * FROM payers;")
+    shell.see("2 rows inserted", "2 rows (epoch ", ", up to date, ", " s)")
+    for row in (" ann   | 30.00", " bob   | 12.50"):
+        assert row in shell.screen.text()
+
+    shell.see(PROMPT)
+    shell.type("SELECT amou" + TAB)
+    shell.watch(r"SELECT amount\Z")
+    shell.type(", na FROM pai" + TAB)
+    shell.watch(r"FROM paid\Z")
+    shell.type(";" + ENTER)
+    shell.see('"na"', "1 | SELECT amount, na FROM paid", "^^")
+    shell.enter(r"\d paid")
+    shell.see("column", "type", "amount", "decimal(10,2)")
+    shell.enter(r"\l")
+    shell.see(server.server.url)
+
+    script = tmp_path / "write.sql"
+    script.write_text("INSERT INTO paid VALUES (3, 'ann', 20);\nSUBSCRIBE payers;\n")
+    shell.enter(r"\live on")
+    shell.enter(rf"\i {script}")
+    shell.watch(r" ann +\| +50\.00\n(.*\n)?2 rows \(epoch \d+, 2 changes\)")
+    server.database.sql("INSERT INTO paid VALUES (4, 'ann', 1)")
+    shell.watch(r" ann +\| +51\.00\n(.*\n)?2 rows \(epoch \d+, 2 changes\)")
+    shell.type(CTRL_C)
+    shell.see("stopped")
+
+    shell.enter("CREATE TABLE lots (n BIGINT);")
+    shell.see("created table lots")
+    server.database.insert("lots", [(n,) for n in range(1000)])
+    shell.enter(
+        "SELECT count(*) FROM lots a, lots b, lots c, lots d WHERE (a.n*b.n+c.n*d.n) % 1003 = 7;"
+    )
+    shell.see("running; Ctrl-C cancels")
+    shell.type(CTRL_C)
+    shell.see("stopped")
+    shell.enter("SELECT count(*) + 1 AS next FROM lots WHERE n > 5;")
+    shell.see("next", "995", "1 row (")
+    shell.see(PROMPT)
+    shell.type(CTRL_D)
+    assert shell.ended() == 0
