@@ -42,6 +42,15 @@ def test_a_plausible_id_of_a_client_is_kept(given: bytes):
     assert body["body"] == given
 
 
+def test_an_answer_that_was_passed_on_has_its_id_once():
+    inner = Numbered(answering)
+    start, _ = ask(inner, [(b"x-request-id", b"7f3c")])
+    assert start["headers"] == [(b"a", b"b"), (b"x-request-id", b"7f3c")]
+    start, body = ask(inner, [])
+    assert [name for name, _ in start["headers"]] == [b"a", b"x-request-id"]
+    assert start["headers"][1][1] == body["body"]
+
+
 @pytest.mark.parametrize("given", [b"", b"a b", b"x" * 65, b"\r\nSet-Cookie: a", "\u00e4".encode()])
 def test_any_other_request_gets_an_id_of_its_own(given: bytes):
     ids = {ask(answering, [(b"x-request-id", given)])[1]["body"] for _ in range(2)}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Iterable, Iterator, MutableMapping
     from typing import Any, TextIO
 
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -50,21 +50,26 @@ class Numbered:
             return
         given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
         id_ = given.decode() if _PLAUSIBLE.fullmatch(given) else uuid4().hex[:16]
-        began, answered = time.monotonic(), [0]
+        began, answered, own = time.monotonic(), [0], (_HEADER, id_.encode())
 
         async def sent(message: MutableMapping[str, Any]) -> None:
             if message["type"] in ("http.response.start", "websocket.accept"):
                 answered[0] = message.get("status", 101)
-                message["headers"] = [*message.get("headers", ()), (_HEADER, id_.encode())]
+                message["headers"] = [*_others(message.get("headers", ())), own]
             await send(message)
 
         token = _current.set(id_)
         try:
-            await self.app(scope, receive, sent)
+            await self.app({**scope, "headers": [*_others(scope["headers"]), own]}, receive, sent)
         finally:
             _current.reset(token)
             if _log.isEnabledFor(logging.INFO):
                 _record(scope, id_, answered[0], time.monotonic() - began)
+
+
+def _others(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield headers without that of the id, which another process may have added."""
+    return ((name, value) for name, value in headers if name.lower() != _HEADER)
 
 
 def _record(scope: Scope, id_: str, status: int, seconds: float) -> None:

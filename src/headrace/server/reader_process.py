@@ -32,6 +32,7 @@ from headrace.server.failures import Refused
 from headrace.server.guard import Guard
 from headrace.server.held import Begin, Held, Update
 from headrace.server.http import http_settings, tls_settings
+from headrace.server.logs import Numbered
 from headrace.server.lookups import at_once, read_view
 from headrace.server.proxy import Proxy
 from headrace.server.tallies import Tallies
@@ -125,7 +126,8 @@ class ReaderProcess:
         entrance = Entrance(self._held.tokens, begin.limits, begin.authenticate)
         reading = Reading(self._held, begin.limits, entrance, proxy, self._tallies)
         settings = {**http_settings(), **tls_settings(begin.transport)}
-        self._uvicorn = uvicorn.Server(uvicorn.Config(Guard(reading, begin.names), **settings))
+        app = Numbered(Guard(reading, begin.names))
+        self._uvicorn = uvicorn.Server(uvicorn.Config(app, **settings))
 
     def begin(self) -> None:
         """Wait for the first state: nobody is answered before."""
