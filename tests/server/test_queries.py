@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 REGEX = "SELECT regexp_like(repeat('a', 40000), '(a+)+$b')"
 """Its planner never ends, and cannot be interrupted."""
 
+MERGED = """
+CREATE TABLE k (x INT PRIMARY KEY, n INT); INSERT INTO k VALUES (1, 2), (2, 3);
+INSERT INTO k VALUES (2, 4), (3, 5) ON CONFLICT (x) DO UPDATE SET n = n * excluded.n;
+SELECT sum(n) AS n FROM k"""
+
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Served]:
@@ -91,6 +96,7 @@ def in_groups(groups: list[int]) -> list[str]:
             "CREATE TABLE u (x INT); INSERT INTO u SELECT id + 1 FROM t; SELECT sum(x) AS x FROM u",
             [[9]],
         ),
+        (MERGED, [[19]]),
         ("UPDATE u SET x = 2 * x WHERE x > 2; SELECT max(x) AS x, count(*) AS n FROM u", [[8, 3]]),
     ],
 )

@@ -70,6 +70,10 @@ class Evaluator(Protocol):
         """
         ...
 
+    def computed(self, rows: pa.Table, expressions: list[str], source: str) -> pa.Table:
+        """Return the values of expressions over some rows; see :meth:`Queries.computed`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class OwnEvaluator:
@@ -116,6 +120,10 @@ class OwnEvaluator:
             if rows is not None:
                 return rows
             prepared = None
+
+    def computed(self, rows: pa.Table, expressions: list[str], source: str) -> pa.Table:
+        """Return the values of expressions over some rows."""
+        return self.queries.computed(rows, expressions, source)
 
     def way(self, analysed: Analysed, text: str) -> str:
         """Return how a query would be answered now. The caller holds the lock of planning."""

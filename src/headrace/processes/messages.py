@@ -74,6 +74,15 @@ class AskRows:
 
 
 @dataclass(frozen=True, slots=True)
+class AskComputed:
+    """Asks for the values of expressions over rows; see :meth:`Queries.computed`."""
+
+    rows: pa.Table
+    expressions: list[str]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Cancels what is asked; its answer is an error, or what it has become by then."""
 

@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from headrace.engine.heap import heap_bytes
 from headrace.errors import Code, HeadraceError
 from headrace.processes.child import Child, EndedError
-from headrace.processes.messages import AskRows, AskShape, Begin, Declared, Failed, Full
+from headrace.processes.messages import (
+    AskComputed,
+    AskRows,
+    AskShape,
+    Begin,
+    Declared,
+    Failed,
+    Full,
+)
 from headrace.runtime.cancelling import check_cancelled
 
 if TYPE_CHECKING:
@@ -143,14 +151,19 @@ class QueryProcesses:
         )
         return self._value(state.catalog, question)
 
-    def _value(self, catalog: Catalog, question: AskShape | AskRows) -> Any:
+    def computed(self, rows: pa.Table, expressions: list[str], source: str) -> pa.Table:
+        """Return the values of expressions over some rows."""
+        catalog = self._parts.reader.catalog
+        return self._value(catalog, AskComputed(rows, expressions, source))
+
+    def _value(self, catalog: Catalog, question: AskShape | AskRows | AskComputed) -> Any:
         """Return the value of an answer, or raise its error; see :meth:`_ask`."""
         answer = self._ask(catalog, question)
         if isinstance(answer, Failed):
             raise answer.error
         return answer.value
 
-    def _ask(self, catalog: Catalog, question: AskShape | AskRows) -> Done | Failed:
+    def _ask(self, catalog: Catalog, question: AskShape | AskRows | AskComputed) -> Done | Failed:
         """Return the answer of a process in which names mean what they do in a catalog.
 
         Raises:

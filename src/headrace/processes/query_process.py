@@ -30,6 +30,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.log import EmbeddedLog
 from headrace.parts.information_schema import system_relations
 from headrace.processes.messages import (
+    AskComputed,
     AskRows,
     AskShape,
     Begin,
@@ -215,6 +216,8 @@ class _Spark:
                 return self._shape(message)
             case AskRows():
                 return self._rows(message)
+            case AskComputed():
+                return self._queries.computed(message.rows, message.expressions, message.source)
         raise HeadraceError(Code.INTERNAL, f"a query process was sent a {type(message).__name__}")
 
     def _shape(self, asked: AskShape) -> Any:

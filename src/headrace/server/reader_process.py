@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -119,6 +120,7 @@ class ReaderProcess:
 
     def __init__(self, connection: Connection, begin: Begin, listening: socket.socket) -> None:
         self._connection = connection
+        self._place = begin.socket.parent
         self._listening = listening
         self._held = Held(begin.directory)
         self._tallies = Tallies()
@@ -150,6 +152,8 @@ class ReaderProcess:
                 update = self._connection.recv()
                 held = asyncio.run_coroutine_threadsafe(self._update(update), loop)
                 self._connection.send(Done(held.result()))
+        except (EOFError, OSError):
+            shutil.rmtree(self._place, ignore_errors=True)  # the server was killed
         finally:
             os.killpg(0, signal.SIGKILL)
 

@@ -179,7 +179,7 @@ class Statements:
             parts.reader, parts.ledger, parts.definer, sources, parts.destinations, parts.sinks
         )
         # rows
-        self._inserts = Inserts(parts.reader, snapshots, parts.log, parts.engine, parts.queries)
+        self._inserts = Inserts(parts.reader, snapshots, parts.log, parts.queries)
         self._updates = Updates(parts.reader, snapshots, parts.log)
         self._copies = Copies(parts.reader, parts.log, parts.ledger, parts.queries, client.report)
         self._selects = Selects(parts.reader, parts.ledger, snapshots, client.seen)

@@ -16,8 +16,7 @@ from headrace.statements.changing.places import in_statement
 
 if TYPE_CHECKING:
     from headrace.catalog import Stream
-    from headrace.engine.engine import Engine
-    from headrace.engine.queries import Queries
+    from headrace.parts.evaluating import Evaluator
     from headrace.types import RelationId
 
 EXCLUDED = "excluded"
@@ -71,8 +70,7 @@ class Resolved:
 class Conflicts:
     """Resolves conflicts between new rows and the rows of a table."""
 
-    engine: Engine
-    queries: Queries
+    evaluator: Evaluator
     table: Table
     clause: OnConflict
 
@@ -139,16 +137,15 @@ class Conflicts:
         nothing = given(lambda _side, _i, c: f"CAST(NULL AS {c.type.simpleString()})")
         text = f"SELECT {', '.join(expressions)} FROM (SELECT {nothing}) AS {alias}"
         try:
-            with self.engine.planning:
-                analysed = self.engine.planner.analyse(Span.whole(text), once=True)
-            self._require_own(analysed.names)
+            _, shape = self.evaluator.shaped(Span.whole(text))
+            self._require_own(shape.names)
             pairs = pa.table(
                 [*old.select(table.schema.names).columns, *excluded.columns],
                 names=[f"{side}{i}" for side in "oe" for i in range(len(columns))],
             )
             columns_given = given(lambda side, i, _c: f"`{side}{i}`")
             source = f"(SELECT __place, {columns_given} FROM __rows) AS {alias}"
-            return self.queries.computed(pairs, expressions, source)
+            return self.evaluator.computed(pairs, expressions, source)
         except HeadraceError as error:
             raise in_statement(error, span) from error
 

@@ -24,7 +24,6 @@ from headrace.statements.changing.targets import (
 )
 
 if TYPE_CHECKING:
-    from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
     from headrace.ledger import ProducerPosition
     from headrace.parts.log import Log
@@ -41,7 +40,6 @@ class Inserts:
     reader: Reader
     snapshots: Snapshots
     log: Log
-    engine: Engine
     queries: Queries
 
     def insert(self, statement: Insert) -> Written:
@@ -93,7 +91,7 @@ class Inserts:
 
     def _resolved(self, table: Table, rows: pa.Table, clause: OnConflict) -> Written:
         """Append rows as a conflict clause says; those in the table may change meanwhile."""
-        conflicts = Conflicts(self.engine, self.queries, table, clause)
+        conflicts = Conflicts(self.snapshots.evaluator, table, clause)
 
         def changed() -> Changed:
             state = self.reader.settled([table.id])
