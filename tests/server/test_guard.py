@@ -118,3 +118,20 @@ def test_requests_that_another_site_causes_are_refused(
         {"Content-Type": "application/json", **given},
     )
     assert found.status == status
+
+
+@pytest.mark.parametrize("path", ["/", "/console/app.js"])
+def test_a_link_from_another_site_may_lead_to_the_console_and_nowhere_else(
+    client: Client, path: str
+):
+    visit = {
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+    }
+    assert client.ask("GET", path, headers=visit).status == 200
+    assert client.ask("GET", "/v1/catalog", headers=visit).status == 403
+    assert client.ask("POST", path, headers=visit).status == 403
+    for name in ("Sec-Fetch-Mode", "Sec-Fetch-Dest"):
+        embedded = {**visit, name: {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "iframe"}[name]}
+        assert client.ask("GET", path, headers=embedded).status == 403

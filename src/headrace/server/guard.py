@@ -14,12 +14,16 @@ from headrace.errors import Code, HeadraceError
 from headrace.server.failures import failure
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from headrace.server.address import Names
 
 _FORBIDDEN: Final = 403
 _OWN: Final = frozenset({"", "none", "same-origin"})
+_PAGES: Final = ("/console/", "/pages/")
+"""Where files are served that are the same for everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +52,24 @@ class Guard:
         origin = given.get(b"origin")
         if origin is not None and origin.lower() not in self.names.origins:
             return _refusal("another origin", "The Origin header names another site.")
-        if given.get(b"sec-fetch-site", "").lower() not in _OWN:
+        own = given.get(b"sec-fetch-site", "").lower() in _OWN
+        if not own and not _is_visit(scope, given):
             return _refusal("another site", "The Sec-Fetch-Site header says so.")
         return None
+
+
+def _is_visit(scope: Scope, given: Mapping[bytes, str]) -> bool:
+    """Whether a person follows a link to a page, which shows nothing by itself.
+
+    What the page then asks, it asks as the server's own; no other site's page can frame it.
+    """
+    path = scope["path"]
+    return (
+        scope.get("method") == "GET"
+        and (path == "/" or path.startswith(_PAGES))
+        and given.get(b"sec-fetch-mode") == "navigate"
+        and given.get(b"sec-fetch-dest") == "document"
+    )
 
 
 def _refusal(what: str, detail: str) -> HeadraceError:

@@ -4,9 +4,10 @@ import { bytes, compact, count, errorBox, fill, h, linkTo, moment as timeOf, non
 import { tile } from "../charts.js";
 import { cellsOf, headOf, LiveRows, rowTable } from "../rows.js";
 import { sqlBlock } from "../sql.js";
-import { now, watchStatus } from "../status.js";
+import { watchStatus } from "../status.js";
 
 const MOST_FOLLOWED = 2000;
+const SAMPLE = 100;
 const MOST_CHANGES = 500;
 const DRAW_MILLISECONDS = 250;
 const REFRESH_MILLISECONDS = 4000;
@@ -29,14 +30,18 @@ export function relation(main, name) {
 function show(main, first, ends) {
   const { name, kind } = first;
   let current = first;
-  const kept = kind === "materialized view" || kind === "table";
   const status = h("span", {}, stateOf(first.state));
   const facts = h("dl", { class: "facts" });
   const charts = chartsOf(first, ends);
-  const tabs = [];
-  if (kept) tabs.push({ title: "Rows", show: (place) => rowsTab(place, first) }, { title: "Changes", show: (place) => changesTab(place, first) });
-  if (kind === "materialized view") tabs.push({ title: "Circuit", show: circuitTab });
-  tabs.push({ title: "Definition", show: definitionTab });
+  const definition = { title: "Definition", show: definitionTab };
+  const rows = [{ title: "Rows", show: rowsTab }, { title: "Changes", show: changesTab }];
+  const tabs = {
+    "materialized view": [...rows, { title: "Circuit", show: circuitTab }, definition],
+    table: [...rows, definition],
+    stream: [definition, { title: "Sample", show: sampleTab }],
+    "plain view": [definition, { title: "Sample", show: sampleTab }],
+    sink: [definition],
+  }[kind];
 
   fill(main,
     h("div", { class: "head" }, h("h1", {}, name), h("span", { class: "kind" }, shortKind(kind)), status, h("span", { class: "spacer" }),
@@ -115,21 +120,24 @@ function chartsOf(relation, ends) {
   const draw = () => {
     for (const [name, chart] of tiles) chart.set(at, series[name]);
   };
+  let before = null;
+  /** Rows per second since the moment before, by the ends of the log. */
+  const rateAt = (time, end) => {
+    const rate = before !== null && end !== null && before.end !== null && time > before.time ? Math.max(0, end - before.end) / (time - before.time) : null;
+    before = { time, end };
+    return rate;
+  };
   get("/v1/history", { relation: relation.name }).then(({ at: times, relation: own }) => {
     at.length = 0;
     for (const each of Object.values(series)) each.length = 0;
-    times.forEach((time, index) => {
-      const passed = index ? time - times[index - 1] : 0;
-      const before = own.end[index - 1] ?? null;
-      const rate = passed > 0 && before !== null && own.end[index] !== null ? Math.max(0, own.end[index] - before) / passed : null;
-      push(time, own.pending[index], own.seconds[index], rate);
-    });
+    before = null;
+    times.forEach((time, index) => push(time, own.pending[index], own.seconds[index], rateAt(time, own.end[index])));
     draw();
   }, () => {});
   ends.push(watchStatus((moment) => {
     if (moment.at <= (at.at(-1) ?? 0)) return;
     const [pending, behind] = moment.views[relation.name] ?? [null, null];
-    push(moment.at, pending, behind, now.rates[relation.name] ?? null);
+    push(moment.at, pending, behind, rateAt(moment.at, moment.sources[relation.name] ?? null));
     draw();
   }));
   ends.push(() => tiles.forEach(([, chart]) => chart.close()));
@@ -300,6 +308,32 @@ function changesTab(place, relation) {
     clearInterval(timer);
     following.stop();
   };
+}
+
+// -- a sample ---------------------------------------------------------------------------------
+
+/** Some rows of what is not kept as rows: a query reads them, once for each time it is asked for. */
+function sampleTab(place, relation) {
+  const said = h("span", { role: "status" });
+  const table = h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Sample" });
+  const again = h("button", { type: "button", class: "action", onclick: () => read() }, "Read again");
+  const abort = new AbortController();
+  async function read() {
+    again.disabled = true;
+    text(said, "reading");
+    try {
+      const { columns, rows, epoch } = await get(`/v1/views/${encodeURIComponent(relation.name)}`, { limit: SAMPLE }, { signal: abort.signal });
+      fill(table, h("table", { class: "data" }, headOf(columns), h("tbody", {}, rows.map((values) => h("tr", {}, cellsOf(columns, values))))));
+      text(said, `${count(rows.length)} of its rows · epoch ${epoch}`);
+    } catch (error) {
+      if (!abort.signal.aborted) fill(table, errorBox({ ...error.error, span: null }));
+      text(said, "");
+    }
+    again.disabled = false;
+  }
+  fill(place, h("div", { class: "bar" }, said, h("span", { class: "spacer" }), again), table);
+  read();
+  return () => abort.abort();
 }
 
 // -- circuit and definition -------------------------------------------------------------------
