@@ -170,7 +170,7 @@ class RemoteSession:
     ) -> Subscription:
         """Follow a query or a view; see :meth:`headrace.Session.subscribe`.
 
-        A lost connection is made anew for up to a minute, without a gap or a repetition.
+        A lost connection is made anew for up to two minutes, without a gap or a repetition.
         """
         bound = bind(followed_text(query), parameters)
         with self._running(), bound.rewritten.mapping_errors():

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _EPOCHS: Final = 64
 """How many epochs are read ahead of whoever takes them."""
-_RESUME_SECONDS: Final = 60.0
-"""How long a server that is gone is tried: it keeps what a query needs as long."""
+_RESUME_SECONDS: Final = 120.0
+"""How long a server that is gone is tried: it may be restarted."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _LOOK_SECONDS: Final = 0.1

@@ -239,8 +239,10 @@ class Statements:
     def pushed(self, statement: Statement) -> Pushed | None:
         """Return what a statement follows in this session; None if it follows nothing."""
         with self._shown():
-            self._rights.require(statement)
-            return self._pushed(statement)
+            found = self._pushed(statement)
+            if found is not None:
+                self._rights.require(statement)
+            return found
 
     def _pushed(self, statement: Statement) -> Pushed | None:
         match statement:
