@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from served import served
 from server.browser import ENTER, ESCAPE, TAB, Browser, browser
 
 if TYPE_CHECKING:
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
 
     from served import Client, Served
 
+CLICKSTREAM = Path(__file__).parents[2] / "examples" / "clickstream"
 PAGES = ("", "#/views", "#/sources", "#/workbench", "#/jobs", "#/relation/seen.totals")
 EDITOR = "document.querySelector('.editor')?.shadowRoot"
+ROWS = "return [...document.querySelectorAll('tbody tr')].map((r) => [...r.cells].map((c) => c.innerText))"
 OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -61,12 +65,22 @@ def test_a_row_appears_and_changes_while_it_is_looked_at(page: Browser, client: 
     page.open("#/relation/seen.totals")
     page.wait_for("ann")
     page.wait_for("<img src=x onerror=alert(1)>")  # a value is a text, never markup
+    page.run("window.line = document.querySelector('tbody tr')")
     client.sql("INSERT INTO seen.orders VALUES (3, 'cid', 7)")
     page.wait_for("cid")
+    client.sql("INSERT INTO seen.orders VALUES (6, 'cid', 1)")
+    page.wait(
+        lambda: (
+            page.run(ROWS) == [["<img src=x onerror=alert(1)>", "5"], ["ann", "30"], ["cid", "8"]]
+        )
+    )
+    assert page.run("return window.line.isConnected")  # a selection in it would still be there
+    client.sql("DELETE FROM seen.orders WHERE user LIKE '<%'")
+    page.wait(lambda: page.run(ROWS) == [["ann", "30"], ["cid", "8"]])
     page.run("[...document.querySelectorAll('[role=tab]')][1].click()")
     page.wait(lambda: "waiting for changes" in page.text(), "the changes")
     client.sql("INSERT INTO seen.orders VALUES (4, 'cid', 70)")
-    page.wait_for("77")
+    page.wait_for("78")
     shown = page.text("tbody")
     assert "-U" in shown
     assert "+U" in shown
@@ -140,3 +154,21 @@ def test_the_keyboard_reaches_whatever_can_be_used(page: Browser):
             if not left:
                 break
         assert left == [], path
+
+
+def test_the_page_of_the_clickstream_updates_by_itself(server: Served, page: Browser):
+    server.database.sql((CLICKSTREAM / "statements.sql").read_text())
+    try:
+        with served(server.database, pages=CLICKSTREAM / "page") as running:
+            own = Browser(page.driver, running.server.url)
+            own.open("pages/")
+            own.wait_for("./home")
+            before = own.text("#total")
+            own.wait(lambda: own.text("#total") != before, "another total")
+            assert "most of ./home" in own.text("#total")
+            own.wait_for("mobile", "table")
+            own.wait_for("User_9, mobile: ./home", "#found")
+            assert own.complaints() == []
+            page.driver.get("about:blank")
+    finally:
+        server.database.sql("DROP STREAM visits CASCADE")

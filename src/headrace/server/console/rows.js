@@ -2,6 +2,7 @@
 import { fill, h, shown } from "./dom.js";
 
 const MOST_DRAWN = 500;
+const LIT_MILLISECONDS = 1200;
 const NUMERIC = /^(tinyint|smallint|int|bigint|float|double|decimal)/;
 const collator = new Intl.Collator("en", { numeric: true });
 
@@ -77,13 +78,17 @@ export class LiveRows {
   }
 }
 
-/** A table that draws rows; what has changed since the last drawing lights up. */
+/**
+ * A table that draws rows; what has changed since the last drawing lights up.
+ *
+ * Elements stay where their rows do, so that a selection, the focus and the place scrolled to do too.
+ */
 export function rowTable() {
   const body = h("tbody");
   let table = h("table", { class: "data" }, body);
   const element = h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Rows" }, table);
   let order = null;
-  let before = new Map();
+  let drawn = new Map();
   let columns = [];
   let rows = null;
   let note = "";
@@ -91,7 +96,7 @@ export function rowTable() {
   function sort(index) {
     order = order?.index === index ? { index, down: !order.down } : { index, down: false };
     mark();
-    if (rows !== null) draw(rows, note, false);
+    if (rows !== null) draw(rows, note);
   }
 
   function mark() {
@@ -101,43 +106,73 @@ export function rowTable() {
     });
   }
 
-  function draw(live, filter, lights = true) {
+  function begin(live) {
+    columns = live.columns;
+    table = h("table", { class: "data" }, headOf(columns, live.key, sort), body);
+    fill(body);
+    fill(element, table);
+    drawn = new Map();
+    mark();
+  }
+
+  /** Return the element of a row, made or brought up to date. */
+  function lineOf(id, row, weight, lights) {
+    const values = columns.map(({ name }) => row[name]);
+    const known = drawn.get(id);
+    if (known === undefined) {
+      const line = h("tr", {}, cellsOf(columns, values));
+      if (weight > 1) line.cells[0].append(times(weight));
+      if (lights) light(line.cells, "--good-soft");
+      return { line, values, weight };
+    }
+    if (known.weight === weight && known.values.every((value, index) => same(value, values[index]))) return known;
+    const changed = cellsOf(columns, values).filter((cell, index) => {
+      if (same(known.values[index], values[index])) return false;
+      known.line.cells[index].replaceWith(cell);
+      return true;
+    });
+    known.line.querySelector(".times")?.remove();
+    if (weight > 1) known.line.cells[0].append(times(weight));
+    light(changed, "--accent-soft");
+    return { line: known.line, values, weight };
+  }
+
+  function draw(live, filter) {
     rows = live;
     note = filter;
-    if (columns !== live.columns) {
-      columns = live.columns;
-      table = h("table", { class: "data" }, headOf(columns, live.key, sort), body);
-      fill(element, table);
-      before = new Map();
-      lights = false;
-      mark();
-    }
+    if (columns !== live.columns) begin(live);
     let found = [...live.rows.values()].filter(({ weight }) => weight > 0);
     if (filter) found = found.filter(({ row }) => Object.values(row).some((value) => shown(value).toLowerCase().includes(filter)));
-    const by = order === null ? keyColumns(live) : [order.index];
-    found.sort((a, b) => compared(a.row, b.row, by.map((index) => columns[index].name)) * (order?.down ? -1 : 1));
-    const total = found.length;
+    const by = (order === null ? keyColumns(live) : [order.index]).map((index) => columns[index].name);
+    found.sort((a, b) => compared(a.row, b.row, by) * (order?.down ? -1 : 1));
+    const lights = drawn.size > 0;
     const after = new Map();
-    fill(body, found.slice(0, MOST_DRAWN).map(({ row, weight }) => {
-      const values = columns.map(({ name }) => row[name]);
-      const id = live.keyOf(row);
-      const was = before.get(id);
-      after.set(id, values);
-      const cells = cellsOf(columns, values);
-      if (lights && was !== undefined) {
-        cells.forEach((cell, index) => {
-          if (shown(was[index]) !== shown(values[index])) cell.classList.add("changed");
-        });
-      }
-      if (weight > 1) cells[0].append(h("span", { class: "dim" }, ` ×${weight}`));
-      return h("tr", { class: lights && was === undefined && before.size ? "fresh" : null }, cells);
-    }));
-    before = after;
-    return { total, drawn: Math.min(total, MOST_DRAWN) };
+    for (const { row, weight } of found.slice(0, MOST_DRAWN)) {
+      const key = live.keyOf(row);
+      const id = after.has(key) ? JSON.stringify(row) : key;
+      after.set(id, lineOf(id, row, weight, lights));
+    }
+    for (const [id, { line }] of drawn) if (!after.has(id)) line.remove();
+    [...after.values()].forEach(({ line }, index) => {
+      if (body.rows[index] !== line) body.insertBefore(line, body.rows[index] ?? null);
+    });
+    drawn = after;
+    return { total: found.length, drawn: after.size };
   }
 
   return { element, draw };
 }
+
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+function light(cells, colour) {
+  if (still.matches) return;
+  for (const cell of cells) cell.animate([{ backgroundColor: `var(${colour})` }, { backgroundColor: "transparent" }], LIT_MILLISECONDS);
+}
+
+const times = (weight) => h("span", { class: "dim times" }, ` ×${weight}`);
+
+const same = (one, other) => one === other || (typeof one === "object" && shown(one) === shown(other));
 
 function keyColumns(live) {
   const found = live.key.map((name) => live.columns.findIndex((column) => column.name === name)).filter((index) => index >= 0);
