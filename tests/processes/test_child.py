@@ -87,6 +87,22 @@ def test_the_end_of_the_process_is_noticed(child: Child, message: str):
     assert not child.is_alive
 
 
+def test_what_is_left_of_a_process_that_has_ended_is_killed(child: Child):
+    started = child.ask("pid", 1)
+    os.kill(child.pid, signal.SIGKILL)
+    while child.is_alive:
+        time.sleep(0.01)
+    assert Path(f"/proc/{started}").exists()
+    child.kill()
+    assert ends(started)
+
+
+def test_it_may_be_killed_while_it_is_asked(child: Child):
+    threading.Timer(0.1, child.kill).start()
+    with pytest.raises(EndedError):
+        child.ask("disobey", 1)
+
+
 def test_it_ends_when_this_process_is_killed(tmp_path: Path):
     """As by kill -9, which leaves no time to end anything."""
     text = (

@@ -190,6 +190,7 @@ def test_a_job_that_is_cancelled_leaves_no_tasks(client: Client):
     assert client.rows("SELECT max(id) + 3 AS x FROM t") == [[6]]
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_is_replaced_and_only_its_query_fails(
     apart: Served, client: Client
 ):

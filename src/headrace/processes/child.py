@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -39,6 +40,7 @@ class Child:
     def __init__(self, process: Popen[bytes], connection: Connection) -> None:
         self._process = process
         self._connection = connection
+        self._killing = threading.Lock()
 
     @classmethod
     def started(cls, module: str, errors: Path, *descriptors: int) -> Self:
@@ -66,8 +68,12 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
+        """Whether the process runs. Its number stays its own until :meth:`kill` has been called."""
+        with self._killing:
+            if self._process.returncode is not None:
+                return False
+            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self._process.pid, how) is None
 
     def ask(self, message: object, grace: float, seconds: float = math.inf) -> Any:
         """Send a message and return its answer; a process that gives none in time is killed.
@@ -106,9 +112,12 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """End the process and all of its group at once."""
-        if self._process.returncode is None:  # so the number is still that of this process
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._connection.close()
+        """End the process and all of its group at once. May be called by any thread.
+
+        Our end of the connection closes when nobody refers to it: somebody may be reading it.
+        """
+        with self._killing:
+            if self._process.returncode is None:  # so the number is still that of this process
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
