@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
+import socket
 import threading
 import time
 from decimal import Decimal
@@ -239,3 +241,61 @@ def test_a_defect_shows_nothing_of_the_machine(
 def test_health_and_readiness(client: Client):
     assert client.get("/healthz").json == {"status": "ok"}
     assert client.get("/readyz").json["status"] == "ready"
+
+
+def events(body: bytes) -> list[tuple[str, str]]:
+    """The events of an answer: their kinds and data; comments are left out."""
+    blocks = [block for block in body.decode().split("\n\n") if block and block[0] != ":"]
+    lines = [block.split("\n") for block in blocks]
+    return [(kind.removeprefix("event: "), data.removeprefix("data: ")) for kind, data in lines]
+
+
+def test_a_result_can_come_as_events_with_its_rows_in_json_or_arrow(client: Client):
+    found = client.sql("SELECT id, name FROM t WHERE id = 1", accept="text/event-stream")
+    assert found.headers["content-type"].startswith("text/event-stream")
+    (kind, data), *more = [each for each in events(found.body) if each[0] != "progress"]
+    assert (kind, more) == ("result", [])
+    assert json.loads(data)["rows"] == [[1, "ann"]]
+    found = client.sql("SELECT price FROM t", accept="text/event-stream; rows=arrow")
+    *parts, (kind, data) = [each for each in events(found.body) if each[0] != "progress"]
+    assert {part for part, _ in parts} == {"rows"}
+    stream = b"".join(base64.b64decode(part) for _, part in parts)
+    assert pa.ipc.open_stream(stream).read_all()["price"].type == pa.decimal128(9, 2)
+    assert (kind, json.loads(data).get("rows")) == ("result", None)
+
+
+def test_an_error_at_once_has_its_status_and_a_later_one_is_an_event(client: Client):
+    found = client.sql("SELECT nothing FROM t", accept="text/event-stream")
+    assert found.status in (200, 400)  # a machine that is slow begins to answer before
+    found = client.sql(LONG, accept="text/event-stream", timeout=2)
+    assert found.status == 200
+    kind, data = events(found.body)[-1]
+    assert (kind, json.loads(data)["error"]["code"]) == ("error", "cancelled")
+    assert b'operation="run_sql",outcome="cancelled"' in client.get("/metrics").body
+
+
+def test_what_a_statement_follows_is_told_as_events_only(client: Client):
+    asked = {"accept": "text/event-stream"}
+    ((kind, data),) = events(client.sql("SUBSCRIBE t", **asked).body)
+    assert (kind, json.loads(data)["sql"]) == ("follow", "SELECT * FROM t")
+    ((kind, data),) = events(client.sql("SELECT id FROM t", follow=True, **asked).body)
+    assert json.loads(data) == {
+        "sql": "SELECT id FROM t",
+        "after": None,
+        "snapshot": True,
+        "limit": None,
+        "start": None,
+    }
+    assert client.sql("SELECT id FROM t", follow=True).status == 422
+    assert client.sql("SELECT 1 AS x; SUBSCRIBE t", **asked).status in (200, 422)
+
+
+def test_a_client_that_leaves_a_stream_of_events_ends_its_statement(server: Served):
+    with served(server.database, Limits(statements=1, queued=1)) as small:
+        connection = small.client.connected()
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        connection.request("POST", "/v1/sql", json.dumps({"sql": LONG}), headers)
+        assert connection.getresponse().status == 200
+        connection.sock.shutdown(socket.SHUT_RDWR)
+        connection.close()
+        assert small.client.rows("SELECT id FROM t WHERE id = 1", timeout=60) == [[1]]

@@ -77,6 +77,7 @@ class Connection:
         self._lock = threading.RLock()
         self._http: HTTPConnection | None = None
         self._used = 0.0
+        self._aborted = False
 
     def ask(self, request: Request, read: Callable[[HTTPResponse], T]) -> T:
         """Make a request, and return what ``read`` makes of its answer.
@@ -88,11 +89,12 @@ class Connection:
                 answer; ``invalid`` if what answers is not Headrace.
         """
         with self._lock:
+            self._aborted = False
             for attempt in range(1, _TRIES + 1):
                 try:
                     return self._once(request, read)
                 except LostError:
-                    if not request.repeatable or attempt == _TRIES:
+                    if not request.repeatable or attempt == _TRIES or self._aborted:
                         raise
                 except _BusyError as busy:
                     if not request.repeatable or attempt == _TRIES:
@@ -171,6 +173,7 @@ class Connection:
 
     def abort(self) -> None:
         """Have the running request fail: its connection is cut. From any thread."""
+        self._aborted = True
         http = self._http
         if http is not None and http.sock is not None:
             with suppress(OSError):

@@ -16,7 +16,7 @@ from headrace.server.logs import Numbered
 from headrace.server.requests import require_known
 from headrace.server.routes import ROUTES
 from headrace.server.sockets import Socket
-from headrace.server.streamed import EVENTS
+from headrace.server.streamed import EVENTS, StatementEvents
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -51,21 +51,28 @@ def _endpoint(service: Service, route: Route) -> Callable[[Request], Awaitable[R
     directory = service.database.directory
 
     async def endpoint(request: Request) -> Response:
-        began, outcome = time.monotonic(), "ok"
+        began = time.monotonic()
+
+        def observe(outcome: str) -> None:
+            service.metrics.observe(route.name, outcome, time.monotonic() - began)
+
         try:
             request.state.principal = await service.entrance.principal(request, route.least)
             require_known(request, route.query)
-            return await route.handler(service, request)
+            answer = await route.handler(service, request)
         except Refused as refused:
             error, status = shown(refused.error, directory), refused.status
-            outcome = str(error.code)
+            observe(error.code)
             return failure(error, status)
         except Exception as raised:  # noqa: BLE001  (a stack trace never reaches the client)
             error = shown(raised, directory)
-            outcome = str(error.code)
+            observe(error.code)
             return failure(error)
-        finally:
-            service.metrics.observe(route.name, outcome, time.monotonic() - began)
+        if isinstance(answer, StatementEvents):
+            answer.on_end = observe
+        else:
+            observe("ok")
+        return answer
 
     return endpoint
 

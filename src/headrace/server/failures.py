@@ -59,6 +59,8 @@ def shown(error: BaseException, directory: Path) -> HeadraceError:
 
     Of a defect, they are shown the id of the request, under which the server's log has it.
     """
+    if isinstance(error, Refused):
+        error = error.error
     if not isinstance(error, HeadraceError) or error.code is Code.INTERNAL:
         number = request_id()
         fields = {"fields": {"request": number}}

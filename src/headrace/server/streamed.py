@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
+from headrace.errors import Code
 from headrace.server.answers import Format, document, ipc, require_served_size
 from headrace.server.failures import shown
 from headrace.serving.values import json_text
 from headrace.statements.reading.following import Begin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from starlette.types import Receive, Scope, Send
@@ -127,10 +128,13 @@ class StatementEvents(Response):
         self._running = running
         self._reports = reports
         self._directory = directory
+        self.on_end: Callable[[str], None] = lambda _outcome: None
+        """Told when the statement has ended: ``ok``, or the code of its error."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the statement has ended; whoever runs it notices a client that left."""
         del scope, receive
+        outcome = str(Code.CANCELLED)
         try:
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
@@ -141,10 +145,14 @@ class StatementEvents(Response):
                     await _sent(send, part)
             except Exception as raised:  # noqa: BLE001  (a stack trace never reaches the client)
                 error = shown(raised, self._directory)
+                outcome = str(error.code)
                 await _sent(send, event("error", {"error": error.to_json()}))
+            else:
+                outcome = "ok"
             await _sent(send, b"", more=False)
         finally:
             self._running.cancel()
+            self.on_end(outcome)
 
     async def _send_progress(self, send: Send) -> None:
         while not self._running.done():
