@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jsonschema import Draft202012Validator, ValidationError
 
 from headrace.parts.access import OWNER
 from headrace.server.pages import Pages, media_type
@@ -77,6 +78,25 @@ def test_the_catalog_has_kinds_columns_inputs_state_and_size(client: Client):
     (sink,) = [e for e in found["relations"] if e["kind"] == "sink" and e["target"] == "shown.copy"]
     assert (sink["inputs"], sink["state"]) == (["shown.totals"], "running")
     assert not any(name.startswith("__") for name in by_name)
+
+
+def test_answers_are_as_the_description_says(client: Client):
+    described = client.get("/openapi.json").json
+    for path in (
+        "/v1/catalog",
+        "/v1/catalog/{name}",
+        "/v1/history",
+        "/v1/statements",
+    ):
+        answers = described["paths"][path]["get"]["responses"]["200"]["content"]
+        schema = {**answers["application/json"]["schema"], "components": described["components"]}
+        assert schema["$ref"] != "#/components/schemas/Object"
+        relations = ("shown.totals", "shown.orders", "shown.clicks", "shown.paid", "shown_sink")
+        for name in relations if "{name}" in path else ("",):
+            found = client.get(path.replace("{name}", name)).json
+            Draft202012Validator(schema).validate(found)
+            with pytest.raises(ValidationError):
+                Draft202012Validator(schema).validate({**found, next(iter(found)): {}})
 
 
 def test_a_relation_has_its_statement_and_its_circuit_with_what_is_stored(client: Client):

@@ -67,6 +67,7 @@ function connection(state) {
   const failed = now.moment?.error ?? null;
   const tone = state !== "live" ? "warn" : failed !== null ? "bad" : "";
   const word = state !== "live" ? state : failed !== null ? "epochs have stopped" : `epoch ${now.moment?.epoch ?? "…"}`;
+  text(document.getElementById("connection"), state);
   if (place.children.length === 0) fill(place, h("span", { class: "dot" }), h("span", {}));
   place.firstChild.className = `dot ${tone}`;
   place.title = failed ?? "";

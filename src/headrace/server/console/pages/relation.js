@@ -179,7 +179,7 @@ function tabPanel(tabs, current, ends) {
 function rowsTab(place, relation) {
   const live = new LiveRows(relation.key);
   const table = rowTable();
-  const said = h("span", { role: "status" }, "reading");
+  const said = h("span", {}, "reading");
   const connection = h("span", {});
   const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter rows", oninput: () => draw() });
   fill(place, h("div", { class: "bar" }, said, connection, h("span", { class: "spacer" }), search), table.element);
@@ -266,7 +266,7 @@ function changesTab(place, relation) {
   const columns = relation.columns;
   const head = headOf(columns, relation.key);
   head.rows[0].prepend(h("th", { scope: "col", class: "num" }, "Epoch"), h("th", { scope: "col" }, "Op"));
-  const said = h("span", { role: "status" }, "waiting for changes");
+  const said = h("span", {}, "waiting for changes");
   let paused = false;
   let waiting = [];
   let seen = 0;

@@ -15,7 +15,7 @@ const MANY = /;[\s\S]*\S/;
 let session = null;
 
 export function workbench(main, relation) {
-  const result = h("section", { class: "panel", "aria-live": "polite" });
+  const result = h("section", { class: "panel" });
   const said = h("span", { role: "status" });
   const draft = relation ? `SELECT * FROM ${relation} LIMIT 100` : sessionStorage.getItem(DRAFT) ?? "";
   let stop = null;
@@ -84,7 +84,7 @@ export function workbench(main, relation) {
   function followed(sql, from) {
     const live = new LiveRows([]);
     const table = rowTable();
-    const status = h("span", { role: "status" }, "reading");
+    const status = h("span", {}, "reading");
     let changes = 0;
     let timer = null;
     let end = () => {};
@@ -158,7 +158,7 @@ function answer(found, took) {
   if (columns.length === 1 && columns[0].name === "plan") {
     return [h("div", { class: "bar" }, head), h("pre", { class: "sql", tabindex: "0" }, rows.map(([line]) => line).join("\n"))];
   }
-  return [h("div", { class: "bar" }, head),
+  return [h("div", { class: "bar", role: "status" }, head),
     h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Result" }, h("table", { class: "data" }, headOf(columns), h("tbody", {}, drawn.map((values) => h("tr", {}, cellsOf(columns, values))))))];
 }
 

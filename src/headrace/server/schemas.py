@@ -1,0 +1,165 @@
+"""The schemas of JSON bodies, by name, as the description of the server has them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+TEXT: Final = {"type": "string"}
+_WHOLE: Final = {"type": "integer"}
+_NUMBER: Final = {"type": "number"}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    """Return the schema of an object that has all of some properties, and maybe others."""
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def _list(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_COLUMN: Final = _object(name=TEXT, type=TEXT)
+_MOMENT: Final[dict[str, Any]] = {
+    "at": _NUMBER,
+    "epoch": _WHOLE,
+    "committed_at": _NUMBER,
+    "epochs": _WHOLE,
+    "epoch_seconds": _or_null(_NUMBER),
+    "rows": _or_null(_NUMBER),
+    "pending": _WHOLE,
+    "seconds": _NUMBER,
+    "statements": _WHOLE,
+    "subscribers": _WHOLE,
+}
+SCHEMAS: Final[dict[str, Any]] = {
+    "Error": _object(
+        error=_object(
+            code=TEXT,
+            primary=TEXT,
+            detail=_or_null(TEXT),
+            hint=_or_null(TEXT),
+            span=_or_null({"type": "object"}),
+        )
+    ),
+    "Statements": {
+        "type": "object",
+        "required": ["sql"],
+        "additionalProperties": False,
+        "properties": {
+            "sql": {"type": "string", "description": "One statement, or several."},
+            "parameters": {
+                "type": ["array", "object", "null"],
+                "description": "The values of ?, or of :name.",
+            },
+            "session": {"type": ["string", "null"], "description": "Of POST /v1/sessions."},
+            "timeout": {"type": ["number", "null"], "description": "In seconds."},
+            "follow": {
+                "type": ["boolean", "null"],
+                "description": "With events: answer with what to ask of /v1/subscribe.",
+            },
+            "min_epoch": {
+                "type": ["string", "integer", "null"],
+                "description": "A token or an epoch that queries must show; it is awaited.",
+            },
+            "max_staleness": {
+                "type": ["number", "null"],
+                "description": "How many seconds ago what is missing may have arrived.",
+            },
+        },
+    },
+    "Result": _object(
+        kind={"enum": ["rows", "done"]},
+        columns=_list(_COLUMN),
+        rows=_list({"type": "array"}),
+        message=TEXT,
+        epoch=_WHOLE,
+        token=TEXT,
+        freshness=_or_null(_object(epoch=_WHOLE, committed_at=_NUMBER, pending=_WHOLE)),
+    ),
+    "Source": _object(
+        name=TEXT,
+        state=TEXT,
+        connector=_or_null(TEXT),
+        behind=_or_null(_WHOLE),
+        error=_or_null(TEXT),
+        rejected=_or_null(_WHOLE),
+        duplicates=_or_null(_WHOLE),
+        late=_or_null(_WHOLE),
+        watermark=_or_null(_NUMBER),
+        end=_or_null(_WHOLE),
+    ),
+    "Freshness": _object(
+        pending=_or_null(_WHOLE),
+        seconds=_NUMBER,
+        watermark=_or_null(_NUMBER),
+        dirty_since=_or_null(_NUMBER),
+        inputs=_list(
+            _object(relation=TEXT, position=_WHOLE, end=_WHOLE, watermark=_or_null(_NUMBER))
+        ),
+    ),
+    "Relation": _object(
+        name=TEXT,
+        kind={"enum": ["stream", "table", "materialized view", "plain view", "sink"]},
+        state=TEXT,
+        key=_list(TEXT),
+        columns=_list(_COLUMN),
+        inputs=_list(TEXT),
+        target=_or_null(TEXT),
+        stored=_or_null(_object(rows=_WHOLE, bytes=_WHOLE, arrangements=_WHOLE)),
+        freshness=_or_null(_ref("Freshness")),
+        source=_or_null(_ref("Source")),
+        delivery=_or_null({"type": "object"}),
+    ),
+    "Described": {
+        "allOf": [
+            _ref("Relation"),
+            _object(
+                sql=_or_null(TEXT),
+                circuit=_or_null(
+                    _list(
+                        _object(
+                            depth=_WHOLE,
+                            title=TEXT,
+                            arrangements=_list(
+                                _object(
+                                    id=TEXT,
+                                    key=TEXT,
+                                    columns=_WHOLE,
+                                    relation=_or_null(TEXT),
+                                    rows=_or_null(_WHOLE),
+                                    bytes=_or_null(_WHOLE),
+                                )
+                            ),
+                            cost=_or_null(TEXT),
+                            again={"type": "boolean"},
+                        )
+                    )
+                ),
+            ),
+        ]
+    },
+    "Catalog": _object(
+        epoch=_WHOLE,
+        committed_at=_NUMBER,
+        pending=_WHOLE,
+        relations=_list(_ref("Relation")),
+        sources=_list(_ref("Source")),
+        functions=_list(TEXT),
+        keywords=_list(TEXT),
+    ),
+    "History": _object(**{name: _list(schema) for name, schema in _MOMENT.items()}),
+    "Running": _object(
+        statements=_list(
+            _object(id=TEXT, sql=TEXT, began_at=_NUMBER, progress=_or_null({"type": "object"}))
+        )
+    ),
+    "Object": {"type": "object"},
+}
