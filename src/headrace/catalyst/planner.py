@@ -21,6 +21,11 @@ from headrace.catalog import PlainView
 from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
 from headrace.catalyst.analysed import Analysed
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
+from headrace.catalyst.constants import (
+    VALUES_PARSED,
+    check_parsed_constants,
+    check_resolved_constants,
+)
 from headrace.catalyst.corrections import corrected
 from headrace.catalyst.distinct import marked
 from headrace.catalyst.failures import translate
@@ -127,6 +132,7 @@ class Planner:
         """Open a session of its own, so that placeholders are not visible elsewhere."""
         self.spark = self.spark.newSession()
         self.spark.conf.set(*ASOF_JOINS)
+        self.spark.conf.set(*VALUES_PARSED)
         self.spark.conf.set(
             "spark.sql.optimizer.excludedRules",
             ",".join([*(f"{OPTIMIZER}.{rule}" for rule in _RULES), _MERGING]),
@@ -271,12 +277,15 @@ class Planner:
         try:
             parsed = self.scala.parser(self._session).parsePlan(plain.text)
             self._check_parsed(parsed, query, ONCE if once else frozenset())
+            check_parsed_constants(parsed, query)
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             analysed = execution.analyzed()
             self.check()
             clocked, calls, views = self._check_resolved(analysed, query, once=once)
             self.check()
+            texts = [self._queries[name][1].text for name in views & self._queries.keys()]
+            check_resolved_constants(self.scala, analysed, query, texts)
             kept = corrected(self.scala, analysed)
             kept = marked(self.scala, with_arrays_sorted(self.scala, kept))
             kept = with_ties_marked(self.scala, kept)

@@ -116,7 +116,10 @@ class Queries:
         }
         for session in self._registrations:
             session.conf.set(*ASOF_JOINS)
-            session.conf.set("spark.sql.optimizer.excludedRules", f"{OPTIMIZER}.{REORDERING}")
+            # Rows of VALUES are not computed on while a query is planned: that may take long.
+            rules = (REORDERING, "ConvertToLocalRelation")
+            excluded = ",".join(f"{OPTIMIZER}.{rule}" for rule in rules)
+            session.conf.set("spark.sql.optimizer.excludedRules", excluded)
         # The limit of rows of a recursion is a safety limit of Spark's, not part of its semantics.
         self._canonical.conf.set("spark.sql.cteRecursionRowLimit", -1)
 
