@@ -6,6 +6,7 @@ from headrace.catalog.objects import (
     SHARED_SOURCE,
     Declaration,
     Defined,
+    Index,
     PlainView,
     Relation,
     Sink,
@@ -16,6 +17,7 @@ from headrace.catalog.objects import (
     key_of,
     logged,
     relation_of_json,
+    title,
     with_rowtime,
 )
 
@@ -25,6 +27,7 @@ __all__ = [
     "Catalog",
     "Declaration",
     "Defined",
+    "Index",
     "PlainView",
     "Relation",
     "Sink",
@@ -35,5 +38,6 @@ __all__ = [
     "key_of",
     "logged",
     "relation_of_json",
+    "title",
     "with_rowtime",
 ]

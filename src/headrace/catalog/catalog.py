@@ -8,7 +8,16 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from headrace.catalog.objects import Defined, PlainView, Relation, Sink, Stream, Table, View
+from headrace.catalog.objects import (
+    Defined,
+    PlainView,
+    Relation,
+    Sink,
+    Stream,
+    Table,
+    View,
+    title,
+)
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
@@ -128,7 +137,7 @@ class Catalog:
                     kind = _STATEMENT_KINDS[used.kind]
                     raise HeadraceError(
                         Code.CONFLICT,
-                        f'{used.kind} "{used.name}" is used by {relation.kind} "{relation.name}"',
+                        f"{title(used)} is used by {title(relation)}",
                         hint=f"Use DROP {kind} {used.name} CASCADE, then CREATE it and what is over"
                         " it again: SHOW CREATE shows how.",
                         span=span,
@@ -182,6 +191,23 @@ class Catalog:
     def defined_in_order(self) -> tuple[View | PlainView, ...]:
         """Return all views, also plain ones, each after those that it depends on; else by id."""
         return self._defined_in_order
+
+    def indexes(self, relation: RelationId) -> tuple[View, ...]:
+        """Return the hidden views that are indexes of a relation."""
+        return self._indexes.get(relation, ())
+
+    def index(self, name: str) -> View | None:
+        """Return the hidden view of the index of this name, or None."""
+        views = (view for view in self._views_in_order if view.index is not None)
+        return next((v for v in views if v.index and v.index.name == name.lower()), None)
+
+    @cached_property
+    def _indexes(self) -> Mapping[RelationId, tuple[View, ...]]:
+        found: dict[RelationId, tuple[View, ...]] = {}
+        for view in self._views_in_order:
+            if view.index is not None:
+                found[view.index.of] = (*found.get(view.index.of, ()), view)
+        return found
 
     @cached_property
     def _defined_in_order(self) -> tuple[View | PlainView, ...]:

@@ -230,6 +230,26 @@ class _NamedQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Index:
+    """What makes a hidden view an index: it has all rows of a relation, arranged by columns."""
+
+    name: str
+    """As it is dropped by, in lower case."""
+    of: RelationId
+    columns: tuple[str, ...]
+    """As the schema spells them, in the order of the index."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return {"name": self.name, "of": self.of, "columns": list(self.columns)}
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Index:
+        """Return the index that :meth:`to_json` wrote."""
+        return cls(value["name"], RelationId(value["of"]), tuple(value["columns"]))
+
+
+@dataclass(frozen=True, slots=True)
 class View(_NamedQuery):
     """A materialized view: a query whose contents are stored."""
 
@@ -243,6 +263,8 @@ class View(_NamedQuery):
     """The build that computes it since its query was replaced; None is its first."""
     into: RelationId | None = None
     """The hidden stream with the rows that are inserted into it; None if none can be."""
+    index: Index | None = None
+    """What it is an index of; None if it is a view that somebody has named, or follows."""
 
     @property
     def build(self) -> BuildId:
@@ -257,6 +279,7 @@ class View(_NamedQuery):
             "circuit": self.circuit,
             "replacement": self.replacement,
             "into": self.into,
+            **({} if self.index is None else {"index": self.index.to_json()}),
         }
 
     @classmethod
@@ -268,6 +291,7 @@ class View(_NamedQuery):
             circuit=value.get("circuit", ""),
             replacement=value.get("replacement"),
             into=value.get("into"),
+            index=Index.of_json(value["index"]) if "index" in value else None,
         )
 
 
@@ -343,6 +367,13 @@ Defined: TypeAlias = View | PlainView | Sink
 """Objects that depend on relations."""
 
 Relation: TypeAlias = Stream | Table | Defined
+
+
+def title(relation: Relation) -> str:
+    """Return what messages call a relation, such as ``view "v"``."""
+    if isinstance(relation, View) and relation.index is not None:
+        return f'index "{relation.index.name}"'
+    return f'{relation.kind} "{relation.name}"'
 
 
 def key_of(relation: Relation) -> tuple[str, ...]:

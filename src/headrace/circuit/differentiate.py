@@ -67,7 +67,7 @@ from headrace.types import ArrangementId, BuildId, RelationId, Schema, to_arrow
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64())
 _EMITS = {
@@ -85,13 +85,19 @@ def differentiate(
     key_of: KeyOf,
     is_stream: Callable[[RelationId], bool],
     stored_as: StoredAs,
+    *,
+    by: Sequence[str] = (),
 ) -> Circuit:
-    """Return the circuit of ``query`` as a build of a view; ``schema`` has the view's columns."""
+    """Return the circuit of ``query`` as a build of a view; ``schema`` has the view's columns.
+
+    Its contents are arranged ``by`` some columns, whether these are unique or not; by default, by
+    those of :func:`_positions`.
+    """
     builder = _Builder(build, is_stream, stored_as)
     query = aligned(query, stored_as)
     root = builder.node(query)
-    unique = unique_key(query, key_of)
-    key = _positions(query, unique)
+    unique = None if by else unique_key(query, key_of)
+    key = tuple(map(schema.names.index, by)) or _positions(query, unique)
     layout = Layout(
         key=tuple(schema.names[i] for i in key),
         columns=schema.arrow,

@@ -52,6 +52,12 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE [OR REPLACE] SECRET [IF NOT EXISTS] name FROM ENV 'VARIABLE' | FILE 'path'",
         "CREATE SECRET broker FROM ENV 'BROKER_PASSWORD';",
     ),
+    "CREATE INDEX": Synopsis(
+        "find rows of a table or view by other columns than its key, as fast",
+        "CREATE INDEX [IF NOT EXISTS] [name] ON relation (column, ...)\n"
+        "DROP INDEX [IF EXISTS] name\nSHOW INDEXES [FROM relation]",
+        "CREATE INDEX by_city ON users (city);",
+    ),
     "CREATE TOKEN": Synopsis(
         "make an access token for a server's client; its secret is shown once",
         "CREATE TOKEN name [VALID FOR INTERVAL 'n' DAY]\nDROP TOKEN [IF EXISTS] name\nSHOW TOKENS",

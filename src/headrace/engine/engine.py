@@ -165,7 +165,8 @@ class Engine:
                     Code.CORRUPT,
                     f'view "{view.name}" has {len(names)} columns, and its query another number',
                 )
-            return self.circuit_of(view.id, view.build, analysed, span, names)
+            by = () if view.index is None else view.index.columns
+            return self.circuit_of(view.id, view.build, analysed, span, names, by)
 
     def circuit_of(
         self,
@@ -174,17 +175,19 @@ class Engine:
         analysed: Analysed,
         query: Span,
         names: tuple[str, ...],
+        by: tuple[str, ...] = (),
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
 
-        The last one is cached, as the circuit of a view that may be declared next.
+        Its contents are arranged ``by`` some of them, if any are given. The last circuit is cached,
+        as that of a view that may be declared next.
         """
         with self.planning:
             plan = self.planner.plan(analysed)
             try:
                 schema = analysed.schema.renamed(names)
                 circuit = differentiate(
-                    id_, build, plan, schema, self._key_of, self._is_stream, self._stored_as
+                    id_, build, plan, schema, self._key_of, self._is_stream, self._stored_as, by=by
                 )
             except HeadraceError as error:
                 raise error.at(query) from error

@@ -33,14 +33,16 @@ from pyspark.sql.types import (
 from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.resolved import passed_on, type_of
 from headrace.catalyst.scala import Scala, items, kind_of
+from headrace.serving.contents import can_look_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
     from headrace.serving import Contents
+    from headrace.zset import Layout
 
 _MOST_KEYS = 1024
 _MOST_EVALUATED = 2_000
@@ -136,14 +138,17 @@ class Pull:
             to_arrow_schema(spark.toNullable(), timezone="UTC"),
         )
 
-    def rows(self, contents: Contents) -> pa.Table | None:
+    def rows(self, contents: Contents, indexes: Sequence[Contents] = ()) -> pa.Table | None:
         """Return the result; None if it takes so many rows that a job is faster.
+
+        ``indexes`` have the same rows, arranged by other columns.
 
         Raises:
             Py4JError: an expression fails on a row.
         """
         evaluated = self.condition is not None or self.names is None
-        found = self._chosen(contents, _MOST_EVALUATED if evaluated else _MOST_ROWS)
+        most = _MOST_EVALUATED if evaluated else _MOST_ROWS
+        found = self._chosen(contents, indexes, most)
         if found is None:
             return None
         found = found.select(self.columns)
@@ -156,11 +161,14 @@ class Pull:
         arrays = [found.column(name) for name in self.names]
         return pa.Table.from_arrays(arrays, names=self.schema.names).cast(self.schema)
 
-    def _chosen(self, contents: Contents, most: int) -> pa.Table | None:
+    def _chosen(
+        self, contents: Contents, indexes: Sequence[Contents], most: int
+    ) -> pa.Table | None:
         """Return the rows that pass the tests; None if there are more than ``most``."""
-        keys = self._keys(contents)
-        if keys is not None:
-            parts = [contents.by_key(key) for key in keys]
+        by = next((each for each in (contents, *indexes) if self.finds_by(each.layout)), None)
+        keys = None if by is None else self._keys(by.layout)
+        if by is not None and keys is not None:
+            parts = [by.by_key(key) for key in keys]
             found = pa.concat_tables(parts) if parts else contents.layout.columns.empty_table()
             for test in self.tests:
                 for batch in [found.combine_chunks()] if found.num_rows else []:
@@ -170,13 +178,15 @@ class Pull:
             return None
         return contents.where([test.passed for test in self.tests], most)
 
-    def _keys(self, contents: Contents) -> Iterator[tuple[object, ...]] | None:
-        """Return the keys that the tests allow; None if they do not give all columns of it."""
+    def finds_by(self, layout: Layout) -> bool:
+        """Whether its conditions give all columns of the key of an arrangement."""
+        given = {t.column for t in self.tests if t.values_of_key is not None}
+        return can_look_up(layout) and given.issuperset(layout.key)
+
+    def _keys(self, layout: Layout) -> Iterator[tuple[object, ...]] | None:
+        """Return the keys that the tests allow, which give all its columns; None if too many."""
         given = {t.column: t.values_of_key for t in self.tests if t.values_of_key is not None}
-        key = contents.layout.key
-        if not contents.can_look_up() or not all(name in given for name in key):
-            return None
-        each = [given[name] for name in key]
+        each = [given[name] for name in layout.key]
         return product(*each) if prod(map(len, each)) <= _MOST_KEYS else None
 
 

@@ -230,18 +230,20 @@ class Queries:
         relations: Sequence[Relation],
         contents: Callable[[RelationId], Contents],
         shares: Callable[[], Mapping[RelationId, Share]],
+        indexes: Sequence[Contents] = (),
     ) -> pa.Table | None:
         """Return the result of a prepared query over some relations, by the cheapest way there is.
 
-        ``contents`` returns the stored rows of a table or view; ``shares`` what a job reads. None
-        if the query was kept, and has to be prepared anew.
+        ``contents`` returns the stored rows of a table or view, and ``indexes`` are those of the
+        only one; ``shares`` returns what a job reads. None if the query was kept, and has to be
+        prepared anew.
         """
         known = prepared.is_kept
         if known and prepared.relations != tuple(relations):
             return None
         if not known:
             self._find_way(prepared, relations)
-        rows = self._pulled(prepared.pull, relations, contents)
+        rows = self._pulled(prepared.pull, relations, contents, indexes)
         if rows is None and isinstance(prepared.scan, Scan):
             rows = self._scans.rows(prepared.scan, contents)
         if rows is None and not known:
@@ -304,10 +306,11 @@ class Queries:
         pull: Pull | None,
         relations: Sequence[Relation],
         contents: Callable[[RelationId], Contents],
+        indexes: Sequence[Contents],
     ) -> pa.Table | None:
         """Return the rows that conditions choose; None if others are computed, or many."""
         try:
-            return None if pull is None else pull.rows(contents(relations[0].id))
+            return None if pull is None else pull.rows(contents(relations[0].id), indexes)
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
 

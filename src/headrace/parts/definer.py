@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import PlainView, Sink, Table, View
+from headrace.catalog import PlainView, Sink, Table, View, title
 from headrace.circuit import rows_of
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
@@ -146,7 +146,8 @@ class Definer:
             self.declarations.plan_again(view)
         except HeadraceError as error:
             hidden = view.name.startswith(HIDDEN)
-            what = "a query that is followed" if hidden else f'{view.kind} "{view.name}"'
+            followed = hidden and not (isinstance(view, View) and view.index)
+            what = "a query that is followed" if followed else title(view)
             raise HeadraceError(
                 Code.CONFLICT,
                 f"{what} would have other columns",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.catalog import title
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.parts.information_schema import InformationSchema
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
+    from headrace.serving import Contents
     from headrace.types import RelationId
 
 
@@ -116,6 +119,7 @@ class OwnEvaluator:
                 asked.relations,
                 lambda id_: self.reader.contents(state, by_id[id_]),
                 lambda: self.reader.shares(asked.ids, state),
+                self._indexes(asked),
             )
             if rows is not None:
                 return rows
@@ -125,8 +129,20 @@ class OwnEvaluator:
         """Return the values of expressions over some rows."""
         return self.queries.computed(rows, expressions, source)
 
+    def _indexes(self, asked: Asked) -> list[Contents]:
+        """Return the contents of the indexes of the only relation that a query reads."""
+        if len(asked.relations) != 1:
+            return []
+        found = self.reader.indexes(asked.state, asked.relations[0])
+        return [self.reader.contents(asked.state, view) for view in found]
+
     def way(self, analysed: Analysed, text: str) -> str:
         """Return how a query would be answered now. The caller holds the lock of planning."""
         state = self.reader.published
         asked = Asked(state, analysed.names, frozenset(analysed.reads))
-        return self.queries.way(self.queries.prepared(text), asked.relations)
+        prepared = self.queries.prepared(text)
+        way = self.queries.way(prepared, asked.relations)
+        for view in self.reader.indexes(state, *asked.relations[:1]):
+            if prepared.pull is not None and prepared.pull.finds_by(state.layout(view)):
+                return f"{way}, by {title(view)}"
+        return way

@@ -56,6 +56,7 @@ def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:
         if isinstance(relation, View | Stream)
         and relation.name.startswith(HIDDEN)
         and relation.id not in fed
+        and not (isinstance(relation, View) and relation.index is not None)
     ]
     if hidden:
         parts.definer.drop(hidden)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from headrace.catalog import Catalog, Relation
+    from headrace.catalog import Catalog, Relation, View
     from headrace.ledger import Ledger
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published, Publisher
@@ -177,6 +177,11 @@ class Reader:
     def contents(self, state: Published, relation: Relation) -> Contents:
         """Return the rows of a table or view in a state."""
         return Contents.of(self.directory, state, relation)
+
+    def indexes(self, state: Published, *relations: Relation) -> list[View]:
+        """Return the indexes of relations that a state shows at the same epoch."""
+        views = (view for each in relations for view in state.catalog.indexes(each.id))
+        return [v for v in views if v.id not in state.stopped and rows_of(v.id) in state.spines]
 
     def history(self, state: Published, relation: RelationId) -> History:
         """Return the snapshots and deltas of a table or view of a state."""

@@ -20,7 +20,7 @@ from headrace.server.requests import count, number
 from headrace.server.tokens import Token
 from headrace.serving.lookups import row_by_key
 from headrace.session import Freshness, Need, Result, Subscription
-from headrace.sql import Role, quote
+from headrace.sql import Role, quote, quote_dotted
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -138,7 +138,7 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
     conditions += [lookup.condition(text) for text in asked.getlist("where")]
     order = [lookup.ordered(name) for name in asked.get("order", "").split(",") if name]
     limit, epoch = count(request, "limit"), count(request, "as_of_epoch")
-    text = f"SELECT {', '.join(columns) or '*'} FROM {dotted(relation.name)}"
+    text = f"SELECT {', '.join(columns) or '*'} FROM {quote_dotted(relation.name)}"
     text += f" WHERE {' AND '.join(conditions)}" if conditions else ""
     text += f" ORDER BY {', '.join(order)}" if order else ""
     text += "" if limit is None else f" LIMIT {limit}"
@@ -230,8 +230,3 @@ def named(service: Service, name: str, principal: Principal) -> Relation:
     hint = f'Did you mean "{near}"?' if near else "SHOW TABLES lists what there is."
     wrong = HeadraceError(Code.INVALID, f'view or table "{name}" does not exist', hint=hint)
     raise Refused(_NOT_FOUND, wrong)
-
-
-def dotted(name: str) -> str:
-    """Return the name of a relation, quoted for a query."""
-    return ".".join(map(quote, name.split(".")))

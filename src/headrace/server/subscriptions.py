@@ -19,12 +19,12 @@ from headrace.server.entrance import asking
 from headrace.server.events import Place, beginning, goodbye
 from headrace.server.failures import shown
 from headrace.server.followed import Followed, Subscriber
-from headrace.server.lookups import dotted, named
+from headrace.server.lookups import named
 from headrace.server.requests import number
 from headrace.server.running import left
 from headrace.server.streamed import rows_of_events
 from headrace.session import Need
-from headrace.sql import Query, Role
+from headrace.sql import Query, Role, quote_dotted
 from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ async def _asked(service: Service, request: Request, principal: Principal) -> _A
         raise HeadraceError(Code.INVALID, "one of view= and sql= says what is to be followed")
     if view is not None:
         relation = named(service, view, principal)
-        query = f"SELECT * FROM {dotted(relation.name)}"
+        query = f"SELECT * FROM {quote_dotted(relation.name)}"
         shared = f"relation {relation.id}" if isinstance(relation, Table | View) else query
         return _Asked(shared, query, form, (Need(Role.READER, schema_of(relation.name)),))
     text = sql or ""

@@ -54,7 +54,7 @@ class Contents:
 
     def can_look_up(self) -> bool:
         """Whether :meth:`by_key` can be used for this arrangement."""
-        return bool(self.layout.key) and all(can_hash(type_) for type_ in self._key_types())
+        return can_look_up(self.layout)
 
     def by_key(self, key: Sequence[object]) -> pa.Table:
         """Return the rows with this key, without a scan; see :meth:`can_look_up`."""
@@ -173,6 +173,12 @@ class History:
             by_epoch.setdefault(run.added, []).extend(spine.scan(_SCAN_ROWS))
         for epoch in sorted(by_epoch):
             yield epoch, ZSet.sum_of(self.layout, by_epoch[epoch]).consolidated()
+
+
+def can_look_up(layout: Layout) -> bool:
+    """Whether rows of an arrangement are found by its key without a scan."""
+    key = layout.key
+    return bool(key) and all(can_hash(layout.columns.field(name).type) for name in key)
 
 
 def key_values(rows: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:

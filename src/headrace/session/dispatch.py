@@ -15,6 +15,7 @@ from headrace.sql import (
     AddColumns,
     Copy,
     CreateConnection,
+    CreateIndex,
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
@@ -30,6 +31,7 @@ from headrace.sql import (
     Drop,
     DropConnection,
     DropFunction,
+    DropIndex,
     DropSchema,
     DropSecret,
     DropToken,
@@ -69,6 +71,7 @@ from headrace.statements.defining.captures import CaptureChanges
 from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.derived import DerivedStreams
 from headrace.statements.defining.drops import Drops
+from headrace.statements.defining.indexes import Indexes
 from headrace.statements.defining.relations import Relations
 from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
@@ -112,6 +115,7 @@ Definition: TypeAlias = (
     | CreateView
     | CreateSink
     | CreateSchema
+    | CreateIndex
     | CreateSecret
     | CreateConnection
     | Grant
@@ -122,6 +126,7 @@ Definition: TypeAlias = (
     | DropFunction
     | DropSchema
     | DropSecret
+    | DropIndex
     | DropConnection
     | DropToken
 )
@@ -144,6 +149,7 @@ class Statements:
         views = Views(parts.reader, parts.ledger, parts.engine, parts.definer, client.report)
         sources = Sources(parts.reader, parts.engine, views)
         self._views = views
+        self._indexes = Indexes(parts.reader, parts.definer, views)
         self._derived = DerivedStreams(
             parts.reader, parts.ledger, parts.engine, parts.definer, views
         )
@@ -345,19 +351,31 @@ class Statements:
                 return self._sinks.create(statement)
             case CreateSchema():
                 return self._schemas.create(statement)
+            case CreateIndex():
+                return self._indexes.create(statement)
             case CreateSecret():
                 return self._secrets.create(statement)
             case CreateConnection():
                 return self._connections.create(statement)
-            case Grant():
-                return self._tokens.grant(statement)
-            case Revoke():
-                return self._tokens.revoke(statement)
+            case Grant() | Revoke():
+                return self._grant(statement)
             case _:
                 return self._drop(statement)
 
+    def _grant(self, statement: Grant | Revoke) -> str:
+        if isinstance(statement, Grant):
+            return self._tokens.grant(statement)
+        return self._tokens.revoke(statement)
+
     def _drop(
-        self, statement: Drop | DropFunction | DropSchema | DropSecret | DropConnection | DropToken
+        self,
+        statement: Drop
+        | DropFunction
+        | DropIndex
+        | DropSchema
+        | DropSecret
+        | DropConnection
+        | DropToken,
     ) -> str:
         match statement:
             case Drop() if self._captures.owns(statement):
@@ -366,6 +384,8 @@ class Statements:
                 return self._drops.drop(statement)
             case DropFunction():
                 return self._functions.drop(statement)
+            case DropIndex():
+                return self._indexes.drop(statement)
             case DropSchema():
                 return self._schemas.drop(statement)
             case DropSecret():

@@ -19,6 +19,7 @@ from headrace.sql import (
     AddColumns,
     Copy,
     CreateConnection,
+    CreateIndex,
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
@@ -34,6 +35,7 @@ from headrace.sql import (
     Drop,
     DropConnection,
     DropFunction,
+    DropIndex,
     DropSchema,
     DropSecret,
     DropToken,
@@ -262,6 +264,19 @@ def _drop(asked: _Asked, statement: Drop) -> Iterator[Need]:
             yield Need(Role.OWNER, schema_of(other.name), statement.span)
 
 
+def _owning(name: Name) -> Iterator[Need]:
+    yield Need(Role.OWNER, schema_of(name.dotted), name.span)
+
+
+def _drop_index(asked: _Asked, statement: DropIndex) -> Iterator[Need]:
+    index = asked.catalog.index(statement.name.dotted)
+    if index is None or index.index is None:
+        yield from _owning(statement.name)
+    else:
+        relation = asked.catalog.by_id[index.index.of]
+        yield Need(Role.OWNER, schema_of(relation.name), statement.name.span)
+
+
 def _writer(name: Name) -> Need:
     return Need(Role.WRITER, schema_of(name.dotted), name.span)
 
@@ -365,6 +380,8 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     CreateView: _derived,
     CreateSink: _sink,
     Drop: _drop,
+    CreateIndex: lambda _asked, statement: _owning(statement.relation),
+    DropIndex: _drop_index,
     CreateSchema: _owner,
     DropSchema: _owner,
     CreateSecret: _owner,

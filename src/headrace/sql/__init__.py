@@ -7,7 +7,7 @@ text are exported too, for the shell.
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
-from headrace.sql.keywords import KEYWORDS, quote
+from headrace.sql.keywords import KEYWORDS, quote, quote_dotted
 from headrace.sql.lexer import Source, split
 from headrace.sql.parser import parse, parse_statement
 from headrace.sql.parts import (
@@ -26,6 +26,7 @@ from headrace.sql.statements import (
     Assignment,
     Copy,
     CreateConnection,
+    CreateIndex,
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
@@ -41,6 +42,7 @@ from headrace.sql.statements import (
     Drop,
     DropConnection,
     DropFunction,
+    DropIndex,
     DropSchema,
     DropSecret,
     DropToken,
@@ -83,6 +85,7 @@ __all__ = [
     "ColumnDefinition",
     "Copy",
     "CreateConnection",
+    "CreateIndex",
     "CreateMaterializedView",
     "CreateSchema",
     "CreateSecret",
@@ -98,6 +101,7 @@ __all__ = [
     "Drop",
     "DropConnection",
     "DropFunction",
+    "DropIndex",
     "DropSchema",
     "DropSecret",
     "DropToken",
@@ -138,5 +142,6 @@ __all__ = [
     "parse",
     "parse_statement",
     "quote",
+    "quote_dotted",
     "split",
 ]

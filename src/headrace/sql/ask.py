@@ -17,6 +17,7 @@ from headrace.sql.statements import (
     Drop,
     DropConnection,
     DropFunction,
+    DropIndex,
     DropSchema,
     DropSecret,
     DropToken,
@@ -39,19 +40,20 @@ if TYPE_CHECKING:
 
     from headrace.sql.cursor import Cursor
 
-_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", "SECRET", "CONNECTION", "TOKEN")
-_DROPPED_ALONE: Final[Mapping[str, type[DropSecret | DropConnection | DropToken]]] = {
+_DROPPED_ALONE: Final[Mapping[str, type[DropSecret | DropConnection | DropToken | DropIndex]]] = {
     "SECRET": DropSecret,
     "CONNECTION": DropConnection,
     "TOKEN": DropToken,
+    "INDEX": DropIndex,
 }
 """What is dropped without CASCADE, by its word."""
+_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", *_DROPPED_ALONE)
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 
 def take_drop(
     cursor: Cursor,
-) -> Drop | DropFunction | DropSchema | DropSecret | DropConnection | DropToken:
+) -> Drop | DropFunction | DropSchema | DropSecret | DropConnection | DropToken | DropIndex:
     """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
     first = cursor.token
     cursor.expect("DROP")
@@ -142,6 +144,8 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         schema = cursor.name("a schema's name")
     if listing is Listing.REJECTS and (cursor.accept("FOR") or cursor.accept("FROM")):
         relation = cursor.name("a stream's or table's name")
+    if listing is Listing.INDEXES and (cursor.accept("FROM") or cursor.accept("ON")):
+        relation = cursor.name("a table's or view's name")
     like = None
     if listing in NAMED_LISTINGS and cursor.accept("LIKE"):
         like = cursor.string("a pattern between quotes")
@@ -158,6 +162,8 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
 def _further(listing: Listing) -> tuple[str, ...]:
     if listing in {Listing.REJECTS, Listing.GRANTS}:
         return ("FOR",)
+    if listing is Listing.INDEXES:
+        return ("FROM",)
     return ("LIKE",) if listing in NAMED_LISTINGS else ()
 
 

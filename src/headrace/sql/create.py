@@ -19,6 +19,7 @@ from headrace.sql.options import take_options
 from headrace.sql.parts import Name, ObjectKind, Query
 from headrace.sql.statements import (
     AddColumns,
+    CreateIndex,
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
@@ -76,6 +77,8 @@ def take_create(cursor: Cursor) -> Statement:
         return _schema(cursor, first)
     if not or_replace and cursor.accept("TOKEN"):
         return take_token(cursor, first)
+    if not or_replace and cursor.accept("INDEX"):
+        return _index(cursor, first)
     apart = next((word for word in ("SECRET", "CONNECTION") if cursor.accept(word)), None)
     kind = None if apart else _kind(cursor)
     at_if = cursor.token
@@ -106,6 +109,17 @@ def _schema(cursor: Cursor, first: Token) -> CreateSchema:
     name = cursor.name("the schema's name")
     cursor.expect_end()
     return CreateSchema(name, cursor.span(first), if_not_exists)
+
+
+def _index(cursor: Cursor, first: Token) -> CreateIndex:
+    """Take ``[IF NOT EXISTS] [name] ON relation (column, ...)``."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = None if cursor.at("ON") else cursor.name("the index's name")
+    cursor.expect("ON")
+    relation = cursor.name("a table's or view's name")
+    columns = cursor.identifiers("a column's name")
+    cursor.expect_end()
+    return CreateIndex(name, relation, columns, cursor.span(first), if_not_exists)
 
 
 def _secret(cursor: Cursor, first: Token, modes: tuple[bool, bool]) -> CreateSecret:

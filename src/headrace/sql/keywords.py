@@ -61,3 +61,8 @@ NOT_NAMES = frozenset(
 def quote(identifier: str) -> str:
     """Return the identifier between backticks, escaped for Spark SQL."""
     return f"`{identifier.replace('`', '``')}`"
+
+
+def quote_dotted(name: str) -> str:
+    """Return the name of a relation, its parts quoted."""
+    return ".".join(map(quote, name.split(".")))

@@ -38,7 +38,7 @@ class Refusal:
 _FUNCTIONS = "Register a Python function instead: db.register, or headrace.connect(functions=...)."
 _SOURCES = "Use CREATE STREAM or CREATE TABLE; COPY loads files into it."
 _SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
-_INDEXES = "Create a view grouped or joined by the columns of the lookups."
+_INDEXES = "Use CREATE INDEX name ON relation (columns)."
 _DEFINITION = "Use CREATE OR REPLACE VIEW or MATERIALIZED VIEW, with the whole new query."
 _COLUMNS = (
     "Create another one with the new columns, and INSERT INTO it SELECT ... FROM this one:"
@@ -93,7 +93,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("CREATE DYNAMIC TABLE", "Use CREATE MATERIALIZED VIEW."),
     _refused("CREATE EXTERNAL", _SOURCES, "CREATE EXTERNAL TABLE"),
     _refused("CREATE FUNCTION", _FUNCTIONS),
-    _refused("CREATE INDEX", _INDEXES),
     _refused("CREATE PROCEDURE", _SCRIPTS),
     _refused("CREATE ROLE", _ACCOUNTS),
     _refused("CREATE STREAMING", "Use CREATE STREAM or CREATE TABLE.", "CREATE STREAMING TABLE"),
@@ -112,7 +111,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("DESCRIBE SCHEMA", _SHOW_LIST),
     _refused("DROP CATALOG", _SCHEMAS),
     _refused("DROP CONNECTOR", "Drop the stream or table that the connector feeds."),
-    _refused("DROP INDEX", _INDEXES),
     _refused("DROP ROLE", _ACCOUNTS),
     _refused("DROP TEMPORARY", "Leave the word out: nothing is temporary."),
     _refused("DROP TEMPORARY FUNCTION", _FUNCTIONS),
@@ -149,7 +147,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("SHOW CATALOGS", _SHOW_LIST),
     _refused("SHOW COLUMNS", "Use DESCRIBE name."),
     _refused("SHOW CONNECTORS", _SHOW_LIST),
-    _refused("SHOW INDEXES", "Use EXPLAIN VIEW name, which shows its arrangements."),
     _refused("SHOW PARTITIONS", "Use DESCRIBE EXTENDED name."),
     _refused("SHOW QUERIES", "Use SHOW VIEWS or SHOW JOBS: these queries run continuously."),
     _refused("SHOW TBLPROPERTIES", "Use DESCRIBE EXTENDED name."),

@@ -156,6 +156,26 @@ class CreateSchema:
     if_not_exists: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CreateIndex:
+    """``CREATE INDEX [name] ON relation (columns)``: rows are found by these columns."""
+
+    name: Name | None
+    relation: Name
+    columns: tuple[str, ...]
+    span: Span
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    """``DROP INDEX``."""
+
+    name: Name
+    span: Span
+    if_exists: bool = False
+
+
 class SecretSource(StrEnum):
     """Where the value of a secret is read from."""
 
@@ -370,6 +390,7 @@ class Listing(StrEnum):
     EPOCHS = "epochs"
     FRESHNESS = "freshness"
     FUNCTIONS = "functions"
+    INDEXES = "indexes"
     SECRETS = "secrets"
     CONNECTIONS = "connections"
     TOKENS = "tokens"
@@ -382,13 +403,14 @@ NAMED_LISTINGS = frozenset(Listing) - {
     Listing.EPOCHS,
     Listing.FRESHNESS,
     Listing.GRANTS,
+    Listing.INDEXES,
 }
 """The listings that have names, so that LIKE can filter them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """``SHOW``; ``relation`` restricts rejects to those of one relation.
+    """``SHOW``; ``relation`` restricts rejects and indexes to those of one relation.
 
     ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern,
     and ``limit`` rejects to a number, the newest first. ``token`` restricts grants to its own.
@@ -531,6 +553,7 @@ Statement: TypeAlias = (
     | CreateMaterializedView
     | CreateView
     | CreateSchema
+    | CreateIndex
     | CreateSecret
     | CreateConnection
     | CreateToken
@@ -542,6 +565,7 @@ Statement: TypeAlias = (
     | Drop
     | DropSchema
     | DropSecret
+    | DropIndex
     | DropConnection
     | DropToken
     | DropFunction

@@ -199,6 +199,8 @@ class Repairs:
     def _shown(self, relation: Table | View) -> str:
         if not relation.name.startswith(HIDDEN):
             return relation.name
+        if isinstance(relation, View) and relation.index is not None:
+            return f"index {relation.index.name}"
         fed = [
             s.name for s in self.reader.catalog if isinstance(s, Sink) and s.source == relation.id
         ]

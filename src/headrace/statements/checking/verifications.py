@@ -61,18 +61,14 @@ class Verifications:
             for id_, text in damaged.items()
             if id_ not in verdicts
         ]
-        return others + [
-            (
-                f"query of {fed[view.id]}" if view.name.startswith(HIDDEN) else view.name,
-                *verdicts[view.id],
-            )
-            for view in views
-        ]
+        return others + [(_shown(view, fed), *verdicts[view.id]) for view in views]
 
     def _views(self, name: Name | None, fed: dict[RelationId, str]) -> list[View]:
         catalog = self.reader.catalog
         views = [
-            v for v in catalog.views_in_order() if v.id in fed or not v.name.startswith(HIDDEN)
+            v
+            for v in catalog.views_in_order()
+            if v.id in fed or v.index is not None or not v.name.startswith(HIDDEN)
         ]
         if name is None:
             return views
@@ -190,3 +186,10 @@ def _within(types: set[type]) -> str:
     tolerances = [f"doubles within {TOLERANCE[DoubleType]}"] if DoubleType in types else []
     tolerances += [f"floats within {TOLERANCE[FloatType]}"] if FloatType in types else []
     return ", ".join(tolerances)
+
+
+def _shown(view: View, fed: dict[RelationId, str]) -> str:
+    """Return what a view is called: a hidden one by what it is for."""
+    if view.index is not None:
+        return f"index {view.index.name}"
+    return f"query of {fed[view.id]}" if view.name.startswith(HIDDEN) else view.name

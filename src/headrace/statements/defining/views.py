@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.catalog import PlainView, View
+from headrace.catalog import PlainView, View, title
 from headrace.circuit.digest import digest
 from headrace.dialects import with_bounds
 from headrace.errors import Code, HeadraceError, Span, masked
@@ -21,6 +21,7 @@ from headrace.types import RelationId
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.catalog import Defined, Index
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
@@ -99,9 +100,9 @@ class Views:
         if differs is not None and above:
             raise HeadraceError(
                 Code.CONFLICT,
-                f'view "{former.name}" is used by {above[0].kind} "{above[0].name}": {differs}',
-                hint="Keep its columns and its key, so that what is over it can follow; or DROP"
-                f" MATERIALIZED VIEW {former.name} CASCADE first.",
+                f'view "{former.name}" is used by {title(above[0])}: {differs}',
+                hint="Keep its columns and its key, so that what is over it can follow; or "
+                + _dropped_first(former, above[0]),
                 span=statement.name.span,
             )
         return view if differs is None else None
@@ -154,9 +155,14 @@ class Views:
         self._fill(view, None, ())
         return view
 
+    def create_index(self, query: Query, index: Index, created_sql: str) -> None:
+        """Create the hidden view of an index, whose query returns all rows of a relation."""
+        self._fill(self._view("", query, (), created_sql, index=index), None, ())
+
     def _fill(self, view: View, former: View | None, replaced: tuple[RelationId, ...]) -> int:
         seen = 0
         name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name
+        name = name if view.index is None else f"index {view.index.name}"
 
         def report(done: int, total: int) -> None:
             nonlocal seen
@@ -176,6 +182,7 @@ class Views:
         columns: tuple[str, ...],
         created_sql: str,
         former: View | None = None,
+        index: Index | None = None,
     ) -> View:
         """Plan a view, or another build of a former one, without creating it.
 
@@ -198,7 +205,8 @@ class Views:
                 )
             build = self.ledger.reserve_build()
             id_ = RelationId(build) if former is None else former.id
-            circuit = engine.circuit_of(id_, build, analysed, span, tuple(names))
+            by = () if index is None else index.columns
+            circuit = engine.circuit_of(id_, build, analysed, span, tuple(names), by)
             key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
         return View(
             id_,
@@ -212,7 +220,14 @@ class Views:
             key,
             digest(circuit),
             None if former is None else build,
+            index=index,
         )
+
+
+def _dropped_first(former: View, above: Defined) -> str:
+    if isinstance(above, View) and above.index is not None:
+        return f"DROP INDEX {above.index.name} first."
+    return f"DROP MATERIALIZED VIEW {former.name} CASCADE first."
 
 
 def _with_windows(statement: CreateMaterializedView | CreateTableAs) -> Query:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.catalog import PlainView, Relation, Sink, Stream, View, key_of
+from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
@@ -38,6 +38,13 @@ _FRESHNESS = (
     "view", "epoch", "committed_at", "changes_behind", "state",
     "seconds_behind", "watermark", "dirty_since", "inputs",
 )  # fmt: skip
+
+
+_KINDS = {
+    Listing.TABLES: (Stream, Table, View, PlainView),
+    Listing.VIEWS: (View, PlainView),
+    Listing.MATERIALIZED_VIEWS: (View,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +94,9 @@ class Listings:
             case Listing.SINKS | Listing.JOBS:
                 state = self.reader.published
                 return self._listing(JOB_COLUMNS, jobs(self.deliveries, state, self.principal.sees))
-            case Listing.TABLES:
-                return self._relations(lambda r: not isinstance(r, Sink))
-            case Listing.VIEWS:
-                return self._relations(lambda r: isinstance(r, View | PlainView))
-            case Listing.MATERIALIZED_VIEWS:
-                return self._relations(lambda r: isinstance(r, View))
+            case Listing.TABLES | Listing.VIEWS | Listing.MATERIALIZED_VIEWS:
+                kinds = _KINDS[statement.listing]
+                return self._relations(lambda r: isinstance(r, kinds))
             case Listing.REJECTS:
                 return self._rejects(statement)
             case Listing.DIRTY:
@@ -103,6 +107,8 @@ class Listings:
                 return self._freshness()
             case Listing.FUNCTIONS:
                 return self._functions()
+            case Listing.INDEXES:
+                return self._indexes(statement)
             case Listing.SECRETS:
                 secrets = self.secrets
                 rows = [(s.name, s.source, s.where, secrets.problem(s)) for s in secrets]
@@ -126,6 +132,18 @@ class Listings:
             if wanted(relation) and self._shows(relation)
         ]
         return self._listing(("name", "kind", "key", "state"), rows)
+
+    def _indexes(self, statement: Show) -> Result:
+        catalog, asked = self.reader.catalog, statement.relation
+        only = None if asked is None else catalog.resolve(asked.dotted, asked.span).id
+        rows = [
+            (index.name, relation.name, ", ".join(index.columns))
+            for relation in catalog
+            if self._shows(relation) and only in {None, relation.id}
+            for view in catalog.indexes(relation.id)
+            if (index := view.index) is not None
+        ]
+        return self._listing(("name", "relation", "columns"), sorted(rows))
 
     def _sources(self) -> Result:
         """Return the streams and tables, and how far those with a source have read it."""

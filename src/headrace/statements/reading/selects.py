@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalog import Relation, Stream, Table, View
+from headrace.catalog import Relation, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError
 from headrace.formats.literals import plain_value
 from headrace.ledger import NO_EPOCH
@@ -86,14 +86,12 @@ class Selects:
                 break
         state = self._as_of(query, last, [relation])
         self.reader.require_running(relation, state)
-        contents = self.reader.contents(state, relation)
         if simple.equal:
-            key = self._key(relation, contents, simple)
-            if key is None:
+            found = self._by_key(relation, state, simple)
+            if found is None:
                 return None
-            found = contents.by_key(key)
         else:
-            found = contents.whole()
+            found = self.reader.contents(state, relation).whole()
         chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
         return found.select(chosen), state
 
@@ -130,12 +128,21 @@ class Selects:
             span=query.as_of.span,
         )
 
+    def _by_key(self, relation: Table | View, state: Published, simple: Simple) -> pa.Table | None:
+        """Return the rows of a key, or of the columns of an index; None if it is no such query."""
+        unique = [relation] if key_of(relation) else []
+        for each in (*unique, *self.reader.indexes(state, relation)):
+            contents = self.reader.contents(state, each)
+            key = self._key(relation, contents, simple)
+            if key is not None:
+                return contents.by_key(key)
+        return None
+
     def _key(self, relation: Relation, contents: Contents, simple: Simple) -> list[Any] | None:
         """Return the key's values if the conditions are just equalities of keys and literals."""
         types = {c.name.lower(): c.type for c in relation.schema.columns}
         wanted = [name.lower() for name in contents.layout.key]
-        unique = not isinstance(relation, View) or bool(relation.key)
-        if not unique or set(wanted) != set(simple.equal) or not contents.can_look_up():
+        if set(wanted) != set(simple.equal) or not contents.can_look_up():
             return None
         values = []
         for name in wanted:

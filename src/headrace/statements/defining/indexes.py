@@ -1,0 +1,121 @@
+"""CREATE INDEX and DROP INDEX: all rows of a relation, arranged by other columns than its key.
+
+An index is a hidden view: it is filled beside the epochs, maintained in the same epochs as its
+relation, compacted, verified and repaired like any other, and dropped with its relation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Index, PlainView, Sink, Stream, Table, View, key_of
+from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.parts.naming import HIDDEN
+from headrace.serving.keys import can_hash
+from headrace.sql import Query, quote, quote_dotted
+from headrace.types import is_collated
+
+if TYPE_CHECKING:
+    from headrace.catalog import Catalog
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+    from headrace.sql import CreateIndex, DropIndex, Name
+    from headrace.statements.defining.views import Views
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """Creates and drops indexes."""
+
+    reader: Reader
+    definer: Definer
+    views: Views
+
+    def create(self, statement: CreateIndex) -> str:
+        """Create an index, and fill it."""
+        catalog = self.reader.catalog
+        relation = _indexed(catalog, statement.relation)
+        columns = tuple(_column(relation, name, statement) for name in statement.columns)
+        given = statement.name
+        name = _default_name(relation.name, columns) if given is None else given.dotted
+        if catalog.index(name) is not None:
+            if statement.if_not_exists:
+                return f'index "{name}" exists already'
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'index "{name}" exists already',
+                hint="Use another name, or IF NOT EXISTS.",
+                span=statement.span if given is None else given.span,
+            )
+        if columns == key_of(relation):
+            raise HeadraceError(
+                Code.INVALID,
+                f'({", ".join(columns)}) is the key of {relation.kind} "{relation.name}"',
+                hint="Rows are found by the key without an index.",
+                span=statement.span,
+            )
+        every = ", ".join(map(quote, relation.schema.names))
+        text = f"SELECT {every} FROM {quote_dotted(relation.name)}"
+        query = Query(text, Span.whole(text))
+        self.views.create_index(query, Index(name, relation.id, columns), statement.span.source)
+        return f"created index {name} on {relation.name} ({', '.join(columns)})"
+
+    def drop(self, statement: DropIndex) -> str:
+        """Drop an index."""
+        catalog, name = self.reader.catalog, statement.name
+        found = catalog.index(name.dotted)
+        if found is None and statement.if_exists:
+            return f'index "{name}" does not exist'
+        if found is None:
+            known = [view.index.name for view in catalog.views_in_order() if view.index]
+            near = nearest(name.dotted, known)
+            raise HeadraceError(
+                Code.INVALID,
+                f'index "{name}" does not exist',
+                hint=f'Did you mean "{near}"?' if near else "SHOW INDEXES lists what there is.",
+                span=name.span,
+            )
+        self.definer.drop([found.id])
+        return f"dropped index {name}"
+
+
+def _indexed(catalog: Catalog, name: Name) -> Table | View:
+    relation = catalog.resolve(name.dotted, name.span)
+    if isinstance(relation, Table | View) and not relation.name.startswith(HIDDEN):
+        return relation
+    kept = isinstance(relation, Stream | PlainView | Sink)
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f'an index on {relation.kind} "{relation.name}" is not supported',
+        detail="Its rows are not stored by key." if kept else None,
+        hint="Create the index on a table or a materialized view.",
+        span=name.span,
+    )
+
+
+def _column(relation: Table | View, name: str, statement: CreateIndex) -> str:
+    """Return a column of an index as the schema spells it."""
+    for column in relation.schema.columns:
+        if column.name.lower() == name.lower():
+            arrow = relation.schema.arrow.field(column.name).type
+            if can_hash(arrow) and not is_collated(column.type):
+                return column.name
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"an index by a column of type {column.sql.upper()} is not supported",
+                hint="Index columns of integers, BOOLEAN or STRING.",
+                span=statement.span,
+            )
+    near = nearest(name, relation.schema.names)
+    raise HeadraceError(
+        Code.INVALID,
+        f'column "{name}" does not exist in {relation.kind} "{relation.name}"',
+        hint=f'Did you mean "{near}"?' if near else None,
+        span=statement.span,
+    )
+
+
+def _default_name(relation: str, columns: tuple[str, ...]) -> str:
+    """Return the name that PostgreSQL would give an index."""
+    return f"{relation}_{'_'.join(columns)}_idx".lower()
