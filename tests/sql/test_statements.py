@@ -305,6 +305,18 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("CREATE DATABASE IF NOT EXISTS d", {"is": "CreateSchema", "name": "d", "if_not_exists": True}),
     ("DROP DATABASE d CASCADE", {"is": "DropSchema", "name": "d", "cascade": True}),
     ("SHOW DATABASES", {"is": "Show", "listing": "schemas"}),
+    (
+        "CREATE INDEX IF NOT EXISTS i ON a.t (x, `Y z`)",
+        {
+            "is": "CreateIndex",
+            "name": "i",
+            "relation": "a.t",
+            "columns": ("x", "Y z"),
+            "if_not_exists": True,
+        },
+    ),
+    ("DROP INDEX IF EXISTS i", {"is": "DropIndex", "name": "i", "if_exists": True}),
+    ("SHOW INDEXES FROM t", {"is": "Show", "listing": "indexes", "relation": "t"}),
     ("DROP STREAM s DELETE TOPIC", {"is": "Drop", "kind": "stream", "name": "s"}),
     ("STOP JOB 'insert_into_t'", {"is": "Drop", "kind": "job", "name": "insert_into_t"}),
     ("EXPLAIN v", {"is": "Explain", "target": "v"}),
