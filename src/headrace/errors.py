@@ -100,7 +100,7 @@ _UNSHOWN = "\ufffd"
 _SECRET = re.compile(
     r"""(?ix)
     (?: password | passwd | secret | token | jaas | credential | private[._-]?key | api[._-]?key )
-    [\w.\-]{0,80}+ ['"]? \s*+ = \s*+
+    (?: [\w.\-]{0,80}+ ['"]? (?: \s*+ = \s*+ | \s++ ) | \s++ \w{1,80}+ \s++ as \s++ )
     (?: ' (?P<single> (?: [^'\\] | \\. | '' )*+ ) | " (?P<double> (?: [^"\\] | \\. | "" )*+ ) )
     """
 )
@@ -109,7 +109,8 @@ _SECRET = re.compile(
 def masked(sql: str) -> str:
     """Return SQL text with the values of secret options replaced by asterisks, of equal length.
 
-    A quoted value is considered secret if ``=`` and a name such as ``password`` precede it.
+    A quoted value is considered secret if a name such as ``password`` precedes it, with or without
+    ``=`` between, or ``SECRET name AS``.
     """
     return _SECRET.sub(_mask, sql)
 

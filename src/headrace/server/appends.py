@@ -108,8 +108,9 @@ async def append_rows(service: Service, request: Request) -> Response:
         raise HeadraceError(Code.INVALID, f"wait={wait} is not known", hint="Use wait=readable.")
     relation = resolved(service.database.parts.reader.catalog, name, asking(request))
     kind, seconds = declared(request, LINES, ARROW), number(request, "timeout")
+    limits = service.limits
     with service.appends.holding() as take:
-        data = await body(request, service.limits.rows_bytes, take)
+        data = await body(request, limits.rows_bytes, limits.body_seconds, take)
         numbered = _numbered(service.appends, request, name, data)
 
         def call(session: Session) -> Response:

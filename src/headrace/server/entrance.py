@@ -158,7 +158,8 @@ def asking(request: Request) -> Principal:
 async def log_in(service: Service, request: Request) -> Response:
     """Exchange a token for a cookie, for a browser's own pages."""
     _require_own_page(request)
-    asked = await json_object(request, _LONGEST_LOGIN, {"token": (str,)})
+    seconds = service.limits.body_seconds
+    asked = await json_object(request, _LONGEST_LOGIN, seconds, {"token": (str,)})
     try:
         id_ = service.entrance.log_in(asked.get("token") or "")
     except Refused:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.server.protocol import BoundedProtocol
+
 if TYPE_CHECKING:
     from headrace.server.address import Transport
 
@@ -17,7 +19,7 @@ _GOODBYE_SECONDS: Final = 5
 def http_settings() -> dict[str, Any]:
     """Return the settings of uvicorn besides the application and where it listens."""
     return {
-        "http": "httptools",
+        "http": BoundedProtocol,
         "ws": "websockets-sansio",
         "ws_max_size": LONGEST_MESSAGE,
         "ws_per_message_deflate": False,  # each subscriber's messages would be made anew

@@ -13,6 +13,8 @@ class Limits:
     """The longest request that holds SQL."""
     rows_bytes: int = 64 << 20
     """The longest request that holds rows: it is appended as a whole, from memory."""
+    body_seconds: float = 60.0
+    """How long the body of a request may take to come, and a second more for each 64 KiB of it."""
     held_bytes: int = 256 << 20
     """How much of such requests is in memory at a time; others are refused meanwhile."""
     statement_seconds: float = 60.0

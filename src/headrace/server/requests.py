@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,18 +17,33 @@ if TYPE_CHECKING:
 
 _TOO_LONG: Final = 413
 _OTHER_TYPE: Final = 415
+_TOO_SLOW: Final = 408
+_BYTES_PER_SECOND: Final = 64 << 10
 
 
 async def body(
-    request: Request, most: int, take: Callable[[int], None] = lambda _length: None
+    request: Request,
+    most: int,
+    seconds: float,
+    take: Callable[[int], None] = lambda _length: None,
 ) -> bytes:
     """Return the body of a request. ``take`` is told of the length of each part, and may refuse it.
 
     Raises:
-        Refused: ``unsupported`` if it is longer than ``most`` bytes.
+        Refused: ``unsupported`` if it is longer than ``most`` bytes; ``cancelled`` if it takes
+            longer to come than ``seconds`` and one more for each 64 KiB.
     """
-    parts, length = [], 0
-    async for part in request.stream():
+    parts: list[bytes] = []
+    length, arriving = 0, request.stream()
+    until = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            async with asyncio.timeout_at(until + length / _BYTES_PER_SECOND):
+                part = await anext(arriving, None)
+        except TimeoutError:
+            raise _too_slow(seconds) from None
+        if part is None:
+            break
         parts.append(part)
         length += len(part)
         take(len(part))
@@ -43,8 +59,20 @@ async def body(
     return b"".join(parts)
 
 
+def _too_slow(seconds: float) -> Refused:
+    return Refused(
+        _TOO_SLOW,
+        HeadraceError(
+            Code.CANCELLED,
+            f"the body of the request did not come within {seconds:g} seconds",
+            detail="It has had no effect.",
+            hint="Send the whole body at once; rows in several requests.",
+        ),
+    )
+
+
 async def json_object(
-    request: Request, most: int, fields: Mapping[str, tuple[type, ...]]
+    request: Request, most: int, seconds: float, fields: Mapping[str, tuple[type, ...]]
 ) -> dict[str, Any]:
     """Return the JSON object in a request's body: some of ``fields``, each of one of its types.
 
@@ -54,7 +82,7 @@ async def json_object(
     """
     declared(request, "application/json")
     try:
-        found = json.loads(await body(request, most))
+        found = json.loads(await body(request, most, seconds))
     except (ValueError, RecursionError) as error:
         raise HeadraceError(Code.INVALID, "the body is not JSON", f"{error}.") from error
     if not isinstance(found, dict):

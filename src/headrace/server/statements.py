@@ -104,7 +104,8 @@ class _Script:
 
 
 async def _script(service: Service, request: Request) -> _Script:
-    asked = await json_object(request, service.limits.sql_bytes, _FIELDS)
+    limits = service.limits
+    asked = await json_object(request, limits.sql_bytes, limits.body_seconds, _FIELDS)
     sql = asked.get("sql")
     if sql is None:
         raise HeadraceError(Code.INVALID, 'field "sql" is missing', hint="Give the statement.")
