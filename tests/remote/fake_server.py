@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
 CATALOG = {"epoch": 7, "pending": 0, "relations": [], "functions": []}
@@ -81,11 +83,13 @@ class FakeServer:
     asked: list[Asked] = field(default_factory=list)
     catalog: Callable[[Exchange], None] = lambda exchange: exchange.answer(CATALOG)
     sessions: int = 0
+    tls: ssl.SSLContext | None = None
     _socket: socket.socket = field(default_factory=lambda: socket.create_server(("127.0.0.1", 0)))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def of(self, method: str, path: str) -> list[Asked]:
         return [
@@ -109,6 +113,8 @@ class FakeServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
+            if self.tls is not None:
+                sock = self.tls.wrap_socket(sock, server_side=True)
             reader = sock.makefile("rb")
             while line := reader.readline().split():
                 headers = {}
@@ -119,8 +125,9 @@ class FakeServer:
                 asked = Asked(line[0].decode(), line[1].decode(), headers, body)
                 self.asked.append(asked)
                 self._answer(Exchange(asked, sock))
-        except OSError:
-            return
+        except (OSError, ValueError):  # the client has left, or does not speak HTTP
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, exchange: Exchange) -> None:
         match exchange.asked.method, exchange.asked.path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import ssl
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from headrace.remote.server import Server, is_url
 from headrace.serving import OPERATION
 from headrace.zset import WEIGHT
 from remote.fake_server import Exchange, FakeServer
+from servers.certificates import authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -259,6 +261,21 @@ def test_addresses_have_defaults_and_paths():
     assert failure(lambda: Server.of("https://h", ca="/nothing")).code is Code.INVALID
     assert not is_url("data")
     assert not is_url("s3://data")
+
+
+def test_an_encrypted_connection_is_made_to_a_server_that_is_trusted(tmp_path: Path):
+    trusted, key = authority(tmp_path, "mill")
+    other, _ = authority(tmp_path, "other")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(key)
+    with FakeServer(tls=context) as server:
+        with headrace.connect(server.url, ca=trusted) as db:
+            assert db.last_epoch() == 7
+        for ca in (None, other):
+            error = failure(lambda ca=ca: headrace.connect(server.url, ca=ca))
+            assert (error.code, "is not trusted" in error.primary) == (Code.INVALID, True)
+        plain = server.url.replace("https", "http")
+        assert failure(lambda: headrace.connect(plain)).code is Code.UNAVAILABLE
 
 
 def test_connecting_imports_nothing_of_an_open_database(server: FakeServer):

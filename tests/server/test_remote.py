@@ -225,6 +225,8 @@ def test_what_is_of_the_process_that_has_the_database_open_is_refused(server: Se
     database.close()
     with pytest.raises(HeadraceError, match="headrace serve"):
         headrace.connect(server.server.url, partitions=2)
+    with pytest.raises(HeadraceError, match="no encrypted connection"):
+        headrace.connect(server.server.url.replace("http", "https"))
     with pytest.raises(HeadraceError, match="token, ca"):
         headrace.connect(server.server.url, nothing=2)
     with pytest.raises(HeadraceError, match="is closed"):

@@ -388,3 +388,27 @@ def test_a_browser_exchanges_its_token_for_a_cookie(place: tuple[Served, dict[st
         assert other.get("/v1/views/gold.pay").status == 403, headers
     assert page.ask("POST", "/v1/logout").status == 200
     assert page.get("/v1/views/gold.pay").status == 401
+
+
+def test_a_remote_database_has_the_rights_of_its_token(place: tuple[Served, dict[str, Client]]):
+    served_, who = place
+    url = served_.server.url
+    secret = who["golden"].headers["Authorization"].removeprefix("Bearer ")
+    with headrace.connect(url, token=secret) as golden:
+        assert golden.sql("SELECT k FROM gold.pay").fetchall() == [(1,)]
+        with golden.subscribe("gold.pay") as followed:
+            assert len(followed.poll(30) or []) == 1
+        assert ("table", "hr.salaries") not in golden.relations()
+        for refused in (
+            lambda: golden.sql("SELECT k FROM items"),
+            lambda: golden.subscribe("hr.salaries"),
+            lambda: golden.insert("gold.notes", [(1, "x")]),
+            lambda: golden.sql("DROP VIEW gold.plain"),
+        ):
+            with pytest.raises(headrace.HeadraceError) as raised:
+                refused()
+            assert raised.value.code in (headrace.Code.FORBIDDEN, headrace.Code.INVALID)
+    for token in (None, "nonsense"):
+        with pytest.raises(headrace.HeadraceError) as raised:
+            headrace.connect(url, token=token)
+        assert raised.value.code is headrace.Code.FORBIDDEN

@@ -88,7 +88,8 @@ def _require_below(path: str, roots: Sequence[Path], span: Span) -> None:
         Code.UNSUPPORTED,
         "reading this file over HTTP is not supported",
         detail="A server reads files only below the directories of headrace serve --files.",
-        hint="Append the rows with POST /v1/streams; or have the server started with --files DIR.",
+        hint="Append the rows with insert or POST /v1/streams; or have the server started with"
+        " --files DIR.",
         span=span,
     )
 
