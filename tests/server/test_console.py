@@ -156,7 +156,9 @@ def test_the_keyboard_reaches_whatever_can_be_used(page: Browser):
         assert left == [], path
 
 
-def test_the_page_of_the_clickstream_updates_by_itself(server: Served, page: Browser):
+def test_the_clickstreams_page_updates_by_itself_and_a_lost_server_is_said(
+    server: Served, page: Browser
+):
     server.database.sql((CLICKSTREAM / "statements.sql").read_text())
     try:
         with served(server.database, pages=CLICKSTREAM / "page") as running:
@@ -169,6 +171,12 @@ def test_the_page_of_the_clickstream_updates_by_itself(server: Served, page: Bro
             own.wait_for("mobile", "table")
             own.wait_for("User_9, mobile: ./home", "#found")
             assert own.complaints() == []
-            page.driver.get("about:blank")
+            own.open("")
+            own.wait_for("visits_by_url", ".graph")
+            own.wait(lambda: "epoch" in own.text("#live"), "a live connection")
+            assert own.text("#stale") == ""
+        own.wait_for("Not connected: this is as of", "#stale")
+        own.complaints()  # of connections that are refused
+        page.driver.get("about:blank")
     finally:
         server.database.sql("DROP STREAM visits CASCADE")

@@ -43,7 +43,12 @@ def test_texts_have_contrast_in_both_themes():
             for ground in ("bg", "panel", "raised"):
                 found = contrast(colours[text][theme], colours[ground][theme])
                 assert found >= 4.5, (text, ground, theme, round(found, 2))
-        for text, ground in (("on-accent", "accent"), ("bad", "bad-soft"), ("dim", "bad-soft")):
+        for text, ground in (
+            ("on-accent", "accent"),
+            ("bg", "bad"),
+            ("bad", "bad-soft"),
+            ("dim", "bad-soft"),
+        ):
             assert contrast(colours[text][theme], colours[ground][theme]) >= 4.5, (text, theme)
 
 

@@ -1,6 +1,6 @@
 // The frame: navigation, theme, connection, login; each page is a function that fills `main`.
 import { onUnauthorized } from "./api.js";
-import { fill, h, text } from "./dom.js";
+import { fill, h, moment, text } from "./dom.js";
 import { jobs } from "./pages/jobs.js";
 import { overview } from "./pages/overview.js";
 import { relation } from "./pages/relation.js";
@@ -17,6 +17,7 @@ const PAGES = [
   { path: "jobs", title: "Jobs", show: jobs },
 ];
 const THEMES = ["auto", "light", "dark"];
+const LOST_MILLISECONDS = 2500;
 const SIGNED_IN = "headrace.signed-in";
 
 const main = document.getElementById("main");
@@ -62,20 +63,38 @@ function chooseTheme(theme) {
   }
 }
 
+let lost = null;
+
+/** Show whether what is seen is current: a page that has lost its server says so, and since when. */
 function connection(state) {
   const place = document.getElementById("live");
+  const live = state === "live";
   const failed = now.moment?.error ?? null;
-  const tone = state !== "live" ? "warn" : failed !== null ? "bad" : "";
-  const word = state !== "live" ? state : failed !== null ? "epochs have stopped" : `epoch ${now.moment?.epoch ?? "…"}`;
-  text(document.getElementById("connection"), state);
+  const tone = !live ? "warn" : failed !== null ? "bad" : "";
+  const word = !live ? state : failed !== null ? "epochs have stopped" : `epoch ${now.moment?.epoch ?? "…"}`;
   if (place.children.length === 0) fill(place, h("span", { class: "dot" }), h("span", {}));
   place.firstChild.className = `dot ${tone}`;
   place.title = failed ?? "";
   text(place.lastChild, word);
+  if (live) {
+    clearTimeout(lost);
+    lost = null;
+    stale(null);
+  } else {
+    lost ??= setTimeout(() => stale(state), LOST_MILLISECONDS);
+  }
 }
 
-/** Ask for a token; resolve to whether one was taken. Requests that wait share one dialog. */
+function stale(state) {
+  const said = document.getElementById("stale");
+  said.hidden = state === null;
+  main.classList.toggle("is-stale", state !== null);
+  if (state !== null) text(said, now.moment === null ? "Not connected." : `Not connected: this is as of ${moment(now.moment.at)}.`);
+}
+
 let asking = null;
+
+/** Ask for a token; resolve to whether one was taken. Requests that wait share one dialog. */
 function askForToken(error) {
   asking ??= new Promise((resolve) => {
     const dialog = document.getElementById("login");

@@ -165,9 +165,11 @@ export function rowTable() {
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
+/** Light up cells, and fade them in few steps: smoothly would cost a frame's work sixty times a second. */
 function light(cells, colour) {
   if (still.matches) return;
-  for (const cell of cells) cell.animate([{ backgroundColor: `var(${colour})` }, { backgroundColor: "transparent" }], LIT_MILLISECONDS);
+  const frames = [{ backgroundColor: `var(${colour})` }, { backgroundColor: "transparent" }];
+  for (const cell of cells) cell.animate(frames, { duration: LIT_MILLISECONDS, easing: "steps(2)" });
 }
 
 const times = (weight) => h("span", { class: "dim times" }, ` ×${weight}`);
