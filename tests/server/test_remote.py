@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -294,3 +295,18 @@ def test_a_subscription_begins_and_resumes_where_it_is_told_to(remote: headrace.
             assert pushed.kind == "changes"
             assert len(pushed.poll(10) or []) == 2
     assert not pushed.is_open
+
+
+def test_the_example_of_the_documentation_runs(
+    server: Served, remote: headrace.RemoteDatabase, capsys: pytest.CaptureFixture[str]
+):
+    text = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    remote.sql(
+        "CREATE TABLE shown_orders (id INT PRIMARY KEY, name STRING, price DECIMAL(9,2));"
+        "CREATE MATERIALIZED VIEW shown_totals AS"
+        " SELECT name, sum(price) AS total FROM shown_orders GROUP BY name"
+    )
+    address = example.replace("http://127.0.0.1:8088", server.server.url)
+    exec(re.sub(r"\b(orders|totals)\b", r"shown_\1", address), {})  # noqa: S102
+    assert capsys.readouterr().out == "cid 4.25\n"

@@ -144,7 +144,7 @@ class RemoteDatabase:
         known = self._known
         recent = known is not None and time.monotonic() - known[0] < _RECENT_SECONDS
         catalog = known[1] if known is not None and recent else self._catalog()
-        relations = {each["name"]: each["columns"] for each in catalog["relations"]}
+        relations = {each["name"].lower(): each["columns"] for each in catalog["relations"]}
         found = relations.get(name.lower())
         if found is None:
             near = nearest(name, relations)
