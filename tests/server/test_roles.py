@@ -196,6 +196,16 @@ def test_what_is_followed_is_what_may_be_read(place: tuple[Served, dict[str, Cli
         for query in ({"view": "hr.salaries"}, {"sql": "SELECT * FROM hr.salaries"}):
             assert who["golden"].get("/v1/subscribe", **query).status == 403
             assert running.client.get("/v1/subscribe", **query).status == 401
+    with Events(who["reader"], sql="SELECT salary FROM hr.salaries WHERE k > 0") as events:
+        assert next(iter(events)).data["rows"] == [{"salary": 4711}]
+        (hidden,) = (r.name for r in running.database.parts.reader.catalog if r.name[:2] == "__")
+        for answer in (
+            who["keeper"].get(f"/v1/views/{hidden}"),
+            who["keeper"].get("/v1/subscribe", view=hidden),
+            who["keeper"].sql(f"SELECT * FROM {hidden}"),
+            who["keeper"].sql(f"SELECT salary + 1 FROM `{hidden}`"),
+        ):
+            assert answer.status == 403, answer.body
     with Events(who["golden"], sql="SELECT k FROM gold.plain WHERE k > 0") as events:
         assert next(iter(events)).data["rows"] == [{"k": 1}]
     assert who["golden"].get("/v1/views/hr.salaries").status == 403

@@ -17,8 +17,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.parts.access import DATABASE, OWNER
-from headrace.parts.naming import schema_of
+from headrace.parts.access import OWNER
 from headrace.server.answers import done
 from headrace.server.failures import Refused
 from headrace.server.requests import json_object
@@ -112,14 +111,13 @@ class Entrance:
         name = request.path_params.get("name", "")
         match least:
             case Least.READER | Least.WRITER:
-                role = Role.READER if least is Least.READER else Role.WRITER
-                schema = schema_of(name)
+                need = Need.of(Role.READER if least is Least.READER else Role.WRITER, name)
             case Least.READER_OF_ALL:
-                role, schema = Role.READER, DATABASE
+                need = Need(Role.READER)
             case _:
                 return
-        if not principal.may(role, schema):
-            raise Need(role, schema).error()
+        if not need.is_met(principal):
+            raise need.error()
 
     def log_in(self, secret: str) -> str:
         """Return the id of a new login of whoever has a token.

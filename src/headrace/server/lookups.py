@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import PlainView, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.parts.naming import schema_of
 from headrace.server.answers import accepted, answer
 from headrace.server.entrance import asking
 from headrace.server.failures import Refused
@@ -219,7 +218,7 @@ def named(service: Service, name: str, principal: Principal) -> Relation:
         HeadraceError: ``forbidden`` if whoever asks may not read in its schema.
         Refused: ``invalid`` if there is none.
     """
-    need = Need(Role.READER, schema_of(name))
+    need = Need.of(Role.READER, name)
     if not need.is_met(principal):
         raise need.error()
     catalog = service.database.parts.reader.catalog

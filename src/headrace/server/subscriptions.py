@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError
-from headrace.parts.naming import schema_of
 from headrace.server.answers import Format
 from headrace.server.entrance import asking
 from headrace.server.events import Place, beginning, goodbye
@@ -154,7 +153,7 @@ async def _asked(service: Service, request: Request, principal: Principal) -> _A
         relation = named(service, view, principal)
         query = f"SELECT * FROM {quote_dotted(relation.name)}"
         shared = f"relation {relation.id}" if isinstance(relation, Table | View) else query
-        return _Asked(shared, query, form, (Need(Role.READER, schema_of(relation.name)),))
+        return _Asked(shared, query, form, (Need.of(Role.READER, relation.name),))
     text = sql or ""
     if len(text.encode()) > service.limits.sql_bytes:
         raise HeadraceError(Code.UNSUPPORTED, "the query is too long")

@@ -88,6 +88,16 @@ class Need:
     schema: str = DATABASE
     span: Span | None = None
 
+    @classmethod
+    def of(cls, role: Role, name: str, span: Span | None = None) -> Need:
+        """Return what is needed to do something with the relation of a dotted name.
+
+        Hidden relations are of those who follow them: others need to be owners of the database.
+        """
+        if name.startswith(HIDDEN):
+            return cls(Role.OWNER, DATABASE, span)
+        return cls(role, schema_of(name), span)
+
     def is_met(self, principal: Principal) -> bool:
         """Whether a principal has the role, now."""
         if self.schema == SYSTEM_SCHEMA and self.role is Role.READER:
@@ -135,7 +145,7 @@ class Rights:
         Raises:
             HeadraceError: ``forbidden``.
         """
-        self._require([Need(role, schema_of(name))])
+        self._require([Need.of(role, name)])
 
     def without_hidden(self, error: HeadraceError) -> HeadraceError:
         """Return an error without what names a relation that whoever asks may not know of."""
@@ -208,12 +218,9 @@ class _Asked:
 
 
 def _reading(names: Iterable[str], span: Span) -> Iterator[Need]:
-    """Yield what is needed to read relations; hidden views are of those who follow them."""
+    """Yield what is needed to read relations."""
     for name in sorted(names):
-        if name.startswith(HIDDEN):
-            yield Need(Role.OWNER, DATABASE, span)
-        else:
-            yield Need(Role.READER, schema_of(name), span)
+        yield Need.of(Role.READER, name, span)
 
 
 def _nothing(_asked: _Asked, _statement: Statement) -> Iterator[Need]:
