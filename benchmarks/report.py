@@ -260,6 +260,21 @@ def serving(found: dict[str, Any]) -> tuple[Table, ...]:
     return lookups, scans
 
 
+def push(found: Sequence[dict[str, Any]]) -> Table:
+    """Return a row for each crowd of subscribers."""
+    table = _table(
+        "From commit to a subscriber, and epochs, milliseconds",
+        ["idle subscribers", "slow ones", "push p50", "push p99", "epoch p50", "ratio"],
+    )
+    alone = found[0]["epoch"]["p50_ms"]
+    for row in found:
+        figures = (f"{row['push'][name]:.1f}" for name in ("p50_ms", "p99_ms"))
+        epoch = row["epoch"]["p50_ms"]
+        crowd = f"{row['idle']:,}", str(row["slow"])
+        table.add_row(*crowd, *figures, f"{epoch:.1f}", f"{epoch / alone:.2f}")
+    return table
+
+
 def _verdict(found: dict[str, Any]) -> str:
     if not found["answer"]:
         return "not checked"

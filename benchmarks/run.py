@@ -29,7 +29,17 @@ HERE = Path(__file__).parent
 DATA = HERE / "data"
 RESULTS = HERE / "results"
 _WIDTH = 170
-PARTS = ("throughput", "freshness", "state", "peers", "queries", "concurrency", "kafka", "server")
+PARTS = (
+    "throughput",
+    "freshness",
+    "state",
+    "peers",
+    "queries",
+    "concurrency",
+    "kafka",
+    "server",
+    "push",
+)
 _QUERY_RUNS = 3
 
 
@@ -66,7 +76,7 @@ def main(  # noqa: PLR0917 (options, given by name)
 
     With --only queries, Nexmark's 23 queries, and Flink beside them. With --only concurrency, many
     clients at once. With --only kafka, topics of a broker that is started for it. With --only
-    server, views read over HTTP.
+    server, views read over HTTP. With --only push, changes that reach subscribers.
     """
     console = Console()
     if not console.is_terminal:
@@ -114,17 +124,36 @@ def main(  # noqa: PLR0917 (options, given by name)
         results["kafka"] = _apart(kafka.measure, DATA, events, seconds, partitions)
         for table in report.kafka(results["kafka"]):
             console.print(table)
-    if "server" in parts:
-        from benchmarks import serving  # noqa: PLC0415 (it needs the extra of the server)
-
-        results["server"] = _apart(serving.measure, DATA, seconds, keys, partitions, readers)
-        for table in report.serving(results["server"]):
-            console.print(table)
+    results |= _of_server(parts, console, seconds, keys, partitions, readers)
     if save:
         RESULTS.mkdir(exist_ok=True)
         kept = RESULTS / f"{save}.json"
         kept.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
         console.print(f"kept in {os.path.relpath(kept)}")
+
+
+def _of_server(
+    parts: tuple[str, ...],
+    console: Console,
+    seconds: float,
+    keys: int,
+    partitions: int,
+    readers: tuple[int, ...],
+) -> dict[str, Any]:
+    """Run the parts that need the extra of the server."""
+    found: dict[str, Any] = {}
+    if "server" in parts:
+        from benchmarks import serving  # noqa: PLC0415 (it needs the extra)
+
+        found["server"] = _apart(serving.measure, DATA, seconds, keys, partitions, readers)
+        for table in report.serving(found["server"]):
+            console.print(table)
+    if "push" in parts:
+        from benchmarks import pushing  # noqa: PLC0415 (it needs the extra)
+
+        found["push"] = _apart(pushing.measure, DATA, seconds, partitions)
+        console.print(report.push(found["push"]))
+    return found
 
 
 def _apart(measure: Callable[..., Any], *arguments: Any) -> Any:
