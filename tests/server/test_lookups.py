@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.serving import Contents
+
 if TYPE_CHECKING:
     from served import Client, Served
 
@@ -136,6 +138,21 @@ def test_a_row_by_key_is_that_of_the_query(client: Client, type_: str, values: l
             by_value.status,
             by_value.json.get("rows"),
         )
+
+
+def test_where_finds_rows_by_an_index(client: Client, monkeypatch: pytest.MonkeyPatch):
+    client.sql(
+        "CREATE TABLE dogs (id INT PRIMARY KEY, kind STRING, age INT); CREATE INDEX ON dogs (kind);"
+        "INSERT INTO dogs VALUES (1, 'pug', 3), (2, 'pug', 5), (3, 'collie', 3); FLUSH"
+    )
+    used, by_key = [], Contents.by_key
+    monkeypatch.setattr(
+        Contents, "by_key", lambda self, key: (used.append(self.layout.key), by_key(self, key))[1]
+    )
+    assert sorted(found(client, "dogs", where="kind=pug", select="id")) == [[1], [2]]
+    assert found(client, "dogs", where="kind=poodle") == []
+    assert used == [("kind",), ("kind",)]
+    assert found(client, "dogs", where=["kind=pug", "age>3"], select="id") == [[2]]
 
 
 def test_a_key_of_several_columns_is_given_in_their_order(client: Client):
