@@ -24,10 +24,10 @@ def shell(server: Served, tmp_path: Path) -> Iterator[Terminal]:
 
 def test_a_session_of_a_shell_on_a_server(shell: Terminal, server: Served, tmp_path: Path) -> None:
     shell.see(f'server "{server.server.url}"', r"\q or Ctrl-D leaves.")
-    shell.enter("CREATE TABLE paid (id INT PRIMARY KEY, payer STRING, amount DECIMAL(10,2));")
+    shell.enter("CREATE TABLE paid (id INT PRIMARY KEY, payer STRING, cents_paid DECIMAL(10,2));")
     shell.see("created table paid (")
     shell.enter(
-        "CREATE MATERIALIZED VIEW payers AS SELECT payer, sum(amount) AS s FROM paid GROUP BY payer;"
+        "CREATE MATERIALIZED VIEW payers AS SELECT payer, sum(cents_paid) AS s FROM paid GROUP BY payer;"
     )
     shell.see("created materialized view payers from 0 changes (")
     shell.enter("INSERT INTO paid VALUES (1, 'ann', 30), (2, 'bob', 12.50); SELECT * FROM payers;")
@@ -36,14 +36,14 @@ def test_a_session_of_a_shell_on_a_server(shell: Terminal, server: Served, tmp_p
         assert row in shell.screen.text()
 
     shell.see(PROMPT)
-    shell.type("SELECT amou" + TAB)
-    shell.watch(r"SELECT amount\Z")
+    shell.type("SELECT cents_p" + TAB)
+    shell.watch(r"SELECT cents_paid\Z")
     shell.type(", na FROM pai" + TAB)
     shell.watch(r"FROM paid\Z")
     shell.type(";" + ENTER)
-    shell.see('"na"', "1 | SELECT amount, na FROM paid", "^^")
+    shell.see('"na"', "1 | SELECT cents_paid, na FROM paid", "^^")
     shell.enter(r"\d paid")
-    shell.see("column", "type", "amount", "decimal(10,2)")
+    shell.see("column", "type", "cents_paid", "decimal(10,2)")
     shell.enter(r"\l")
     shell.see(server.server.url)
 
