@@ -144,6 +144,10 @@ def test_a_browser_signs_in_sees_what_its_token_may_and_signs_out(
 SHADOWED = """
 SELECT * FROM `hr.salaries` WHERE k IN (WITH `hr.salaries` AS (SELECT 1 AS k) SELECT k FROM `hr.salaries`)
 """
+UPSERT = """
+INSERT INTO gold.notes VALUES (1, 'a') ON CONFLICT (k)
+DO UPDATE SET note = (SELECT string(max(salary)) FROM hr.salaries)
+"""
 READS_SALARIES = [
     "SELECT * FROM hr.salaries",
     "SELECT * FROM hr.salaries WHERE k = 1",
@@ -176,6 +180,11 @@ READS_SALARIES = [
     "CREATE MATERIALIZED VIEW gold.evil AS SELECT * FROM hr.salaries",
     "CREATE TABLE gold.evil AS SELECT * FROM hr.salaries",
     "SELECT * FROM __log_2",
+    UPSERT,
+    "FROM gold.pay |> JOIN hr.salaries USING (k)",
+    "SELECT transform(array(1), x -> (SELECT max(salary) FROM hr.salaries)) AS s",
+    "CREATE SINK s INTO gold.notes FROM hr.salaries",
+    "CREATE STREAM gold.s AS SELECT * FROM hr.events",
     "SELECT * FROM hr.nothing",
 ]
 
@@ -328,6 +337,7 @@ def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
         "DESCRIBE gold.salaries",
         "DROP TABLE gold.salarie",
         "SELECT salary FROM gold.plain",
+        "SELECT e.k FROM gold.pay e JOIN hr.polic FOR SYSTEM_TIME AS OF now() p ON e.k = p.k",
         "SELECT * FROM gold.pay FOR SYSTEM_TIME AS OF salary",
         "SHOW TABLES FROM hrr",
     ],

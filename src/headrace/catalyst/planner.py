@@ -238,14 +238,17 @@ class Planner:
         with self._mapping_errors(read), plain.mapping_errors():
             return self._analysed(read, plain, once=once)
 
-    def named(self, query: Span) -> frozenset[str]:
+    def named(self, query: Span, sees: Callable[[str], bool]) -> frozenset[str]:
         """Return the dotted names of the relations in the text of a query, there or not.
+
+        ``sees`` tells of which relations errors may tell that they are there.
 
         Raises:
             HeadraceError: ``invalid`` if it cannot be parsed.
         """
-        read = spark_text(query, self.relations)
-        plain = self._one_word(read)
+        seen = {name: relation for name, relation in self.relations.items() if sees(name)}
+        read = spark_text(query, seen)
+        plain = with_one_word_names(self.scala.parser(self._session), read.span, seen)
         logs = {log_of(relation.id): name for name, relation in self.relations.items()}
         with self._mapping_errors(read), plain.mapping_errors():
             try:

@@ -223,7 +223,7 @@ class Statements:
             HeadraceError: with the place in the statement wherever there is one; ``forbidden`` if
                 the client may not.
         """
-        with self._shown():
+        with self._shown(statement):
             self._rights.require(statement)
             planned = _planned(statement)
             if planned is not None:
@@ -231,22 +231,26 @@ class Statements:
             return self._run(statement)
 
     @contextmanager
-    def _shown(self) -> Iterator[None]:
+    def _shown(self, statement: Statement | None = None) -> Iterator[None]:
         """Raise errors with whom what is damaged belongs to, and without what is hidden."""
         try:
             yield
         except HeadraceError as error:
             named = with_owner(self._ledger, self._reader.catalog, error)
-            shown = self._rights.without_hidden(named)
+            shown = self._rights.without_hidden(
+                named, "" if statement is None else statement.span.text
+            )
             if shown is error:
                 raise
             raise shown from error
 
     def pushed(self, statement: Statement) -> Pushed | None:
         """Return what a statement follows in this session; None if it follows nothing."""
-        with self._shown():
+        with self._shown(statement):
+            if isinstance(statement, Subscribe | Print):
+                self._rights.require(statement)  # first: what is not there is said to be missing
             found = self._pushed(statement)
-            if found is not None:
+            if found is not None and isinstance(statement, Query):
                 self._rights.require(statement)
             return found
 
@@ -405,7 +409,7 @@ class Statements:
 
     def require(self, query: Query) -> tuple[Need, ...]:
         """Refuse a query that the client may not read; return the roles that it needs."""
-        with self._shown():
+        with self._shown(query):
             return self._rights.require(query)
 
     def last_sequence(self, name: str, producer: str) -> int | None:
@@ -420,7 +424,7 @@ class Statements:
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> ViewSubscription:
         """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
-        with self._shown():
+        with self._shown(query):
             self._rights.require(query)
             return self._following.follow(*self.followed(query, after))
 

@@ -134,7 +134,7 @@ class Rights:
         """
         if self.principal.may(Role.OWNER):
             return (Need(Role.OWNER),)
-        asked = _Asked(self.reader, self.engine, self.principal.name)
+        asked = _Asked(self.reader, self.engine, self.principal)
         needs = tuple(NEEDS[type(statement)](asked, statement))
         self._require(needs)
         return needs
@@ -147,11 +147,16 @@ class Rights:
         """
         self._require([Need.of(role, name)])
 
-    def without_hidden(self, error: HeadraceError) -> HeadraceError:
-        """Return an error without what names a relation that whoever asks may not know of."""
+    def without_hidden(self, error: HeadraceError, said: str = "") -> HeadraceError:
+        """Return an error without what names a relation that whoever asks may not know of.
+
+        What has been ``said`` is known to them.
+        """
         if self.principal.may(Role.READER):
             return error
-        hidden = [r.name for r in self.reader.catalog if not self.principal.sees(r.name)]
+        known_names = said.lower()
+        names = (r.name for r in self.reader.catalog if r.name.lower() not in known_names)
+        hidden = [name for name in names if not self.principal.sees(name)]
         if not hidden:
             return error
         words = re.compile(rf"(?i)(?<![\w.])(?:{'|'.join(map(re.escape, hidden))})(?![\w.])")
@@ -176,8 +181,7 @@ class _Asked:
 
     reader: Reader
     engine: Engine
-    token: str | None
-    """The name of the token of whoever asks."""
+    principal: Principal
 
     @property
     def catalog(self) -> Catalog:
@@ -198,7 +202,7 @@ class _Asked:
     def _named(self, text: Span, place: Span) -> frozenset[str]:
         with self.engine.planning:
             try:
-                return self.engine.planner.named(text)
+                return self.engine.planner.named(text, self.principal.sees)
             except HeadraceError as error:
                 raise error.at(place) from error
 
@@ -324,7 +328,7 @@ def _read_one(asked: _Asked, statement: Refresh | Verify) -> Iterator[Need]:
 
 
 def _show(asked: _Asked, statement: Show) -> Iterator[Need]:
-    others = statement.token is not None and statement.token.dotted != asked.token
+    others = statement.token is not None and statement.token.dotted != asked.principal.name
     if statement.listing in _OF_OWNERS or others:
         yield Need(Role.OWNER, DATABASE, statement.span)
     if statement.relation is not None:
