@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
+from headrace.processes.child import Child
+from headrace.processes.messages import AskRows
 from headrace.processes.queries import QuerySettings
+from headrace.runtime.step import RowsShare
 from served import Answer, Client, Events, Served, served
 from sessions import PARTITIONS
 
@@ -108,6 +111,25 @@ def test_a_query_has_the_rows_that_it_has_in_the_process_of_epochs(
     assert before.count >= 1
     last = sql.rpartition(";")[2]
     assert [list(row) for row in apart.database.sql(last)] == rows
+
+
+def test_rows_are_found_by_an_index(client: Client, monkeypatch: pytest.MonkeyPatch):
+    client.sql(
+        "CREATE TABLE dogs (id INT PRIMARY KEY, kind STRING); CREATE INDEX ON dogs (kind);"
+        "INSERT INTO dogs VALUES (1, 'pug'), (2, 'pug'), (3, 'collie')"
+    )
+    asked, ask = [], Child.ask
+
+    def recorded(self: Child, message: object, *more: Any) -> Any:
+        asked.append(message)
+        return ask(self, message, *more)
+
+    monkeypatch.setattr(Child, "ask", recorded)
+    assert client.rows("SELECT id + 1 AS x FROM dogs WHERE kind = 'pug'") == [[2], [3]]
+    (question,) = (message for message in asked if isinstance(message, AskRows))
+    (index,) = question.indexes
+    assert isinstance(index, RowsShare)
+    assert index.layout.key == ("kind",)
 
 
 def test_an_error_has_its_place(client: Client):

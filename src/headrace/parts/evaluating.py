@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.catalog import Catalog, Relation
+    from headrace.catalog import Catalog, Relation, View
     from headrace.catalyst.analysed import Analysed, Shape
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
@@ -42,6 +42,10 @@ class Asked:
         """The relations of the catalog that the query reads."""
         by_id = self.state.catalog.by_id
         return tuple(by_id[id_] for id_ in sorted(self.ids) if id_ in by_id)
+
+    def indexed(self, reader: Reader) -> list[View]:
+        """Return the indexes of the only relation that the query reads, if there is only one."""
+        return reader.indexes(self.state, *self.relations) if len(self.relations) == 1 else []
 
 
 class Evaluator(Protocol):
@@ -131,10 +135,7 @@ class OwnEvaluator:
 
     def _indexes(self, asked: Asked) -> list[Contents]:
         """Return the contents of the indexes of the only relation that a query reads."""
-        if len(asked.relations) != 1:
-            return []
-        found = self.reader.indexes(asked.state, asked.relations[0])
-        return [self.reader.contents(asked.state, view) for view in found]
+        return [self.reader.contents(asked.state, view) for view in asked.indexed(self.reader)]
 
     def way(self, analysed: Analysed, text: str) -> str:
         """Return how a query would be answered now. The caller holds the lock of planning."""

@@ -71,6 +71,8 @@ class AskRows:
     shares: Mapping[RelationId, Share]
     given: tuple[tuple[Stream, pa.Table], ...]
     most: int
+    indexes: tuple[Share, ...] = ()
+    """The contents of the indexes of the only relation that the query reads."""
 
 
 @dataclass(frozen=True, slots=True)

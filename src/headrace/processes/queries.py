@@ -143,11 +143,13 @@ class QueryProcesses:
         """Return a query's rows; names mean what they did in the state that it reads."""
         reader, state = self._parts.reader, asked.state
         given = self._parts.information.named(state, asked.names, asked.sees)
+        indexes = [view.id for view in asked.indexed(reader)]
         question = AskRows(
             text,
             reader.shares(asked.ids, state),
             tuple(given),
             self._settings.result_bytes,
+            tuple(reader.shares(indexes, state).values()),
         )
         return self._value(state.catalog, question)
 

@@ -240,6 +240,7 @@ class _Spark:
                 relations,
                 lambda id_: self._contents(asked.shares[id_]),
                 lambda: asked.shares,
+                [self._contents(share) for share in asked.indexes],
             )
             prepared = None
         if rows.nbytes > asked.most:
