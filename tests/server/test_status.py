@@ -246,3 +246,27 @@ def test_only_files_below_the_directory_are_served(tmp_path: Path):
         "text/javascript",
         "application/octet-stream",
     ]
+
+
+def test_a_look_that_fails_is_logged_once_and_looking_goes_on(
+    server: Served,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    status, fails = server.server.service.status, [3]
+    found = type(status)._found
+
+    def failing(self: Any) -> Any:
+        if fails[0]:
+            fails[0] -= 1
+            raise OSError("no")
+        return found(self)
+
+    with statuses(client) as moments:
+        next(moments)
+        monkeypatch.setattr(type(status), "_found", failing)
+        for _ in moments:
+            if not fails[0]:
+                break
+    assert [record.message for record in caplog.records].count("the status cannot be read") == 1

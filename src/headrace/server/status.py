@@ -7,6 +7,7 @@ page that opens can draw its charts at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from contextlib import suppress
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from headrace.catalog import Stream, Table
-from headrace.errors import HeadraceError
 from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
 from headrace.server.answers import done
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from headrace.server.service import Service
     from headrace.server.subscriptions import Following
     from headrace.types import RelationId
+
+_log = logging.getLogger(__name__)
 
 _SECONDS: Final = 1.0
 _KEPT: Final = 900
@@ -110,10 +112,16 @@ class Status:
     async def run(self) -> None:
         """Look, again and again, until this is cancelled."""
         self._loop = asyncio.get_running_loop()
+        failed = False
         while True:
             began = time.monotonic()
-            with suppress(HeadraceError):  # the next look may succeed
+            try:
                 await self.look()
+                failed = False
+            except Exception as error:  # noqa: BLE001  (the next look may succeed)
+                if not failed:
+                    _log.error("the status cannot be read", exc_info=error)
+                failed = True
             await asyncio.sleep(max(0.0, _SECONDS - (time.monotonic() - began)))
 
     async def look(self) -> None:
