@@ -1,1 +1,1 @@
-"""One open database served over HTTP, on a loopback address."""
+"""One open database served over HTTP."""
