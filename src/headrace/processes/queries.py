@@ -93,6 +93,7 @@ class QueryProcesses:
         self._idle: deque[_Process] = deque()
         self._all: set[_Process] = set()
         self._starting = 0
+        self._waiting = 0
         self._failure: HeadraceError | None = None
         self._closed = False
         self.lost = 0
@@ -218,46 +219,57 @@ class QueryProcesses:
     def _take(self) -> _Process:
         with self._changed:
             self._failure = None
-            while True:
-                if self._closed:
-                    raise HeadraceError(Code.UNAVAILABLE, "the server was stopping")
-                while self._idle:
-                    process = self._idle.pop()
-                    if process.child.is_alive:
-                        return process
-                    self._discard(process)
-                if self._failure is not None:
-                    raise self._failure
-                if max(len(self._all), self._starting) < self._settings.most:
-                    self._start()
-                self._changed.wait(_LISTEN_SECONDS)
-                check_cancelled()
+            self._waiting += 1
+            try:
+                return self._taken_when_idle()
+            finally:
+                self._waiting -= 1
+
+    def _taken_when_idle(self) -> _Process:
+        """Return an idle process; more are started if fewer start than are waited for."""
+        while True:
+            if self._closed:
+                raise HeadraceError(Code.UNAVAILABLE, "the server was stopping")
+            while self._idle:
+                process = self._idle.pop()
+                if process.child.is_alive:
+                    return process
+                self._discard(process)
+            if self._failure is not None:
+                raise self._failure
+            if self._starting < self._waiting and len(self._all) < self._settings.most:
+                self._start()
+            self._changed.wait(_LISTEN_SECONDS)
+            check_cancelled()
 
     def _start(self) -> None:
-        """Have a process started by a thread: that takes seconds."""
-        self._starting += 1
-        threading.Thread(target=self._started, name="headrace-queries", daemon=True).start()
-
-    def _started(self) -> None:
-        process, failure = None, None
+        """Start a process; a thread waits until it answers, which takes seconds."""
         try:
             process = _Process.started()
-            with self._changed:
-                self._all.add(process)
-                if self._closed:
-                    process.child.kill()
+        except OSError as error:
+            self._failure = _not_started(f"{error}")
+            return
+        self._all.add(process)
+        self._starting += 1
+        threading.Thread(
+            target=self._await, args=(process,), name="headrace-queries", daemon=True
+        ).start()
+
+    def _await(self, process: _Process) -> None:
+        try:
             answer = process.child.ask(self._begin(process.scratch), _GRACE_SECONDS)
             failure = answer.error if isinstance(answer, Failed) else None
-        except (EndedError, OSError) as error:
-            _log.warning("a query process did not start: %s", process.errors if process else error)
-            failure = HeadraceError(Code.UNAVAILABLE, "a query process could not be started")
+        except EndedError:
+            if self._closed:
+                return
+            failure = _not_started(process.errors)
         with self._changed:
             self._starting -= 1
-            self._failure = failure
-            if process is not None and failure is None:
+            if failure is None:
                 process.answers = True
                 self._idle.append(process)
-            elif process is not None:
+            else:
+                self._failure = failure
                 self._discard(process)
             self._changed.notify_all()
 
@@ -275,6 +287,12 @@ class QueryProcesses:
         self._all.discard(process)
         process.child.kill()
         shutil.rmtree(process.scratch, ignore_errors=True)
+
+
+def _not_started(why: str) -> HeadraceError:
+    """Return the error of a process that did not start; the log has the reason."""
+    _log.warning("a query process did not start: %s", why)
+    return HeadraceError(Code.UNAVAILABLE, "a query process could not be started")
 
 
 class _Process:
