@@ -45,18 +45,17 @@ from headrace.runtime.feeds import Feeds
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
 from headrace.runtime.timetable import machine_clock
-from headrace.session import Progress, Result, Session, Subscription
+from headrace.session import Session
 from headrace.settings import Settings, variable
+from headrace.statements.default_session import DefaultSession
 from headrace.statements.functions import FunctionChanges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql.types import DataType
 
     from headrace.parts.evaluating import Evaluator
-    from headrace.sql.parameters import Parameters
-    from headrace.statements.changing.given_rows import Rows
     from headrace.types import Epoch
 
 
@@ -83,7 +82,7 @@ def connect(
     return Database(Path(path), Settings.of(settings), spark, clock=clock, functions=functions)
 
 
-class Database:
+class Database(DefaultSession):
     """An open database. A context manager; safe to use from several threads.
 
     All statements through the methods of one Database are one session, the default one: reads see
@@ -228,49 +227,6 @@ class Database:
         self._sessions.add(session)
         return session
 
-    def sql(
-        self,
-        text: str,
-        parameters: Parameters | None = None,
-        *,
-        file: str | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> Result | Subscription:
-        """Run statements in the default session; see :meth:`Session.sql`."""
-        return self._default.sql(text, parameters, file=file, progress=progress)
-
-    def script(
-        self,
-        text: str,
-        parameters: Parameters | None = None,
-        *,
-        file: str | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> Iterator[Result | Subscription]:
-        """Run statements in the default session; see :meth:`Session.script`."""
-        return self._default.script(text, parameters, file=file, progress=progress)
-
-    def insert(
-        self,
-        name: str,
-        rows: Rows,
-        *,
-        producer: str | None = None,
-        sequence: int | None = None,
-    ) -> int:
-        """Append rows in the default session; see :meth:`Session.insert`."""
-        return self._default.insert(name, rows, producer=producer, sequence=sequence)
-
-    def subscribe(
-        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
-    ) -> Subscription:
-        """Follow a query or a view in the default session; see :meth:`Session.subscribe`."""
-        return self._default.subscribe(query, parameters, after=after)
-
-    def flush(self) -> Epoch:
-        """Wait until all written changes are readable; return the epoch."""
-        return self._default.flush()
-
     def register(
         self,
         name: str | Callable[..., Any] | Function | None = None,
@@ -314,10 +270,6 @@ class Database:
             return registered(made)
         return lambda given: registered(made(given))
 
-    def verify(self, name: str | None = None) -> Result | Subscription:
-        """Compare views with their queries, recomputed by plain Spark batch."""
-        return self.sql(f"VERIFY {name}" if name else "VERIFY")
-
     # -- state -----------------------------------------------------------------------------
 
     def relations(self) -> list[tuple[str, str]]:
@@ -345,10 +297,6 @@ class Database:
         """Merge runs until no merge is due, now instead of in the background."""
         while self.parts.pump.compaction.run():
             pass
-
-    def cancel(self) -> None:
-        """Cancel the running statement of the default session; see :meth:`Session.cancel`."""
-        self._default.cancel()
 
     def close(self) -> None:
         """Stop making epochs and release the directory; also stop Spark if it was started here.

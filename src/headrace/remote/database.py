@@ -11,14 +11,12 @@ from headrace.errors import Code, HeadraceError, nearest
 from headrace.remote.connection import Connection, Request, read_json
 from headrace.remote.server import Server
 from headrace.remote.session import RemoteSession
+from headrace.statements.default_session import DefaultSession
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from headrace.sql.parameters import Parameters
-    from headrace.statements.results import Progress, Result, Subscription
 
 _RECENT_SECONDS: Final = 1.0
 """How old what is known of relations may be when their columns are listed one after another."""
@@ -42,7 +40,7 @@ def connect(url: str, *, token: str | None = None, ca: str | Path | None = None)
     return database
 
 
-class RemoteDatabase:
+class RemoteDatabase(DefaultSession):
     """A database on a server. A context manager; safe to use from several threads.
 
     It has the methods of :class:`headrace.Database`, with the same results and errors. All
@@ -73,49 +71,6 @@ class RemoteDatabase:
         self._sessions.add(session)
         return session
 
-    def sql(
-        self,
-        text: str,
-        parameters: Parameters | None = None,
-        *,
-        file: str | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> Result | Subscription:
-        """Run statements in the default session; see :meth:`RemoteSession.sql`."""
-        return self._default.sql(text, parameters, file=file, progress=progress)
-
-    def script(
-        self,
-        text: str,
-        parameters: Parameters | None = None,
-        *,
-        file: str | None = None,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> Iterator[Result | Subscription]:
-        """Run statements in the default session; see :meth:`RemoteSession.script`."""
-        return self._default.script(text, parameters, file=file, progress=progress)
-
-    def insert(
-        self,
-        name: str,
-        rows: Any,
-        *,
-        producer: str | None = None,
-        sequence: int | None = None,
-    ) -> int:
-        """Append rows in the default session; see :meth:`RemoteSession.insert`."""
-        return self._default.insert(name, rows, producer=producer, sequence=sequence)
-
-    def subscribe(
-        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
-    ) -> Subscription:
-        """Follow a query or a view in the default session; see :meth:`RemoteSession.subscribe`."""
-        return self._default.subscribe(query, parameters, after=after)
-
-    def flush(self) -> Epoch:
-        """Wait until all written changes are readable; return the epoch."""
-        return self._default.flush()
-
     def register(self, *_: object, **__: object) -> Any:
         """Refuse to register a function: it would have to run in the server.
 
@@ -128,10 +83,6 @@ class RemoteDatabase:
             detail="Functions run in the process that has the database open.",
             hint="Start the server with headrace serve --functions FILE.",
         )
-
-    def verify(self, name: str | None = None) -> Result | Subscription:
-        """Compare views with their queries, recomputed by plain Spark batch."""
-        return self.sql(f"VERIFY {name}" if name else "VERIFY")
 
     # -- state -----------------------------------------------------------------------------
 
@@ -166,10 +117,6 @@ class RemoteDatabase:
     def pending(self) -> int:
         """Return the number of changes that have arrived and that no epoch has read yet."""
         return int(self._catalog()["pending"])
-
-    def cancel(self) -> None:
-        """Cancel the running statement of the default session."""
-        self._default.cancel()
 
     def close(self) -> None:
         """End all sessions, and what they run. The server goes on."""

@@ -1,0 +1,111 @@
+"""What an open database and a connected one have in common: sessions, one of them the default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from headrace.sql.parameters import Parameters
+    from headrace.statements.changing.given_rows import Rows
+    from headrace.statements.results import Progress, Result, Subscription
+    from headrace.types import Epoch
+
+
+class AnySession(Protocol):
+    """One client of a database, in this process or on a server; see :class:`headrace.Session`."""
+
+    def sql(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Result | Subscription:
+        """Run one statement, or several; return the last one's result."""
+        ...
+
+    def script(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result | Subscription]:
+        """Run statements one by one, and yield each result."""
+        ...
+
+    def insert(
+        self, name: str, rows: Rows, *, producer: str | None = None, sequence: int | None = None
+    ) -> int:
+        """Append rows to a stream or table, durably; return their number."""
+        ...
+
+    def subscribe(
+        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
+    ) -> Subscription:
+        """Follow a query or a view: its rows, then its changes."""
+        ...
+
+    def flush(self) -> Epoch:
+        """Wait until all written changes are readable; return the epoch."""
+        ...
+
+    def cancel(self) -> bool:
+        """Cancel the running statement; return whether one runs."""
+        ...
+
+
+class DefaultSession:
+    """Runs statements in the default session of a database."""
+
+    _default: AnySession
+
+    def sql(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Result | Subscription:
+        """Run statements in the default session; see :meth:`headrace.Session.sql`."""
+        return self._default.sql(text, parameters, file=file, progress=progress)
+
+    def script(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result | Subscription]:
+        """Run statements in the default session; see :meth:`headrace.Session.script`."""
+        return self._default.script(text, parameters, file=file, progress=progress)
+
+    def insert(
+        self, name: str, rows: Rows, *, producer: str | None = None, sequence: int | None = None
+    ) -> int:
+        """Append rows in the default session; see :meth:`headrace.Session.insert`."""
+        return self._default.insert(name, rows, producer=producer, sequence=sequence)
+
+    def subscribe(
+        self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
+    ) -> Subscription:
+        """Follow a query in the default session; see :meth:`headrace.Session.subscribe`."""
+        return self._default.subscribe(query, parameters, after=after)
+
+    def flush(self) -> Epoch:
+        """Wait until all written changes are readable; return the epoch."""
+        return self._default.flush()
+
+    def verify(self, name: str | None = None) -> Result | Subscription:
+        """Compare views with their queries, recomputed by plain Spark batch."""
+        return self.sql(f"VERIFY {name}" if name else "VERIFY")
+
+    def cancel(self) -> None:
+        """Cancel the statement of the default session; see :meth:`headrace.Session.cancel`."""
+        self._default.cancel()
