@@ -46,6 +46,9 @@ HUGE = [
     "WITH c AS (SELECT 2000000000 AS n) SELECT repeat('x', n) AS r FROM c",
     "SELECT (SELECT repeat('x', 2000000000)) AS r FROM t",
     "SELECT repeat((SELECT repeat('x', 1000000)), 100000) AS r FROM t",
+    "SELECT (SELECT repeat('x', v.n)) AS r FROM (SELECT 2000000000 AS n) v",
+    "SELECT repeat('x', (SELECT 2000000000)) AS r FROM t",
+    "SELECT x FROM (SELECT 2000000000 AS n FROM t), LATERAL explode(sequence(1, n)) AS u(x)",
     "SELECT hex(hex(hex(hex(hex(hex(repeat('x', 10000000))))))) AS h",
     "SELECT 1 AS o, repeat('x', try_add(2000000000, 0)) AS r",
 ]
@@ -65,6 +68,8 @@ FINE = [
     ("SELECT repeat('x', 3) AS r", "xxx"),
     ("SELECT length(repeat('x', 1000000)) AS n", 1000000),
     ("SELECT size(sequence(1, 1000)) AS n", 1000),
+    ("SELECT max(x) AS x FROM (SELECT 2 AS n FROM t), LATERAL explode(sequence(1, n)) u(x)", 2),
+    ("SELECT size(sequence(1L, n)) AS n FROM (SELECT count(*) AS n FROM t)", 1),
     ("SELECT size(sequence(DATE'2020-01-01', DATE'2020-12-31')) AS n", 366),
     (
         "SELECT size(sequence(to_date('2020-01-01'), to_date('2020-12-01'), INTERVAL 1 MONTH)) AS n",

@@ -406,7 +406,9 @@ def test_a_remote_object_has_the_methods_of_an_embedded_one(embedded: Any, remot
     """All but ``own``, which work on what is open in this process; with the same parameters."""
 
     def public(of: Any) -> dict[str, Any]:
-        return {name: each for name, each in inspect.getmembers_static(of) if not name.startswith("_")}
+        return {
+            name: each for name, each in inspect.getmembers_static(of) if not name.startswith("_")
+        }
 
     assert public(embedded).keys() - own == public(remote).keys()
     for name, each in public(remote).items():

@@ -24,13 +24,15 @@ def shell(server: Served, tmp_path: Path) -> Iterator[Terminal]:
 
 def test_a_session_of_a_shell_on_a_server(shell: Terminal, server: Served, tmp_path: Path) -> None:
     shell.see(f'server "{server.server.url}"', r"\q or Ctrl-D leaves.")
-    shell.enter("CREATE TABLE paid (id INT PRIMARY KEY, payer STRING, cents_paid DECIMAL(10,2));")
-    shell.see("created table paid (")
+    shell.enter("CREATE TABLE wages (id INT PRIMARY KEY, payer STRING, cents_paid DECIMAL(10,2));")
+    shell.see("created table wages (")
     shell.enter(
-        "CREATE MATERIALIZED VIEW payers AS SELECT payer, sum(cents_paid) AS s FROM paid GROUP BY payer;"
+        "CREATE MATERIALIZED VIEW earners AS SELECT payer, sum(cents_paid) AS s FROM wages GROUP BY payer;"
     )
-    shell.see("created materialized view payers from 0 changes (")
-    shell.enter("INSERT INTO paid VALUES (1, 'ann', 30), (2, 'bob', 12.50); SELECT * FROM payers;")
+    shell.see("created materialized view earners from 0 changes (")
+    shell.enter(
+        "INSERT INTO wages VALUES (1, 'ann', 30), (2, 'bob', 12.50); SELECT * FROM earners;"
+    )
     shell.see("2 rows inserted", "2 rows (epoch ", ", up to date, ", " s)")
     for row in (" ann   | 30.00", " bob   | 12.50"):
         assert row in shell.screen.text()
@@ -38,21 +40,21 @@ def test_a_session_of_a_shell_on_a_server(shell: Terminal, server: Served, tmp_p
     shell.see(PROMPT)
     shell.type("SELECT cents_p" + TAB)
     shell.watch(r"SELECT cents_paid\Z")
-    shell.type(", na FROM pai" + TAB)
-    shell.watch(r"FROM paid\Z")
+    shell.type(", na FROM wag" + TAB)
+    shell.watch(r"FROM wages\Z")
     shell.type(";" + ENTER)
-    shell.see('"na"', "1 | SELECT cents_paid, na FROM paid", "^^")
-    shell.enter(r"\d paid")
+    shell.see('"na"', "1 | SELECT cents_paid, na FROM wages", "^^")
+    shell.enter(r"\d wages")
     shell.see("column", "type", "cents_paid", "decimal(10,2)")
     shell.enter(r"\l")
     shell.see(server.server.url)
 
     script = tmp_path / "write.sql"
-    script.write_text("INSERT INTO paid VALUES (3, 'ann', 20);\nSUBSCRIBE payers;\n")
+    script.write_text("INSERT INTO wages VALUES (3, 'ann', 20);\nSUBSCRIBE earners;\n")
     shell.enter(r"\live on")
     shell.enter(rf"\i {script}")
     shell.watch(r" ann +\| +50\.00\n(.*\n)?2 rows \(epoch \d+, 2 changes\)")
-    server.database.sql("INSERT INTO paid VALUES (4, 'ann', 1)")
+    server.database.sql("INSERT INTO wages VALUES (4, 'ann', 1)")
     shell.watch(r" ann +\| +51\.00\n(.*\n)?2 rows \(epoch \d+, 2 changes\)")
     shell.type(CTRL_C)
     shell.see("stopped")

@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 
 from headrace.catalyst.fence import origin
 from headrace.catalyst.scala import OPTIMIZER, items, kind_of, part
-from headrace.catalyst.walk import SUBQUERIES
+from headrace.catalyst.walk import SUBQUERIES, replaced
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -89,6 +89,9 @@ _EVALUATED_EARLY: Final = frozenset(
     """.split()  # noqa: SIM905
 )
 """Functions with arguments that the analyser evaluates."""
+_OF_ROWS: Final = ("Attribute", "OuterReference", "Star", "Variable")
+"""In the names of classes of expressions that may differ from row to row."""
+_COLUMNS: Final = frozenset({"AttributeReference", "OuterReference"})
 _DAY: Final = 86_400_000_000
 _MONTH: Final = 28 * _DAY
 _ENTRY: Final = 8
@@ -170,8 +173,12 @@ class _Parsed:
         if known is not None:
             return known
         if not given and kind not in {"UnresolvedFunction", "CreateArray", "CreateMap"}:
-            return None if "Attribute" in kind or "Star" in kind or "Variable" in kind else _ENTRY
-        if any(size is None for size in sizes):
+            return (
+                None
+                if kind in _COLUMNS or "Attribute" in kind or "Star" in kind or "Variable" in kind
+                else _ENTRY
+            )
+        if any(size is None for size in sizes) or not self.is_constant(expression, kind):
             return None
         mine = [size or 0.0 for size in sizes]
         self._require_quick(expression, name, given, mine)
@@ -181,6 +188,11 @@ class _Parsed:
         if found > MOST_BYTES:
             raise _too_large(name, origin(expression, self.query))
         return found
+
+    def is_constant(self, expression: Any, kind: str) -> bool:
+        """Whether an expression is constant, if all of its arguments are."""
+        del expression, kind
+        return True
 
     def of_subquery(self, expression: Any) -> float | None:
         """Check a subquery; return the size of its value if it is constant."""
@@ -302,7 +314,19 @@ class _Resolved(_Parsed):
             size = self.size(expression)
             if size is not None and kind_of(expression) == "Alias":
                 self._known[_id(expression)] = size
-                self._values[_id(expression)] = expression.child()
+                self._values[_id(expression)] = self._constant(expression.child())
+
+    def _constant(self, expression: Any) -> Any:
+        """Return an expression with the constants that its columns are."""
+
+        def value(each: Any, kind: str, _node: str) -> Any | None:
+            if kind in _COLUMNS:
+                return self._values.get(_id(each))
+            if kind == "ScalarSubquery":
+                return self._values.get(_id(items(each.plan().output())[0]))
+            return None
+
+        return replaced(self.scala, expression, "", value) if self._values else expression
 
     def of_subquery(self, expression: Any) -> float | None:
         """Check a subquery; return the size of its value if it is constant."""
@@ -313,7 +337,11 @@ class _Resolved(_Parsed):
 
     def leaf(self, expression: Any, kind: str) -> float | None:
         """Return the size of a column that is a constant."""
-        return self._known.get(_id(expression)) if kind == "AttributeReference" else None
+        return self._known.get(_id(expression)) if kind in _COLUMNS else None
+
+    def is_constant(self, expression: Any, kind: str) -> bool:
+        """Whether an expression is constant: not if it adds up rows, or is random."""
+        return kind == "Alias" or bool(self._constant(expression).foldable())
 
     def fixed(self, expression: Any, kind: str) -> float | None:
         """Return the size of a number, a time and the like."""
@@ -327,8 +355,7 @@ class _Resolved(_Parsed):
     def number(self, expression: Any, *, early: bool) -> float | None:
         """Return the value of a constant, all parts of which are small; infinity if it has none."""
         del early
-        if kind_of(expression) == "AttributeReference" and _id(expression) in self._values:
-            expression = self._values[_id(expression)]
+        expression = self._constant(expression)
         try:
             value = expression.eval(None) if expression.foldable() else math.inf
         except (Py4JError, PySparkException):
