@@ -88,6 +88,7 @@ def test_functions_of_python_are_listed_among_those_of_spark(command: Command) -
     assert command.out == "function,kind\r\ngrade,Python\r\ngreatest,built in\r\n"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_functions_of_a_file_are_called_and_replaced(
     command: Command, spark: SparkSession, tmp_path: Path

@@ -123,6 +123,7 @@ def ctrl_d_leaves(shell: Terminal, _: Path) -> None:
     assert shell.ended() == 0
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_session_from_the_first_line_to_the_last(shell: Terminal, tmp_path: Path) -> None:
     for step in (

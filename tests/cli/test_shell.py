@@ -24,6 +24,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     opened.close()
 
 
+@pytest.mark.long
 def test_a_statement_may_take_several_lines_and_ends_with_a_semicolon(terminal: Terminal) -> None:
     terminal.see(r"\q or Ctrl-D leaves.")
     terminal.enter("SELECT 1")
@@ -48,6 +49,7 @@ def test_errors_do_not_end_the_shell_and_ctrl_d_does(terminal: Terminal) -> None
     assert terminal.ended() == 0
 
 
+@pytest.mark.long
 def test_ctrl_c_drops_what_is_typed(terminal: Terminal) -> None:
     terminal.see(PROMPT)
     terminal.type("SELECT half" + CTRL_C)
@@ -227,6 +229,7 @@ def test_a_command_leaves_the_statement_before_it_at_the_prompt(terminal: Termin
     terminal.see("said: SAY half")
 
 
+@pytest.mark.long
 def test_help_is_there_for_every_command_and_for_statements(terminal: Terminal) -> None:
     for command in COMMANDS:
         assert f"  {command.name} {command.arguments}".rstrip() in HELP

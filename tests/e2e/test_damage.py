@@ -53,6 +53,7 @@ def verdicts(db):
     return {name: verdict for name, _, _, verdict in db.sql("VERIFY")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ONE_OF_KINDS)
 def test_a_damaged_run_of_a_table_is_named_and_rebuilt_from_its_log(stored, spark, kind):
     with headrace.connect(stored, spark=spark, continuous=False) as db:

@@ -81,6 +81,7 @@ def test_sinks_and_subscribers_are_given_what_another_function_changes(db):
     check(db, 25)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("history", [2, pytest.param(1000, marks=pytest.mark.long)])
 def test_sinks_are_given_what_their_views_missed_while_they_waited(tmp_path, spark, history):
     settings = {"continuous": False, "partitions": 2, "history_epochs": history}

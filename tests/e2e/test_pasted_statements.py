@@ -242,6 +242,7 @@ def test_the_quick_start_of_ksqldb(db):
     assert sorted(change.row["profileId"] for change in followed) == ["4a7c7b41", "4ab5cbad", "8b6eae59"]  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_quick_start_of_materialize(db):
     db.sql("""
         CREATE TABLE auctions (id BIGINT, seller BIGINT, item TEXT, end_time TIMESTAMPTZ);

@@ -285,6 +285,7 @@ TEXTS = st.sampled_from(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(sorted(TYPES)), st.lists(st.tuples(VALUES, TEXTS), min_size=1, max_size=3))
 def test_values_mean_what_they_mean_alone(name: str, values: Sequence[tuple[str, str]]) -> None:

@@ -156,6 +156,7 @@ def test_the_keyboard_reaches_whatever_can_be_used(page: Browser):
         assert left == [], path
 
 
+@pytest.mark.long
 def test_the_clickstreams_page_updates_by_itself_and_a_lost_server_is_said(
     server: Served, page: Browser
 ):

@@ -203,6 +203,7 @@ def test_a_result_that_exhausts_the_heap_is_refused(client: Client):
     assert client.rows("SELECT max(id) + 5 AS x FROM t") == [[8]]
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_leaves_no_tasks(client: Client):
     many = "(SELECT explode(sequence(1, 200000)) AS x)"
     found = client.sql(f"SELECT count(*) FROM {many} a, {many} b, {many} c", timeout=2)

@@ -37,6 +37,7 @@ def test_a_chain_of_forty_follows_its_table(oracle, name):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_query_that_expands_out_of_bounds_is_refused_at_once(db, monkeypatch):
     monkeypatch.setattr(planner, "MOST_READ", 30)
     db.sql("CREATE TABLE t (v INT, w INT); CREATE VIEW d0 AS SELECT v, w FROM t")

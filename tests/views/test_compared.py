@@ -55,6 +55,7 @@ CHOSEN = some(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rows_move_where_the_value_and_the_rows_change(oracle, part):
     run = oracle(rows_per_change=4000)

@@ -99,6 +99,7 @@ CHOSEN = some(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
 def test_windows_of_other_dialects(oracle, part):
     run = oracle(rows_per_change=200)

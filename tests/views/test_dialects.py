@@ -261,6 +261,7 @@ SHORT_AGGREGATES = "ksqldb flink postgresql_orders bigquery snowflake"
 SHORT_SOURCES = "unnested_comma unnested_left unnested_structs series"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "which",
     [pytest.param(0, marks=pytest.mark.long), 1, 2],

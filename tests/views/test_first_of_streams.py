@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from length import choose, some
 
 QUERIES = {
@@ -43,6 +45,7 @@ def rows(chance: random.Random, first: int, count: int) -> list[tuple]:
     ]
 
 
+@pytest.mark.long
 def test_rows_that_come_change_the_first(oracle):
     run = oracle(rows_per_change=80)
     run.stream("s", "k STRING, v INT, id INT")

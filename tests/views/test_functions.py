@@ -157,6 +157,7 @@ class Market:
                 self.run.delete("items", f"id % 5 = {self.dice.randrange(5)}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names",
     choose(

@@ -71,9 +71,9 @@ def tables(run):
 CHOSEN = {
     "two": some(
         TWO,
-        "natural residual null_safe expression decimal_types float_key struct_key no_columns key_twice",
+        "natural residual null_safe float_key struct_key no_columns",
     ),
-    "itself": some(ITSELF, "neighbours grand filtered_itself"),
+    "itself": some(ITSELF, "neighbours filtered_itself"),
     "many": some(MANY, "star_total of_unions of_one_aggregate"),
 }
 

@@ -48,6 +48,7 @@ def test_a_semi_join_sees_the_side_as_it_was_for_rows_that_go(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_an_expression_is_computed_from_rows_that_are_there_together(run):
     """What leaves never meets what comes: a pair that never was may be an error."""
     by_key = "l JOIN r ON l.k = r.k"
@@ -141,6 +142,7 @@ def test_a_deleted_extremum_gives_way_to_the_next(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_rows_that_were_filled_in_are_the_rows_that_are_taken_away(run):
     run.insert("l", [(1, 1), (1, 1), (None, None)])
     run.insert("r", [(1, 10), (None, 5)])

@@ -60,6 +60,7 @@ CHOSEN = some(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(2))
 def test_a_pipe_is_kept_as_any_other_query(oracle, part):
     run = oracle(rows_per_change=200)

@@ -204,6 +204,7 @@ STEPS = {
 SHORT_STEPS = "distinct left anti in_itsel itsel explode_joined scalar any_join"
 
 
+@pytest.mark.long
 def test_steps_of_every_form_that_spark_has(oracle):
     run = oracle(rows_per_change=4000)
     run.table("e", "id INT, a INT, b INT", key="id")
@@ -222,6 +223,7 @@ def test_steps_of_every_form_that_spark_has(oracle):
         history.epochs(["e", "s"], (6,))
 
 
+@pytest.mark.long
 def test_a_change_costs_a_round_for_each_level_that_it_reaches(oracle):
     run = oracle(rows_per_change=60)
     run.table("links", "id INT, a INT, b INT", key="id")

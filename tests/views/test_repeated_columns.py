@@ -57,6 +57,7 @@ def test_a_column_that_is_there_twice_is_kept_once(oracle):
 SHORT = ("filtered", "grouped", "joined", "exploded_join")
 
 
+@pytest.mark.long
 def test_a_column_that_is_shown_twice_is_where_it_was(db):
     db.sql("CREATE TABLE a (k INT, v INT, PRIMARY KEY (k)); CREATE TABLE b (k INT, v INT)")
     shown = {

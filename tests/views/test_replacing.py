@@ -43,6 +43,7 @@ ABOVE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("small_rows", [20_000, pytest.param(0, marks=pytest.mark.long)])
 def test_what_reads_a_view_follows_the_difference_of_its_queries(oracle, small_rows):
     run = oracle(rows_per_change=200, small_rows=small_rows)

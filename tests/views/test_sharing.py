@@ -102,6 +102,7 @@ SHORT_VIEWS = """renamed two_keys residual itself full_join left_residual anti_o
     more_than_the_key"""
 
 
+@pytest.mark.long
 def test_joins_read_the_rows_of_tables_by_primary_key(oracle):
     run = oracle(rows_per_change=60, fill_rows=6)
     for name, columns, key in RELATIONS:

@@ -202,6 +202,7 @@ def test_what_is_still_to_come_enters_at_its_time(run: Clocked) -> None:
     run.finish()
 
 
+@pytest.mark.long
 def test_a_sliding_window_is_counted_as_it_slides(run: Clocked) -> None:
     run.table("t", "id INT, g INT, ts TIMESTAMP, x BIGINT", key="id")
     run.view(

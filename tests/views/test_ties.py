@@ -71,6 +71,7 @@ SHORT = """numbered framed picked first_of_each first_ranks skipped grouped grou
     over_a_view of_each called"""
 
 
+@pytest.mark.long
 def test_views_reads_and_verify_put_rows_that_tie_in_one_order(db):
     db.sql("CREATE STREAM s (tm TIMESTAMP, foo INT, bar INT)")
     db.sql("CREATE TABLE t (id INT PRIMARY KEY, tm TIMESTAMP, foo INT, bar INT)")
