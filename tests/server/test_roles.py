@@ -11,6 +11,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import headrace
+from headrace.catalog import View
 from headrace.server.entrance import Least
 from headrace.server.routes import ROUTES
 from headrace.session.rights import NEEDS
@@ -31,6 +32,13 @@ CREATE TABLE hr.salaries (k INT PRIMARY KEY, salary INT);
 INSERT INTO items VALUES (1, 'one'); INSERT INTO hr.salaries VALUES (1, 4711);
 CREATE MATERIALIZED VIEW gold.pay AS SELECT k, salary > 1000 AS high FROM hr.salaries;
 CREATE VIEW gold.plain AS SELECT k FROM hr.salaries;
+CREATE VIEW gold.plainer AS SELECT k FROM gold.plain;
+CREATE VIEW gold.open AS SELECT p.k FROM gold.pay p;
+CREATE MATERIALIZED VIEW gold.kept AS SELECT k FROM gold.plainer;
+CREATE TABLE hr.people (k INT PRIMARY KEY, shown BOOLEAN, name STRING);
+INSERT INTO hr.people VALUES (1, false, 'topsecret'), (2, true, '7');
+CREATE VIEW gold.safe AS SELECT k, name FROM hr.people WHERE shown;
+CREATE INDEX by_salary ON hr.salaries (salary);
 CREATE TABLE gold.notes (k INT PRIMARY KEY, note STRING);
 CREATE STREAM hr.events (k INT) WITH (kafka_topic = 'secret_events');
 """
@@ -207,7 +215,11 @@ def test_what_is_followed_is_what_may_be_read(place: tuple[Served, dict[str, Cli
             assert running.client.get("/v1/subscribe", **query).status == 401
     with Events(who["reader"], sql="SELECT salary FROM hr.salaries WHERE k > 0") as events:
         assert next(iter(events)).data["rows"] == [{"salary": 4711}]
-        (hidden,) = (r.name for r in running.database.parts.reader.catalog if r.name[:2] == "__")
+        (hidden,) = (
+            r.name
+            for r in running.database.parts.reader.catalog
+            if r.name.startswith("__") and not (isinstance(r, View) and r.index)
+        )
         for answer in (
             who["keeper"].get(f"/v1/views/{hidden}"),
             who["keeper"].get("/v1/subscribe", view=hidden),
@@ -215,16 +227,101 @@ def test_what_is_followed_is_what_may_be_read(place: tuple[Served, dict[str, Cli
             who["keeper"].sql(f"SELECT salary + 1 FROM `{hidden}`"),
         ):
             assert answer.status == 403, answer.body
-    with Events(who["golden"], sql="SELECT k FROM gold.plain WHERE k > 0") as events:
-        assert next(iter(events)).data["rows"] == [{"k": 1}]
+    for client, sql in (
+        (who["golden"], "SELECT k FROM gold.open WHERE k > 0"),
+        (who["golden"], "SELECT k FROM gold.kept WHERE k > 0"),
+        (who["reader"], "SELECT k FROM gold.plainer WHERE k > 0"),
+    ):
+        with Events(client, sql=sql) as events:
+            assert next(iter(events)).data["rows"] == [{"k": 1}]
     assert who["golden"].get("/v1/views/hr.salaries").status == 403
     assert who["golden"].get("/v1/views/hr.nothing").status == 403
 
 
-def test_a_view_is_read_with_the_rights_of_whoever_created_it(who: dict[str, Client]):
+PLAIN = [
+    "SELECT * FROM gold.safe",
+    "SELECT * FROM gold.safe WHERE CAST(name AS INT) = 7",
+    "SELECT * FROM gold.plainer WHERE k = 1",
+    "EXPLAIN SELECT * FROM gold.safe WHERE CAST(name AS INT) = 7",
+    "EXPLAIN gold.safe",
+    "SHOW CREATE VIEW gold.safe",
+    "DESCRIBE EXTENDED gold.safe",
+    "WITH c AS (SELECT k FROM gold.safe) SELECT * FROM gold.pay WHERE k IN (SELECT k FROM c)",
+    "INSERT INTO gold.notes SELECT k, name FROM gold.safe",
+    "UPDATE gold.notes SET note = (SELECT max(name) FROM gold.safe)",
+    "DELETE FROM gold.notes WHERE k IN (SELECT k FROM gold.safe)",
+    "CREATE VIEW gold.evil AS SELECT CAST(name AS INT) AS n FROM gold.safe",
+    "CREATE MATERIALIZED VIEW gold.evil AS SELECT CAST(name AS INT) AS n FROM gold.safe",
+    "CREATE TABLE gold.evil AS SELECT * FROM gold.safe",
+    "CREATE SINK gold.evil INTO gold.notes FROM gold.safe",
+    "VERIFY gold.safe",
+]
+
+
+@pytest.mark.parametrize("sql", PLAIN)
+def test_a_plain_view_needs_a_reader_of_all_that_it_reads(who: dict[str, Client], sql: str):
+    for name in ("golden", "keeper"):
+        answer = who[name].sql(sql)
+        assert answer.status == 403, (name, answer.body)
+        assert b"topsecret" not in answer.body
+        assert b"hr" not in answer.body.replace(b"hrt_", b""), answer.body
+    assert "MATERIALIZED VIEW" in answer.error["hint"]
+
+
+def test_a_plain_view_is_refused_wherever_it_is_read(place: tuple[Served, dict[str, Client]]):
+    running, who = place
+    secret = who["golden"].headers["Authorization"].removeprefix("Bearer ")
+    with headrace.connect(running.server.url, token=secret) as golden:
+        for sql in (
+            "SELECT * FROM gold.safe EMIT CHANGES LIMIT 1",
+            "SUBSCRIBE gold.safe",
+            "SUBSCRIBE (SELECT k FROM gold.safe)",
+            "PRINT 'gold.safe'",
+        ):
+            with pytest.raises(headrace.HeadraceError) as raised:
+                golden.sql(sql)
+            assert raised.value.code is headrace.Code.FORBIDDEN, sql
+    for answer in (
+        who["golden"].get("/v1/views/gold.safe"),
+        who["golden"].get("/v1/views/gold.safe", where="name=7"),
+        who["golden"].get("/v1/views/gold.plainer", key="1"),
+        who["golden"].get("/v1/subscribe", view="gold.safe"),
+        who["golden"].get("/v1/subscribe", sql="SELECT k FROM gold.safe WHERE name > ''"),
+    ):
+        assert answer.status == 403, answer.body
+        assert "MATERIALIZED VIEW" in answer.error["hint"]
+        assert b"hr." not in answer.body
+    assert who["reader"].rows("SELECT k FROM gold.safe") == [[2]]
+    assert who["reader"].get("/v1/views/gold.safe").json["rows"] == [[2, "7"]]
+    assert who["golden"].rows("SELECT k FROM gold.kept") == [[1]]
+    assert who["golden"].rows("SELECT k FROM gold.open") == [[1]]
+    assert who["golden"].get("/v1/views/gold.open").json["rows"] == [[1]]
+
+
+def test_names_of_indexes_tell_nothing_to_owners_of_other_schemas(who: dict[str, Client]):
+    keeper = who["keeper"]
+    for schema in ("", "hr.", "gold."):
+        there, not_there = (
+            keeper.sql(f"DROP INDEX {schema}{name}") for name in ("by_salary", "by_nothing")
+        )
+        assert there.status == not_there.status
+        shown = there.body.decode().replace("by_salary", "by_nothing")
+        sizes = re.compile(r'"(?:length|end|column|offset)":\s*\d+')
+        assert sizes.sub("", shown) == sizes.sub("", not_there.body.decode())
+    assert keeper.sql("DROP INDEX gold.by_salar").error["hint"].startswith("SHOW INDEXES")
+    assert keeper.sql("CREATE INDEX by_salary ON gold.notes (note)").status == 200
+    again = keeper.sql("CREATE INDEX gold.by_salary ON gold.notes (note)")
+    assert "exists already" in again.error["primary"]
+    assert keeper.sql("CREATE INDEX hr.mine ON gold.notes (note)").error["code"] == "invalid"
+    assert keeper.rows("SHOW INDEXES") == [["gold.by_salary", "gold.notes", "note"]]
+    assert keeper.sql("DROP INDEX gold.by_salary").status == 200
+    assert ["hr.by_salary", "hr.salaries", "salary"] in who["reader"].rows("SHOW INDEXES")
+
+
+def test_a_materialized_view_is_read_with_the_rights_of_whoever_created_it(who: dict[str, Client]):
     golden = who["golden"]
     assert golden.rows("SELECT * FROM gold.pay") == [[1, True]]
-    assert golden.rows("SELECT count(*) AS n FROM gold.plain") == [[1]]
+    assert golden.rows("SELECT count(*) AS n FROM gold.kept") == [[1]]
     assert golden.rows("WITH items AS (SELECT 2 AS k) SELECT k FROM items") == [[2]]
     recursive = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3)"
     assert golden.rows(f"{recursive} SELECT n FROM r") == [[1], [2], [3]]
@@ -309,9 +406,13 @@ def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
         for hidden in (b"salar", b"items", b'"hr', b"secret_events", b"default"):
             assert hidden not in shown, (listing, answer.body)
     assert [row[0] for row in golden.rows("SHOW TABLES")] == [
+        "gold.kept",
         "gold.notes",
+        "gold.open",
         "gold.pay",
         "gold.plain",
+        "gold.plainer",
+        "gold.safe",
     ]
     assert b"salar" not in golden.get("/v1/catalog").body
     assert b"salar" in who["reader"].get("/v1/catalog").body

@@ -18,8 +18,8 @@ from headrace.server.failures import Refused
 from headrace.server.requests import count, number
 from headrace.server.tokens import Token
 from headrace.serving.lookups import row_by_key
-from headrace.session import Freshness, Need, Result, Subscription
-from headrace.sql import Role, quote, quote_dotted
+from headrace.session import Freshness, Result, Subscription, to_read
+from headrace.sql import quote, quote_dotted
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -215,13 +215,13 @@ def named(service: Service, name: str, principal: Principal) -> Relation:
     """Return the view, table or stream of a name.
 
     Raises:
-        HeadraceError: ``forbidden`` if whoever asks may not read in its schema.
+        HeadraceError: ``forbidden`` if whoever asks may not read it.
         Refused: ``invalid`` if there is none.
     """
-    need = Need.of(Role.READER, name)
-    if not need.is_met(principal):
-        raise need.error()
     catalog = service.database.parts.reader.catalog
+    for need in to_read(catalog, name):
+        if not need.is_met(principal):
+            raise need.error()
     found = catalog.find(name)
     if isinstance(found, View | PlainView | Table | Stream):
         return found

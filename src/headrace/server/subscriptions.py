@@ -22,8 +22,8 @@ from headrace.server.lookups import named
 from headrace.server.requests import number
 from headrace.server.running import left
 from headrace.server.streamed import rows_of_events
-from headrace.session import Need
-from headrace.sql import Query, Role, quote_dotted
+from headrace.session import Need, to_read
+from headrace.sql import Query, quote_dotted
 from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ async def _asked(service: Service, request: Request, principal: Principal) -> _A
         relation = named(service, view, principal)
         query = f"SELECT * FROM {quote_dotted(relation.name)}"
         shared = f"relation {relation.id}" if isinstance(relation, Table | View) else query
-        return _Asked(shared, query, form, (Need.of(Role.READER, relation.name),))
+        needs = tuple(to_read(service.database.parts.reader.catalog, relation.name))
+        return _Asked(shared, query, form, needs)
     text = sql or ""
     if len(text.encode()) > service.limits.sql_bytes:
         raise HeadraceError(Code.UNSUPPORTED, "the query is too long")

@@ -1,7 +1,7 @@
 """What one client of an open database has."""
 
-from headrace.session.rights import Need
+from headrace.session.rights import Need, to_read
 from headrace.session.session import Session
 from headrace.statements.results import Freshness, Progress, Result, Subscription
 
-__all__ = ["Freshness", "Need", "Progress", "Result", "Session", "Subscription"]
+__all__ = ["Freshness", "Need", "Progress", "Result", "Session", "Subscription", "to_read"]

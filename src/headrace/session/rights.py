@@ -1,17 +1,19 @@
 """What a statement needs: for each class of statements, the least roles of whoever asks.
 
 A role is that in a schema or in the database, so what is needed follows from the names in the
-statement, whether or not there is anything of that name. A view is read with the rights of whoever
-created it: what is needed to read it is a role in its own schema.
+statement, whether or not there is anything of that name. A materialized view is read with the
+rights of whoever created it: what is needed is a role in its own schema. A plain view is planned
+as a part of the query that names it, so errors could show a reader rows that it leaves out: all
+that its query reads must be readable as well.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.catalog import Stream, Table
+from headrace.catalog import PlainView, Stream, Table, title
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.access import DATABASE
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
@@ -82,11 +84,15 @@ _MAY_READ: Final = re.compile(r"(?i)\b(select|from|table|values|with)\b")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A role that is needed in a schema, or in the whole database, and the place that needs it."""
+    """A role that is needed in a schema, or in the whole database, and the place that needs it.
+
+    ``through`` is the title of the plain view that reads in the schema: errors name that alone.
+    """
 
     role: Role
     schema: str = DATABASE
     span: Span | None = None
+    through: str = ""
 
     @classmethod
     def of(cls, role: Role, name: str, span: Span | None = None) -> Need:
@@ -106,6 +112,14 @@ class Need:
 
     def error(self) -> HeadraceError:
         """Return the error for whoever has not the role."""
+        if self.through:
+            return HeadraceError(
+                Code.FORBIDDEN,
+                f"role {self.role} is needed in the schemas of all that {self.through} reads",
+                detail="A plain view is planned as a part of the query that names it.",
+                hint="Make it a MATERIALIZED VIEW: its rows are stored, and can be granted alone.",
+                span=self.span,
+            )
         where = f'schema "{self.schema}"' if self.schema else "the database"
         on = f"SCHEMA {self.schema}" if self.schema else "DATABASE"
         return HeadraceError(
@@ -114,6 +128,16 @@ class Need:
             hint=f"Ask an owner of the database: GRANT {self.role.upper()} ON {on} TO your token.",
             span=self.span,
         )
+
+
+def to_read(catalog: Catalog, name: str, span: Span | None = None) -> Iterator[Need]:
+    """Yield what is needed to read the relation of a dotted name, there or not."""
+    yield Need.of(Role.READER, name, span)
+    relation = catalog.find(name)
+    if isinstance(relation, PlainView):
+        for id_ in relation.depends_on:
+            need = Need.of(Role.READER, catalog.by_id[id_].name, span)
+            yield replace(need, through=title(relation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +213,7 @@ class _Asked:
 
     def read(self, query: Query | Name) -> Iterator[Need]:
         """Yield what is needed to read a relation, or the relations that a query names."""
-        yield from _reading(self.names(query), query.span)
+        yield from self.reading(self.names(query), query.span)
 
     def names(self, query: Query | Name) -> frozenset[str]:
         if isinstance(query, Name):
@@ -211,20 +235,19 @@ class _Asked:
         for fragment in fragments:
             if fragment is not None and _MAY_READ.search(fragment.text):
                 text = Span.whole(f"SELECT ({fragment.text})")
-                yield from _reading(self._named(text, fragment.span), fragment.span)
+                yield from self.reading(self._named(text, fragment.span), fragment.span)
 
     def define(self, target: Query | Name) -> Iterator[Need]:
         """Yield what is needed to see how relations are defined: to read all that is below."""
         yield from self.read(target)
         found = [r.id for name in self.names(target) if (r := self.catalog.find(name)) is not None]
         below = (self.catalog.by_id[id_].name for id_ in self.catalog.below(found))
-        yield from _reading(below, target.span)
+        yield from self.reading(below, target.span)
 
-
-def _reading(names: Iterable[str], span: Span) -> Iterator[Need]:
-    """Yield what is needed to read relations."""
-    for name in sorted(names):
-        yield Need.of(Role.READER, name, span)
+    def reading(self, names: Iterable[str], span: Span) -> Iterator[Need]:
+        """Yield what is needed to read relations."""
+        for name in sorted(names):
+            yield from to_read(self.catalog, name, span)
 
 
 def _nothing(_asked: _Asked, _statement: Statement) -> Iterator[Need]:
@@ -237,6 +260,10 @@ def _owner(_asked: _Asked, statement: Any) -> Iterator[Need]:
 
 def _creator(_asked: _Asked, statement: Any) -> Iterator[Need]:
     yield Need(Role.OWNER, schema_of(statement.name.dotted), statement.name.span)
+
+
+def _index(_asked: _Asked, statement: CreateIndex) -> Iterator[Need]:
+    yield Need(Role.OWNER, schema_of(statement.relation.dotted), statement.relation.span)
 
 
 def _relation(asked: _Asked, statement: CreateStream | CreateTable) -> Iterator[Need]:
@@ -273,19 +300,6 @@ def _drop(asked: _Asked, statement: Drop) -> Iterator[Need]:
     if relation is not None and statement.cascade:
         for other in asked.catalog.dependants(relation.id):
             yield Need(Role.OWNER, schema_of(other.name), statement.span)
-
-
-def _owning(name: Name) -> Iterator[Need]:
-    yield Need(Role.OWNER, schema_of(name.dotted), name.span)
-
-
-def _drop_index(asked: _Asked, statement: DropIndex) -> Iterator[Need]:
-    index = asked.catalog.index(statement.name.dotted)
-    if index is None or index.index is None:
-        yield from _owning(statement.name)
-    else:
-        relation = asked.catalog.by_id[index.index.of]
-        yield Need(Role.OWNER, schema_of(relation.name), statement.name.span)
 
 
 def _writer(name: Name) -> Need:
@@ -343,7 +357,7 @@ def _describe(asked: _Asked, statement: Describe) -> Iterator[Need]:
     if statement.extended:
         yield from asked.define(statement.name)
     else:
-        yield from asked.read(statement.name)
+        yield Need.of(Role.READER, statement.name.dotted, statement.name.span)
 
 
 def _explain(asked: _Asked, statement: Explain) -> Iterator[Need]:
@@ -361,7 +375,10 @@ def _print(asked: _Asked, statement: Print) -> Iterator[Need]:
         if isinstance(relation, Stream | Table)
         and relation.declaration.option("kafka_topic", "topic") == statement.topic
     }
-    yield from _reading(over or {statement.topic.lower()}, statement.topic_span)
+    named = asked.catalog.find(statement.topic)  # is followed, whatever else is over the topic
+    if named is not None or not over:
+        over.add(statement.topic.lower())
+    yield from asked.reading(over, statement.topic_span)
 
 
 NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
@@ -391,8 +408,8 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     CreateView: _derived,
     CreateSink: _sink,
     Drop: _drop,
-    CreateIndex: lambda _asked, statement: _owning(statement.relation),
-    DropIndex: _drop_index,
+    CreateIndex: _index,
+    DropIndex: _creator,
     CreateSchema: _owner,
     DropSchema: _owner,
     CreateSecret: _owner,

@@ -1,7 +1,8 @@
 """CREATE INDEX and DROP INDEX: all rows of a relation, arranged by other columns than its key.
 
 An index is a hidden view: it is filled beside the epochs, maintained in the same epochs as its
-relation, compacted, verified and repaired like any other, and dropped with its relation.
+relation, compacted, verified and repaired like any other, and dropped with its relation. Its name
+is in the schema of its relation, so it tells nothing to owners of other schemas.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Index, PlainView, Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, Span, nearest
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
 from headrace.serving.keys import can_hash
 from headrace.sql import Query, quote, quote_dotted
 from headrace.types import is_collated
@@ -38,7 +39,7 @@ class Indexes:
         relation = _indexed(catalog, statement.relation)
         columns = tuple(_column(relation, name, statement) for name in statement.columns)
         given = statement.name
-        name = _default_name(relation.name, columns) if given is None else given.dotted
+        name = _default_name(relation, columns) if given is None else _name(relation, given)
         if catalog.index(name) is not None:
             if statement.if_not_exists:
                 return f'index "{name}" exists already'
@@ -68,7 +69,8 @@ class Indexes:
         if found is None and statement.if_exists:
             return f'index "{name}" does not exist'
         if found is None:
-            known = [view.index.name for view in catalog.views_in_order() if view.index]
+            names = (view.index.name for view in catalog.views_in_order() if view.index)
+            known = [each for each in names if schema_of(each) == schema_of(name.dotted)]
             near = nearest(name.dotted, known)
             raise HeadraceError(
                 Code.INVALID,
@@ -116,6 +118,20 @@ def _column(relation: Table | View, name: str, statement: CreateIndex) -> str:
     )
 
 
-def _default_name(relation: str, columns: tuple[str, ...]) -> str:
+def _name(relation: Table | View, given: Name) -> str:
+    """Return the dotted name of an index: in the schema of its relation."""
+    schema = schema_of(relation.name)
+    if len(given.parts) > 1 and schema_of(given.dotted) != schema:
+        raise HeadraceError(
+            Code.INVALID,
+            f'index "{given}" would not be in the schema of {relation.kind} "{relation.name}"',
+            hint="Give its name without a schema.",
+            span=given.span,
+        )
+    own = given.parts[-1].lower()
+    return own if schema == DEFAULT_SCHEMA else f"{schema}.{own}"
+
+
+def _default_name(relation: Table | View, columns: tuple[str, ...]) -> str:
     """Return the name that PostgreSQL would give an index."""
-    return f"{relation}_{'_'.join(columns)}_idx".lower()
+    return f"{relation.name}_{'_'.join(columns)}_idx".lower()
