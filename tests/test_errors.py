@@ -175,3 +175,32 @@ def test_the_line_of_an_error_shows_no_secret() -> None:
     shown = str(Span(text, 30, 34))
     assert "hunter2" not in shown
     assert shown.endswith(" " * (7 + 30) + "^^^^")
+
+
+@pytest.mark.parametrize("before", ["", "x" * 150, "SELECT 1,\n" * 50, "y" * 100_000])
+@pytest.mark.parametrize("after", ["", "\nFROM t" * 50, "z" * 100_000])
+def test_an_excerpt_has_the_place_in_a_short_text(before: str, after: str) -> None:
+    span = Span(before + "wrong" + after, len(before), len(before) + 5, "views.sql", 3)
+    short = span.excerpt()
+    assert len(short.text) <= 200
+    assert short.text in span.text
+    assert (short.source, short.file) == ("wrong", "views.sql")
+    assert short.position[0] == span.position[0]
+    if "\n" in before:
+        assert short.position == span.position
+
+
+def test_of_a_long_range_an_excerpt_shows_the_beginning() -> None:
+    short = Span.whole("0123456789" * 1000).excerpt()
+    assert len(short.text) <= 200
+    assert short.start == 0
+    assert short.source == ("0123456789" * 1000)[: short.end]
+    assert short.end >= 100
+
+
+def test_a_secret_that_extends_into_an_excerpt_is_masked() -> None:
+    secret = "s3cret" * 500
+    text = f"CREATE SECRET a AS '{secret}' wrong"
+    value = HeadraceError(Code.INVALID, "x", span=Span(text, len(text) - 5, len(text))).to_json()
+    assert "s3" not in value["span"]["text"]
+    assert value["span"]["text"].endswith("*' wrong")

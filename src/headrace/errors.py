@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import unicodedata
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,27 @@ class Span:
         before = self.text[: self.start]
         return self.line + before.count("\n"), self.start - (before.rfind("\n") + 1) + 1
 
+    def excerpt(self) -> Span:
+        """Return the range in a text of at most some 200 characters, with secrets masked.
+
+        The text begins with a line where that is possible, so that columns stay what they are. Of
+        a range that does not fit, the beginning is shown. The time does not depend on the text.
+        """
+        if len(self.text) <= _LONGEST_EXCERPT:
+            return replace(self, text=masked(self.text))
+        end = min(self.end, self.start + _LONGEST_EXCERPT // 2)
+        spare = (_LONGEST_EXCERPT - (end - self.start)) // 2
+        begin = max(0, self.start - spare)
+        if begin > 0:
+            begin = self.text.find("\n", begin - 1, self.start) + 1 or begin
+        # What a secret is begins far before it, perhaps.
+        far = max(0, begin - _AROUND_SECRET)
+        text = masked(self.text[far : end + spare + _AROUND_SECRET])[
+            begin - far : end + spare - far
+        ]
+        line = self.line + self.text.count("\n", 0, begin)
+        return Span(text, self.start - begin, end - begin, self.file, line)
+
     def __str__(self) -> str:
         """Return the line with carets under the range, as in a compiler's message.
 
@@ -92,6 +113,9 @@ class Span:
 
 _LONGEST_LINE = 200
 _AROUND = 60
+_LONGEST_EXCERPT = 200
+_AROUND_SECRET = 20_000
+"""How far from an excerpt a secret is recognized that extends into it, in characters."""
 _CUT = "... "
 _UNSHOWN = "\ufffd"
 """Replaces control characters, so that a message cannot control the terminal that shows it."""
@@ -161,14 +185,16 @@ class HeadraceError(Exception):
         return HeadraceError(self.code, self.primary, self.detail, self.hint, span)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a value that ``json`` can write and :meth:`of_json` reads; secrets are masked."""
-        span = None if self.span is None else {**asdict(self.span), "text": masked(self.span.text)}
+        """Return a value that ``json`` can write and :meth:`of_json` reads.
+
+        It has an excerpt of the text around the place, in which secrets are masked.
+        """
         return {
             "code": str(self.code),
             "primary": self.primary,
             "detail": self.detail,
             "hint": self.hint,
-            "span": span,
+            "span": None if self.span is None else asdict(self.span.excerpt()),
         }
 
     @classmethod

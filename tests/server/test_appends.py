@@ -106,6 +106,15 @@ def test_what_is_no_stream_no_type_or_too_long_is_refused(server: Served, stream
     assert ids(client, stream) == [1]
 
 
+@pytest.mark.parametrize("line", ['{"id": "%s"}', '["%s"]', '{"id": %s'])
+def test_of_a_long_line_an_error_shows_an_excerpt(client: Client, stream: str, line: str):
+    found = append(client, stream, '{"id": 1}\n' + line % ("x" * 1_000_000))
+    assert found.status == 422
+    assert len(found.body) < 2000
+    assert found.error["span"]["text"].startswith(line[:2])
+    assert found.error["span"]["line"] == 2
+
+
 def test_a_key_that_is_repeated_takes_effect_once(client: Client, stream: str):
     body = lines([{"id": 1}, {"id": 2}])
     first, again = (append(client, stream, body, key="k-1") for _ in range(2))

@@ -108,6 +108,14 @@ def test_an_attack_is_refused_and_shows_nothing(attacked: Client, place: Path, a
     assert [row[0] for row in attacked.rows("SHOW TABLES")] == ["t"]
 
 
+def test_a_query_that_is_nested_too_deeply_is_refused_and_shows_nothing(attacked: Client):
+    answer = attacked.sql("SELECT " + "(" * 3000 + "1" + ")" * 3000)
+    assert answer.status == 422
+    assert answer.error["primary"] == "the query is nested too deeply"
+    assert b"java" not in answer.body
+    assert len(answer.error["span"]["text"]) <= 200
+
+
 def test_files_below_a_named_directory_are_read(attacked: Client, place: Path):
     attacked.sql("CREATE TABLE u (k INT PRIMARY KEY, name STRING)")
     answer = attacked.sql(f"COPY u FROM '{place / 'root' / 'rows.csv'}'")

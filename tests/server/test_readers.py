@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
 import signal
+import socket
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import headrace
+from headrace.server.proxy import Proxy
 from headrace.sql import Role
 from served import Client, Events, Served, served
 from sessions import PARTITIONS
@@ -121,6 +124,47 @@ def test_a_request_that_is_refused_before_it_was_read_has_its_answer(client: Cli
     for _ in range(5):
         found = client.ask("POST", "/v1/sql", body, {"Content-Type": "text/plain"})
         assert found.status == 415
+
+
+def raw(client: Client, header: bytes) -> bytes:
+    """The first line of the answer to a request with one more header."""
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
+        connection.sendall(
+            b"GET /v1/catalog HTTP/1.1\r\nHost: localhost:%d\r\nConnection: close\r\n%b\r\n\r\n"
+            % (client.port, header)
+        )
+        return connection.makefile("rb").readline()
+
+
+@pytest.mark.parametrize("header", [b"X-Foo: x ", b"X-Foo: \tx\t ", b"X-Foo: ", b"X-Foo:"])
+def test_a_value_with_space_around_it_is_passed_on(client: Client, header: bytes):
+    assert b" 200 " in raw(client, header)
+
+
+def test_a_scheme_without_a_token_is_answered(client: Client):
+    assert b" 401 " in raw(client, b"Authorization: Bearer ")
+
+
+def test_a_request_that_cannot_be_passed_on_is_refused_at_once(readers: Readers):
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "raw_path": b"/v1/catalog",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"x-foo", b"x\x00y")],
+    }
+    sent = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        proxy = Proxy(readers.socket, lambda _: None)
+        await asyncio.wait_for(proxy(scope, asyncio.Event().wait, send), 10)
+
+    asyncio.run(ask())
+    assert sent[0]["status"] == 400
+    assert json.loads(sent[1]["body"])["error"]["code"] == "invalid"
 
 
 def test_a_body_without_a_length_is_passed_on(client: Client):

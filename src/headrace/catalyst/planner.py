@@ -96,6 +96,7 @@ _LENGTHS = re.compile(r'"(?:var)?char\(\d+\)"')
 MOST_READ = 500
 """How many times a query may read relations: Spark plans each on its own, and cannot be stopped."""
 
+_TOO_DEEP = "StackOverflowError"
 _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
 
 # This rule merges several subqueries into one, so that each would compute the columns of all.
@@ -302,10 +303,18 @@ class Planner:
         except PySparkException as error:
             raise translate(error, query) from error
         except Py4JError as error:
+            cause = first_cause(error)
+            if _TOO_DEEP in cause:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    "the query is nested too deeply",
+                    hint="Divide it, and name its parts with CREATE VIEW.",
+                    span=query,
+                ) from error
             raise HeadraceError(
                 Code.INVALID,
                 "Spark cannot make sense of the query",
-                detail=first_cause(error),
+                detail=cause,
                 span=query,
             ) from error
         schema = StructType.fromJson(json.loads(analysed.schema().json()))

@@ -53,8 +53,15 @@ class Proxy:
         try:
             await asyncio.wait({passing, answering}, return_when=asyncio.FIRST_COMPLETED)
             # A request that is refused before all of it was taken has an answer, too.
+            if not answering.done() and isinstance(passing.exception(), h11.LocalProtocolError):
+                await passing
             if answering.done() or passing.exception() is not None:
                 await answering
+        except h11.LocalProtocolError as error:
+            if sent.begun:
+                raise
+            wrong = HeadraceError(Code.INVALID, "the request is no valid HTTP", f"{error}.")
+            await failure(wrong)(scope, receive, send)
         except (OSError, h11.RemoteProtocolError):
             if sent.begun:
                 raise
@@ -122,7 +129,8 @@ async def _pass_on(
     connection: h11.Connection, scope: Scope, receive: Receive, writer: asyncio.StreamWriter
 ) -> None:
     """Send a request and its body; return when its client has left."""
-    given = [(name.lower(), value) for name, value in scope["headers"]]
+    # The space around a value is no part of it, and may not be sent.
+    given = [(name.lower(), value.strip(b" \t")) for name, value in scope["headers"]]
     headers = [(name, value) for name, value in given if name not in _OF_CONNECTION]
     if any(name == b"transfer-encoding" for name, _ in given):
         headers.append((b"transfer-encoding", b"chunked"))
