@@ -64,6 +64,13 @@ def test_values_are_bound_never_spliced(client: Client, value: str):
         ({"where": "1=1 OR name=ann"}, 400),
         ({"where": "name"}, 400),
         ({"where": "total=many"}, 400),
+        ({"where": "`name`x=ann"}, 400),
+        ({"where": "`name=ann"}, 400),
+        ({"select": "`name`, `x"}, 400),
+        ({"max_staleness": "-1"}, 400),
+        ({"max_staleness": "nan"}, 400),
+        ({"max_staleness": "1e400"}, 400),
+        ({"max_staleness": "\u0663", "key": "ann"}, 400),
         ({"limit": "-1"}, 400),
         ({"limit": "1; DROP TABLE sales"}, 400),
         ({"key": ["a", "b"]}, 400),
@@ -78,6 +85,73 @@ def test_what_is_no_name_and_no_value_is_refused(client: Client, query: dict, st
     assert client.get("/v1/views/totals", **query).status == status
 
 
+def test_strings_keep_their_spaces(client: Client):
+    client.sql(
+        "CREATE TABLE spaced (s STRING PRIMARY KEY, x INT);"
+        "INSERT INTO spaced VALUES ('a', 1), ('a ', 2), (' a', 3); FLUSH"
+    )
+    for s, x in (("a", 1), ("a ", 2), (" a", 3)):
+        assert found(client, "spaced", where=f"s={s}") == [[s, x]]
+    assert found(client, "spaced", where=["x = 2 ", "s>a"]) == [["a ", 2]]
+
+
+def test_binary_values_are_base64_as_in_answers(client: Client):
+    client.sql(
+        "CREATE TABLE bytes (b BINARY PRIMARY KEY, x INT);"
+        "INSERT INTO bytes VALUES (X'00ff', 1), (X'', 2), (X'61', 3); FLUSH"
+    )
+    for shown, x in found(client, "bytes", order="x"):
+        assert found(client, "bytes", key=shown, select="x") == [[x]]
+        assert found(client, "bytes", where=f"b={shown}", select="x") == [[x]]
+    for query in ({"key": "a"}, {"where": "b=a"}, {"where": "b=\u00e9"}):
+        answer = client.get("/v1/views/bytes", **query)
+        assert (answer.status, "is not base64" in answer.error["primary"]) == (400, True)
+
+
+def test_names_may_be_between_backticks(client: Client):
+    client.sql(
+        "CREATE TABLE odd (`a b` INT PRIMARY KEY, `c``,>=d` INT, ` e` INT);"
+        "INSERT INTO odd VALUES (1, 10, 5), (2, 20, 4); FLUSH"
+    )
+    assert found(client, "odd", where="`A b`=2") == [[2, 20, 4]]
+    assert found(client, "odd", where=" `c``,>=d` >= 20", select="`c``,>=d`, ` e`") == [[20, 4]]
+    assert found(client, "odd", where="` e` is not null", order="-`c``,>=d`,`a b`") == [
+        [2, 20, 4],
+        [1, 10, 5],
+    ]
+    assert found(client, "odd", key=1, select="` e`,a b") == [[5, 1]]
+
+
+def test_columns_without_a_text_are_not_compared(client: Client):
+    client.sql(
+        "CREATE TABLE listed (id INT PRIMARY KEY, l ARRAY<INT>);"
+        "INSERT INTO listed VALUES (1, array(1)), (2, NULL); FLUSH"
+    )
+    assert found(client, "listed", where="l is null", select="id") == [[2]]
+    answer = client.get("/v1/views/listed", where="l=1")
+    assert (answer.status, answer.error["code"]) == (422, "unsupported")
+    assert answer.error["primary"].startswith('where: column "l" of type ARRAY<INT>')
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "primary"),
+    [
+        ("sales", {"key": "abc"}, 'key: "abc" is not an INT'),
+        ("sales", {"key": "\u0663"}, 'key: "\u0663" is not an INT'),
+        ("sales", {"key": "2147483648"}, 'key: "2147483648" does not fit INT'),
+        ("sales", {"where": "day=soon"}, 'where: "soon" is not a DATE'),
+        ("sales", {"where": "price>=1.234"}, 'where: "1.234" does not fit DECIMAL(9,2)'),
+    ],
+)
+def test_a_value_of_another_type_is_refused_without_sql(
+    client: Client, name: str, query: dict, primary: str
+):
+    answer = client.get(f"/v1/views/{name}", **query)
+    assert (answer.status, answer.error["primary"]) == (400, primary)
+    assert answer.error["span"] is None
+    assert "try_cast" not in answer.body.decode().lower()
+
+
 def test_a_view_that_does_not_exist_is_not_found(client: Client):
     answer = client.get("/v1/views/totls")
     assert (answer.status, answer.error["hint"]) == (404, 'Did you mean "totals"?')
@@ -88,6 +162,15 @@ def test_an_earlier_epoch_is_read_back_and_a_token_is_waited_for(client: Client)
     token = client.sql("INSERT INTO sales VALUES (4, 'bob', NULL, 5.00)").json["token"]
     assert found(client, key="bob", min_epoch=token) == [["bob", "7.00", 2]]
     assert found(client, key="bob", as_of_epoch=before.json["epoch"]) == [["bob", "2.00", 1]]
+    sql = f"SELECT * FROM totals AS OF EPOCH {before.json['epoch']}"
+    for earlier in (
+        client.get("/v1/views/totals", where="n>0", as_of_epoch=before.json["epoch"]),
+        client.sql(sql),
+    ):
+        assert earlier.json["freshness"]["epoch"] == before.json["epoch"]
+        at = before.json["freshness"]["committed_at"]
+        assert earlier.json["freshness"]["committed_at"] == at
+        assert earlier.headers["headrace-committed-at"] == repr(at)
     late = client.get("/v1/views/totals", min_epoch=10**9, timeout=0.3)
     assert (late.status, late.error["code"]) == (408, "cancelled")
 
@@ -173,6 +256,7 @@ def test_a_query_waits_for_a_token_and_may_be_old(client: Client):
     assert client.rows(sql, min_epoch=1, max_staleness=60) == [["9.00"]]
     assert client.sql(sql, min_epoch="soon").status == 400
     assert client.sql(sql, max_staleness="long").status == 400
+    assert client.sql(sql, max_staleness=-1).status == 400
 
 
 def test_what_a_state_does_not_show_has_an_age(tmp_path, spark):

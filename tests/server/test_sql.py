@@ -84,6 +84,22 @@ def test_a_format_that_is_not_served_is_refused(client: Client):
     assert client.sql("SELECT 1 AS x", accept="image/png").status == 406
 
 
+def test_the_columns_of_a_listing_have_types_without_values(client: Client):
+    client.sql(
+        "CREATE TABLE fed_by_hand (id INT PRIMARY KEY);"
+        "CREATE MATERIALIZED VIEW of_hand AS SELECT id FROM fed_by_hand"
+    )
+    for listing, expected in {
+        "FRESHNESS": {"watermark": "string", "dirty_since": "string", "changes_behind": "bigint"},
+        "SOURCES": {"behind": "bigint", "late": "bigint", "watermark": "string", "error": "string"},
+        "REJECTS": {"line": "bigint", "reason": "string"},
+        "EPOCHS": {"epoch": "bigint", "seconds": "double"},
+    }.items():
+        columns = client.sql(f"SHOW {listing}").json["columns"]
+        types = {column["name"]: column["type"] for column in columns}
+        assert expected.items() <= types.items()
+
+
 def test_arrow_of_no_rows_has_its_columns(client: Client):
     found = client.sql(
         "SELECT id FROM t WHERE id = 99", accept="application/vnd.apache.arrow.stream"
@@ -128,6 +144,10 @@ def test_an_error_can_be_made_again_from_its_body(client: Client):
         (b'{"sql": "SELECT 1", "session": "x"}', 410),
         (b'{"sql": ""}', 400),
         (b'{"sql": "SELECT ?", "parameters": [{}]}', 400),
+        (b'{"sql": "SELECT ?", "parameters": [1e400]}', 400),
+        (b'{"sql": "SELECT ?", "parameters": [[-Infinity]]}', 400),
+        (b'{"sql": "SELECT 1", "max_staleness": NaN}', 400),
+        (b'{"sql": "SELECT 1", "max_staleness": -0.5}', 400),
         (b"\xff\xfe", 400),
         (b"[" * 100_000, 400),
         (b'{"sql": "' + b" " * (1 << 20) + b'"}', 413),

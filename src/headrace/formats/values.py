@@ -11,7 +11,6 @@ own.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Callable
@@ -350,7 +349,7 @@ def _string(value: str, data_type: t.DataType) -> str:
 def _binary(value: str) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise Refused(f"{_shown(value)} is not base64") from error
 
 

@@ -85,6 +85,12 @@ def epoch_at(connection: sa.Connection, timestamp: float) -> Epoch:
     return Epoch(connection.execute(query).scalar() or 0)
 
 
+def committed_at(connection: sa.Connection, epoch: Epoch) -> float:
+    """Return when an epoch was committed, in Unix seconds."""
+    query = sa.select(schema.epochs.c.committed_at).where(schema.epochs.c.epoch == epoch)
+    return float(connection.execute(query).scalar_one())
+
+
 def clock(connection: sa.Connection, epoch: Epoch | None) -> int:
     """Return the clock of an epoch (None: the last one); 0 if it was never set."""
     table = schema.epochs.c

@@ -206,6 +206,11 @@ class Ledger:
         with self._store.reading() as connection:
             return catalogue.epoch_at(connection, timestamp)
 
+    def committed_at(self, epoch: Epoch) -> float:
+        """Return when an epoch was committed, in Unix seconds."""
+        with self._store.reading() as connection:
+            return catalogue.committed_at(connection, epoch)
+
     def clock(self, epoch: Epoch | None = None) -> int:
         """Return ``now()`` of an epoch (None: the last one) in microseconds UTC; 0 if never set."""
         head = self.head

@@ -158,7 +158,9 @@ class Publisher:
             held = replace(current, epoch=epoch, spines={}, _opened={})
             self._alive.add(held)
         stored = [rows_of(r.id) for r in relations if isinstance(r, Table | View)]
-        state = replace(held, spines=self.ledger.spines(stored, epoch), _opened={})
+        spines = self.ledger.spines(stored, epoch)
+        at = self.ledger.committed_at(epoch)
+        state = replace(held, committed_at=at, spines=spines, _opened={})
         with self._changed:
             self._alive.add(state)
         return state

@@ -10,8 +10,21 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    IntegralType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
 from headrace.catalog import PlainView, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.formats.values import Refused as NotOfType
+from headrace.formats.values import from_json, from_text
 from headrace.server.answers import accepted, answer
 from headrace.server.entrance import asking
 from headrace.server.failures import Refused
@@ -20,6 +33,7 @@ from headrace.server.tokens import Token
 from headrace.serving.lookups import row_by_key
 from headrace.session import Freshness, Result, Subscription, to_read
 from headrace.sql import quote, quote_dotted
+from headrace.types import is_collated
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,15 +45,21 @@ if TYPE_CHECKING:
     from headrace.server.limits import Limits
     from headrace.server.service import Service
     from headrace.session import Session
+    from headrace.types import Column
 
 _NOT_FOUND: Final = 404
 _CONDITION: Final = re.compile(
-    r"\s*(?P<column>[^\s<>=!]+)\s*"
+    r"\s*(?P<column>`(?:[^`]|``)+`|[^\s<>=!`][^\s<>=!]*)\s*"
     r"(?:(?P<operator><=|>=|!=|=|<|>)(?P<value>.*)|(?P<null>(?i:is\s+(not\s+)?null))\s*)",
     re.DOTALL,
 )
-_WHOLE: Final = re.compile(r"-?\d{1,19}")
-_WHOLE_TYPES: Final = frozenset({"tinyint", "smallint", "int", "bigint"})
+_QUOTED: Final = re.compile(r"`((?:[^`]|``)+)`")
+_LISTED: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^,])+")
+"""A part of a list of names; a name between backticks may have commas."""
+_COMPARED: Final = (
+    BinaryType, BooleanType, DateType, NumericType, TimestampNTZType, TimestampType,
+)  # fmt: skip
+"""The types, besides text, whose values query parameters give."""
 
 
 @dataclass(slots=True)
@@ -49,26 +69,64 @@ class Lookup:
     relation: Relation
     values: list[Any] = field(default_factory=list)
 
-    def named(self, name: str) -> str:
-        """Return a column's name as it was declared.
+    def column(self, text: str) -> Column:
+        """Return the column that a text names, which may be between backticks.
 
         Raises:
             HeadraceError: ``invalid`` if the relation does not have it.
         """
-        return self._found(name)[0]
+        text = text.strip()
+        quoted = _QUOTED.fullmatch(text)
+        name = text if quoted is None else quoted[1].replace("``", "`")
+        columns = self.relation.schema.columns
+        for column in columns:
+            if column.name.lower() == name.lower():
+                return column
+        near = nearest(name, self.relation.schema.names)
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{name}" does not exist in {self.relation.kind} "{self.relation.name}"',
+            hint=f'Did you mean "{near}"?'
+            if near
+            else f"There are: {', '.join(self.relation.schema.names)}.",
+        )
 
-    def column(self, name: str) -> str:
-        """Return a column's name, quoted; see :meth:`named`."""
-        return quote(self.named(name))
+    def columns(self, text: str) -> list[str]:
+        """Return the columns that a text names, separated by commas, as they were declared."""
+        return [self.column(part).name for part in _LISTED.findall(text)]
 
-    def value(self, name: str, text: str) -> str:
-        """Return the place of a value in the query, of the type of a column."""
-        type_ = self._found(name)[1].lower()
-        if type_ in _WHOLE_TYPES and _WHOLE.fullmatch(text):
-            self.values.append(int(text))
+    def value(self, parameter: str, column: Column, text: str) -> str:
+        """Return the place in the query of a value of a column, which a query parameter gives.
+
+        Raises:
+            HeadraceError: ``invalid`` if the text is no value of the column's type; ``unsupported``
+                if its values have no text.
+        """
+        if isinstance(column.type, StringType):
+            self.values.append(text)
+            return f"CAST(? AS {column.sql})" if is_collated(column.type) else "?"
+        if not isinstance(column.type, _COMPARED):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'{parameter}: column "{column.name}" of type {column.sql.upper()} is not compared'
+                " with a text",
+                hint="Ask POST /v1/sql.",
+            )
+        text = text.strip()
+        read = from_json if isinstance(column.type, BinaryType) else from_text
+        try:
+            value = read(column)(text)
+        except NotOfType as error:
+            raise HeadraceError(
+                Code.INVALID,
+                f"{parameter}: {error}",
+                hint=f'Column "{column.name}" is of type {column.sql.upper()}.',
+            ) from error
+        if isinstance(column.type, IntegralType | BooleanType | BinaryType):
+            self.values.append(value)
             return "?"
         self.values.append(text)
-        return "?" if type_ == "string" else f"CAST(? AS {type_})"
+        return f"CAST(? AS {column.sql})"
 
     def condition(self, text: str) -> str:
         """Return a condition: ``column = value``, with ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``.
@@ -81,12 +139,14 @@ class Lookup:
                 Code.INVALID,
                 f"'{text}' is not a condition",
                 hint="Write where=column=value, or another of != < <= > >=, or where=column is"
-                " null; of several, all hold.",
+                " null; of several, all hold. A name with spaces or operators is written between"
+                " backticks.",
             )
         column = self.column(found["column"])
         if found["null"]:
-            return f"{column} {' '.join(found['null'].upper().split())}"
-        return f"{column} {found['operator']} {self.value(found['column'], found['value'].strip())}"
+            return f"{quote(column.name)} {' '.join(found['null'].upper().split())}"
+        value = self.value("where", column, found["value"])
+        return f"{quote(column.name)} {found['operator']} {value}"
 
     def keys(self, given: list[str]) -> list[str]:
         """Return the conditions of a key, whose values are given in the order of its columns."""
@@ -99,8 +159,9 @@ class Lookup:
                 f" {len(given)} values are given",
                 hint=f"Give key= once for each of: {columns}." if key else "Use where=.",
             )
+        by_name = {column.name: column for column in self.relation.schema.columns}
         return [
-            f"{quote(name)} = {self.value(name, text)}"
+            f"{quote(name)} = {self.value('key', by_name[name], text)}"
             for name, text in zip(key, given, strict=True)
         ]
 
@@ -108,21 +169,8 @@ class Lookup:
         """Return a column to order by; a hyphen before it reverses the order."""
         name = text.strip()
         if name.startswith("-"):
-            return f"{self.column(name[1:])} DESC"
-        return self.column(name)
-
-    def _found(self, name: str) -> tuple[str, str]:
-        columns = {c.name.lower(): (c.name, c.sql) for c in self.relation.schema.columns}
-        if name.strip().lower() in columns:
-            return columns[name.strip().lower()]
-        near = nearest(name, self.relation.schema.names)
-        raise HeadraceError(
-            Code.INVALID,
-            f'column "{name}" does not exist in {self.relation.kind} "{self.relation.name}"',
-            hint=f'Did you mean "{near}"?'
-            if near
-            else f"There are: {', '.join(self.relation.schema.names)}.",
-        )
+            return f"{quote(self.column(name[1:]).name)} DESC"
+        return quote(self.column(name).name)
 
 
 def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
@@ -132,10 +180,10 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
         HeadraceError: ``invalid`` for columns and conditions that are none.
     """
     asked, lookup = request.query_params, Lookup(relation)
-    columns = [lookup.column(name) for name in asked.get("select", "").split(",") if name]
+    columns = [quote(name) for name in lookup.columns(asked.get("select", ""))]
     conditions = lookup.keys(asked.getlist("key")) if "key" in asked else []
     conditions += [lookup.condition(text) for text in asked.getlist("where")]
-    order = [lookup.ordered(name) for name in asked.get("order", "").split(",") if name]
+    order = [lookup.ordered(part) for part in _LISTED.findall(asked.get("order", ""))]
     limit, epoch = count(request, "limit"), count(request, "as_of_epoch")
     text = f"SELECT {', '.join(columns) or '*'} FROM {quote_dotted(relation.name)}"
     text += f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -202,8 +250,7 @@ def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
     if row is None:
         return None
     if "select" in asked:
-        lookup = Lookup(relation)
-        names = [lookup.named(name) for name in asked["select"].split(",") if name]
+        names = Lookup(relation).columns(asked["select"])
         row = row.select(names) if names else row
     fresh = Freshness(state.epoch, state.committed_at, behind)
     found = Result(row, state.epoch, freshness=fresh)

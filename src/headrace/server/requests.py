@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.formats.values import is_number_text
 from headrace.server.failures import Refused
 
 if TYPE_CHECKING:
@@ -82,7 +84,8 @@ async def json_object(
     """
     declared(request, "application/json")
     try:
-        found = json.loads(await body(request, most, seconds))
+        text = await body(request, most, seconds)
+        found = json.loads(text, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
         raise HeadraceError(Code.INVALID, "the body is not JSON", f"{error}.") from error
     if not isinstance(found, dict):
@@ -96,6 +99,23 @@ async def json_object(
             kinds = " or ".join(_KINDS[kind] for kind in fields[name] if kind in _KINDS)
             raise HeadraceError(Code.INVALID, f'field "{name}" is not {kinds}')
     return found
+
+
+def _finite(text: str) -> float:
+    """Return a number of a JSON document.
+
+    Raises:
+        HeadraceError: ``invalid`` for ``NaN``, ``Infinity``, and what a DOUBLE cannot hold.
+    """
+    value = float(text)
+    if math.isfinite(value):
+        return value
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    raise HeadraceError(
+        Code.INVALID,
+        f"{shown} is not a finite number",
+        hint="Give the value as text, and CAST it in the statement.",
+    )
 
 
 def declared(request: Request, *taken: str) -> str:
@@ -141,18 +161,17 @@ def require_known(request: Request, known: Sequence[Query]) -> None:
 
 
 def number(request: Request, name: str) -> float | None:
-    """Return a number among the query parameters; None if it is not given.
+    """Return a finite number of 0 or more among the query parameters; None if it is not given.
 
     Raises:
-        HeadraceError: ``invalid`` if it is not a number.
+        HeadraceError: ``invalid`` if it is none.
     """
     text = request.query_params.get(name)
     if text is None:
         return None
-    try:
-        return float(text)
-    except ValueError as error:
-        raise _not_a("a number", name) from error
+    if not is_number_text(text) or not 0 <= float(text) < math.inf:
+        raise _not_a("a number of 0 or more", name)
+    return float(text)
 
 
 def count(request: Request, name: str) -> int | None:
@@ -170,6 +189,7 @@ def count(request: Request, name: str) -> int | None:
 
 
 _LONGEST_COUNT = 18
+_SHOWN = 40
 _KINDS = {
     str: "text",
     int: "a whole number",

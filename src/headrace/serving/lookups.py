@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
     from headrace.types import Schema
 
-_WHOLE: Final = re.compile(r"-?\d{1,18}")
+_WHOLE: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 _MOST_UNREAD: Final = 4 << 20
 """How many bytes of run files are checked on the way, at most."""

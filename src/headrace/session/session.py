@@ -157,7 +157,14 @@ class Session:
 
         Those are refused, as ``unavailable``, of which the last epoch has lacked a change for more
         than these seconds, which may be infinite.
+
+        Raises:
+            HeadraceError: ``invalid`` for a negative number and NaN.
         """
+        if not seconds >= 0:
+            raise HeadraceError(
+                Code.INVALID, f"a staleness of at most {seconds:g} seconds is not 0 or more"
+            )
         client = self._client
         with client.lock:
             before, client.max_staleness = client.max_staleness, seconds

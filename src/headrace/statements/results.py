@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headrace.serving import Change
     from headrace.types import Epoch
@@ -65,12 +65,23 @@ class Result:
         self.freshness = freshness
 
     @classmethod
-    def of(cls, names: tuple[str, ...], rows: list[Any], epoch: Epoch) -> Result:
-        """Return rows as a result; each column has one type."""
-        columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    def of(
+        cls,
+        names: tuple[str, ...],
+        rows: list[Any],
+        epoch: Epoch,
+        types: Mapping[str, pa.DataType] | None = None,
+    ) -> Result:
+        """Return rows as a result.
+
+        A column that is not in ``types`` has the type of its values; without any, it is text.
+        """
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
         arrays = [
-            pa.array(list(column)) if rows else pa.array([], pa.string()) for column in columns
+            pa.array(column, (types or {}).get(name))
+            for name, column in zip(names, columns, strict=True)
         ]
+        arrays = [a.cast(pa.string()) if pa.types.is_null(a.type) else a for a in arrays]
         return cls(pa.Table.from_arrays(arrays, names=list(names)), epoch)
 
     @property

@@ -39,6 +39,17 @@ _FRESHNESS = (
     "seconds_behind", "watermark", "dirty_since", "inputs",
 )  # fmt: skip
 
+_WHOLE = (
+    "epoch", "epochs_behind", "changes_behind", "behind", "rejected", "duplicates", "late", "line",
+    "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
+    "fallbacks",
+)  # fmt: skip
+_TYPES = {
+    **dict.fromkeys(_WHOLE, pa.int64()),
+    **dict.fromkeys(("seconds", "seconds_behind"), pa.float64()),
+    "deterministic": pa.bool_(),
+}
+"""The types of columns that are no text, in every listing that has them."""
 
 _KINDS = {
     Listing.TABLES: (Stream, Table, View, PlainView),
@@ -262,7 +273,7 @@ class Listings:
         return not relation.name.startswith(HIDDEN) and self.principal.sees(relation.name)
 
     def _listing(self, names: tuple[str, ...], rows: list[Any]) -> Result:
-        return Result.of(names, rows, self.ledger.last_epoch())
+        return Result.of(names, rows, self.ledger.last_epoch(), _TYPES)
 
 
 def filtered(listed: Result, like: str | None, schema: Name | None = None) -> Result:
