@@ -298,6 +298,29 @@ def test_a_plain_view_is_refused_wherever_it_is_read(place: tuple[Served, dict[s
     assert who["golden"].get("/v1/views/gold.open").json["rows"] == [[1]]
 
 
+def test_event_times_of_a_derived_stream_need_a_reader_of_what_it_reads(who: dict[str, Client]):
+    owner, golden = who["owner"], who["golden"]
+    owner.sql("CREATE STREAM hr.seen (k INT, name STRING)")
+    owner.sql("INSERT INTO hr.seen VALUES (1, 'topsecret'), (9, '7')")
+    owner.sql("CREATE STREAM gold.derived AS SELECT k, name FROM hr.seen WHERE k > 5")
+    owner.sql("CREATE VIEW gold.timed AS SELECT ROWTIME AS t, k FROM gold.derived")
+    try:
+        assert golden.rows("SELECT k FROM gold.derived WHERE CAST(name AS INT) = 7") == [[9]]
+        for sql in (
+            "SELECT ROWTIME, k FROM gold.derived WHERE CAST(name AS INT) = 7",
+            "SELECT k FROM gold.derived WHERE ROWTIME > 0",
+            "SELECT k, count(*) FROM gold.derived WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY k",
+            "SELECT k FROM gold.timed",
+        ):
+            refused = golden.sql(sql)
+            assert refused.status == 403, (sql, refused.body)
+            assert b"hr" not in refused.body
+            assert b"__" not in refused.body
+            assert len(who["reader"].rows(sql)) == 1
+    finally:
+        owner.sql("DROP VIEW gold.timed; DROP STREAM gold.derived; DROP STREAM hr.seen")
+
+
 def test_names_of_indexes_tell_nothing_to_owners_of_other_schemas(who: dict[str, Client]):
     keeper = who["keeper"]
     for schema in ("", "hr.", "gold."):

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_json_string
 
-from headrace.catalog import PlainView
+from headrace.catalog import PlainView, View, with_rowtime
 from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
 from headrace.catalyst.analysed import Analysed
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
@@ -242,12 +242,16 @@ class Planner:
     def named(self, query: Span, sees: Callable[[str], bool]) -> frozenset[str]:
         """Return the dotted names of the relations in the text of a query, there or not.
 
-        ``sees`` tells of which relations errors may tell that they are there.
+        ``sees`` tells of which relations errors may tell that they are there. Of a stream by
+        CREATE STREAM AS whose event times are used, the plain view that has these is named.
 
         Raises:
             HeadraceError: ``invalid`` if it cannot be parsed.
         """
-        seen = {name: relation for name, relation in self.relations.items() if sees(name)}
+        known = self.relations
+        seen = {name: relation for name, relation in known.items() if sees(name)}
+        into = [r.into for r in seen.values() if isinstance(r, View) and r.into is not None]
+        seen |= {each: known[each] for each in map(with_rowtime, into) if each in known}
         read = spark_text(query, seen)
         plain = with_one_word_names(self.scala.parser(self._session), read.span, seen)
         logs = {log_of(relation.id): name for name, relation in self.relations.items()}

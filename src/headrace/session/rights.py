@@ -86,7 +86,7 @@ _MAY_READ: Final = re.compile(r"(?i)\b(select|from|table|values|with)\b")
 class Need:
     """A role that is needed in a schema, or in the whole database, and the place that needs it.
 
-    ``through`` is the title of the plain view that reads in the schema: errors name that alone.
+    ``through`` is what errors call the plain view that reads in the schema, which they do not name.
     """
 
     role: Role
@@ -116,7 +116,7 @@ class Need:
             return HeadraceError(
                 Code.FORBIDDEN,
                 f"role {self.role} is needed in the schemas of all that {self.through} reads",
-                detail="A plain view is planned as a part of the query that names it.",
+                detail="It is planned as a part of the query that reads it, as a plain view is.",
                 hint="Make it a MATERIALIZED VIEW: its rows are stored, and can be granted alone.",
                 span=self.span,
             )
@@ -132,12 +132,18 @@ class Need:
 
 def to_read(catalog: Catalog, name: str, span: Span | None = None) -> Iterator[Need]:
     """Yield what is needed to read the relation of a dotted name, there or not."""
-    yield Need.of(Role.READER, name, span)
     relation = catalog.find(name)
-    if isinstance(relation, PlainView):
-        for id_ in relation.depends_on:
-            need = Need.of(Role.READER, catalog.by_id[id_].name, span)
-            yield replace(need, through=title(relation))
+    if not isinstance(relation, PlainView):
+        yield Need.of(Role.READER, name, span)
+        return
+    through = "ROWTIME of a stream by CREATE STREAM AS"
+    if not relation.name.startswith(HIDDEN):
+        yield Need.of(Role.READER, name, span)
+        through = title(relation)
+    for id_ in relation.depends_on:
+        below = catalog.by_id[id_].name
+        if not below.startswith(HIDDEN):  # else they are rows inserted into a stream that it reads
+            yield replace(Need.of(Role.READER, below, span), through=through)
 
 
 @dataclass(frozen=True, slots=True)
