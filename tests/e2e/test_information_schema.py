@@ -31,7 +31,7 @@ def test_each_relation_tells_what_there_is(told):
         " FROM information_schema.tables",
     ) == [
         ("default", "clicks", "STREAM", None, "running"),
-        ("default", "named", "VIEW", None, "running"),
+        ("default", "named", "VIEW", None, "not stored"),
         ("default", "per_user", "MATERIALIZED VIEW", "user", "running"),
         ("lab", "orders", "BASE TABLE", "id", "running"),
     ]

@@ -285,7 +285,7 @@ def test_queries_of_snowflakes_quick_start(db):
     assert rows(db, "SELECT * FROM longest") == [(2, 600)]
     assert rows(db, 'SELECT dayname(starttime) AS "day", count(*) AS "num trips", avg(tripduration)/60 AS "mins" FROM trips GROUP BY 1') == [("Mon", 1, 5.0), ("Tue", 1, 10.0)]  # fmt: skip
     db.sql("CREATE VIEW gold.busy AS SELECT station FROM trips")
-    assert rows(db, "SHOW VIEWS IN SCHEMA gold LIKE 'b%'") == [("gold.busy", "plain view", "", "not kept")]  # fmt: skip
+    assert rows(db, "SHOW VIEWS IN SCHEMA gold LIKE 'b%'") == [("gold.busy", "plain view", "", "not stored")]  # fmt: skip
     assert rows(db, "SHOW TABLES FROM gold LIKE 'x%'") == []
     assert refused(db, "SHOW TABLES IN god").hint == 'Did you mean "gold"?'
     assert db.sql("EXPLAIN OPTIMIZED PLAN FOR SELECT station FROM trips").fetchall()

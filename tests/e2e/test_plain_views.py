@@ -131,7 +131,7 @@ def test_what_a_plain_view_cannot_be(shop):
 
 
 def test_a_plain_view_is_listed_described_and_explained(shop):
-    assert shop.sql("SHOW VIEWS").fetchall() == [("big", "plain view", "", "not kept")]
+    assert shop.sql("SHOW VIEWS").fetchall() == [("big", "plain view", "", "not stored")]
     assert [row[:2] for row in shop.sql("DESCRIBE big")] == [
         ("number", "int"), ("buyer", "string"), ("paid", "int")
     ]  # fmt: skip

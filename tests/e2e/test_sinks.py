@@ -68,7 +68,7 @@ def test_a_job_fills_the_columns_it_names_and_casts_what_differs(shop):
     shop.sql("INSERT INTO orders VALUES (7, 'ann', 1.00); DELETE FROM orders WHERE id = 2")
     assert rows(shop, "SELECT * FROM mail.boxes") == [("ann", None, 2)]
     assert rows(shop, "SHOW VIEWS") == [
-        ("counted", "plain view", "", "not kept"),
+        ("counted", "plain view", "", "not stored"),
         ("spent", "view", "user", "running"),
     ]
     assert refused(shop, "DROP VIEW counted").code is Code.CONFLICT

@@ -87,6 +87,21 @@ def test_the_end_of_the_process_is_noticed(child: Child, message: str):
     assert not child.is_alive
 
 
+def test_what_it_wrote_is_a_reason_only_of_its_own_end(child: Child):
+    assert child.ask("a", 1) == "a"
+    with pytest.raises(EndedError):
+        child.ask("end", 1)
+    assert child.ending == "ended with status 1: an error of Java"
+
+
+def test_a_process_that_is_killed_ended_by_a_signal(child: Child):
+    assert child.ask("a", 1) == "a"
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(EndedError):
+        child.ask("b", 1)
+    assert child.ending == "ended by signal 9"
+
+
 def test_what_is_left_of_a_process_that_has_ended_is_killed(child: Child):
     started = child.ask("pid", 1)
     os.kill(child.pid, signal.SIGKILL)

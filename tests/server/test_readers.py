@@ -276,7 +276,9 @@ def _read(client: Client) -> tuple[int, str]:
     return status, "by the reader" if len(PASSED_ON) == before else "passed on"
 
 
-def test_a_reader_that_is_killed_is_replaced(client: Client, readers: Readers):
+def test_a_reader_that_is_killed_is_replaced(
+    client: Client, readers: Readers, caplog: pytest.LogCaptureFixture
+):
     connection = client.connected()
     connection.connect()
     connection.request("GET", "/v1/views/t?key=3")
@@ -290,3 +292,4 @@ def test_a_reader_that_is_killed_is_replaced(client: Client, readers: Readers):
     assert client.get("/v1/views/t", key=3).json["rows"] == [[3, "bob"]]
     eventually(lambda: (readers.lost, readers.count) == (lost + 1, 1))
     assert readers._children[0].pid != killed
+    assert "a reader process ended by signal 9" in caplog.messages

@@ -72,5 +72,6 @@ def _taken(directory: Path, holder: str) -> HeadraceError:
     return HeadraceError(
         Code.CONFLICT,
         f'data directory "{directory}" is open for writing in {process}{elsewhere}',
-        hint="Stop that process first: one process at a time writes to a data directory.",
+        hint="Stop that process first: one process at a time writes to a data directory."
+        " If it is a server, use it with --url, such as headrace --url http://127.0.0.1:8088 sql.",
     )

@@ -19,6 +19,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, SYSTEM_SCHEMA, schema_of
+from headrace.parts.stopped import view_state
 from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _tables(at: _Moment) -> list[tuple[Any, ...]]:
             *_place(relation),
             _TYPES[type(relation)],
             ", ".join(key_of(relation)) or None,
-            "stopped" if relation.id in at.state.stopped else "running",
+            view_state(relation, at.state.stopped),
         )
         for relation in _listed(at)
         if not isinstance(relation, Sink)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from headrace.catalog import PlainView
 from headrace.catalyst.python import waits
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty
@@ -13,7 +14,7 @@ from headrace.runtime.published import STOPPED, WAITING
 if TYPE_CHECKING:
     from headrace.catalog import Catalog, Relation, View
     from headrace.ledger import Ledger
-    from headrace.types import Epoch
+    from headrace.types import Epoch, RelationId
 
 
 def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
@@ -25,6 +26,13 @@ def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
     above = catalog.dependants
     causes = [id_ for id_ in marked if id_ == view.id or view.id in {v.id for v in above(id_)}]
     return min((marked[id_] for id_ in causes), default=NO_EPOCH)
+
+
+def view_state(relation: Relation, stopped: frozenset[RelationId]) -> str:
+    """Return the word for what a view does now; it says of streams and tables that they run."""
+    if relation.id in stopped:
+        return "stopped"
+    return "not stored" if isinstance(relation, PlainView) else "running"
 
 
 def refuse_stopped(

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _LISTEN_SECONDS: Final = 0.1
 """How often what waits for an answer looks whether its statement was cancelled."""
 
+_SHOWN: Final = 2000
+"""How much is shown of what a process has written, in characters."""
+_FROM_OUTSIDE: Final = (signal.SIGKILL, signal.SIGTERM)
+
 
 class EndedError(Exception):
     """The process has ended, without an answer."""
@@ -37,9 +41,10 @@ class Child:
     started, such as a JVM, is in its process group and is killed with it.
     """
 
-    def __init__(self, process: Popen[bytes], connection: Connection) -> None:
+    def __init__(self, process: Popen[bytes], connection: Connection, errors: Path) -> None:
         self._process = process
         self._connection = connection
+        self._errors = errors
         self._killing = threading.Lock()
 
     @classmethod
@@ -59,7 +64,7 @@ class Child:
                 pass_fds=inherited,
                 start_new_session=True,
             )
-        return cls(process, Connection(ours.detach()))
+        return cls(process, Connection(ours.detach()), errors)
 
     @property
     def pid(self) -> int:
@@ -74,6 +79,22 @@ class Child:
                 return False
             how = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, self._process.pid, how) is None
+
+    @property
+    def ending(self) -> str:
+        """How a process ended that was killed or has ended: by which signal, or with which status.
+
+        What it has written is added unless it was killed: only then it is about the end.
+        """
+        status = self._process.returncode
+        how = f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
+        if -status in _FROM_OUTSIDE:
+            return how
+        try:
+            written = self._errors.read_text(errors="replace")[-_SHOWN:].strip()
+        except OSError:
+            return how
+        return f"{how}: {written}" if written else how
 
     def ask(self, message: object, grace: float, seconds: float = math.inf) -> Any:
         """Send a message and return its answer; a process that gives none in time is killed.

@@ -54,7 +54,6 @@ _GRACE_SECONDS: Final = 3.0
 _LISTEN_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 60.0
 """After how long without a query a process ends, unless it is the only one."""
-_SHOWN: Final = 2000
 _BESIDE_HEAP: Final = 1 << 30
 """What a process may use besides twice its heap: Python, code, what is being sent."""
 
@@ -178,7 +177,7 @@ class QueryProcesses:
                 process.declare(catalog, self._parts)
                 answer = process.child.ask(question, _GRACE_SECONDS)
             except EndedError as error:
-                _log.warning("a query process ended: %s", process.errors)
+                _log.warning("a query process %s", process.child.ending)
                 raise HeadraceError(
                     Code.UNAVAILABLE,
                     "the process that ran the query has ended",
@@ -262,7 +261,7 @@ class QueryProcesses:
         except EndedError:
             if self._closed:
                 return
-            failure = _not_started(process.errors)
+            failure = _not_started(process.child.ending)
         with self._changed:
             self._starting -= 1
             if failure is None:
@@ -310,14 +309,6 @@ class _Process:
         self.answers = False
         """Whether its Spark has been started."""
         self._known: tuple[Any, ...] = ()
-
-    @property
-    def errors(self) -> str:
-        """The end of what the process has written about errors."""
-        try:
-            return (self.scratch / "errors").read_text(errors="replace")[-_SHOWN:].strip()
-        except OSError:
-            return ""
 
     def declare(self, catalog: Catalog, parts: Any) -> None:
         """Have names mean what they do in a catalog.

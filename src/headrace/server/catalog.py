@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, Span
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
+from headrace.parts.stopped import view_state
 from headrace.parts.written_rows import given_time
 from headrace.server.answers import done
 from headrace.server.entrance import asking
@@ -169,7 +170,7 @@ def _state_of(
         case Sink():
             return str(delivered.get(relation.name, {}).get("state", "starting"))
         case View() | PlainView():
-            return "running"
+            return view_state(relation, state.stopped)
 
 
 def _inputs(state: Published, relation: Relation) -> list[str]:

@@ -121,6 +121,7 @@ class Readers:
         """Have a process serve a socket, and another one when it has ended."""
         errors = self._scratch / f"errors-{number}"
         while not self._closed:
+            how = "could not be started"
             try:
                 child = Child.started(_MODULE, errors, self._sockets[number].fileno())
                 try:
@@ -131,11 +132,12 @@ class Readers:
                 finally:
                     self._answering.discard(number)
                     child.kill()
+                    how = child.ending
             except (EndedError, OSError):
                 if self._closed:
                     return
                 self.lost += 1
-                _log.warning("a reader process ended: %s", errors.read_text(errors="replace"))
+                _log.warning("a reader process %s", how)
                 time.sleep(_AGAIN_SECONDS)
 
     def _feed(self, number: int, child: Child, tallies: Tallies) -> None:

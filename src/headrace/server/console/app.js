@@ -115,11 +115,13 @@ function askForToken(error) {
           dialog.close("in");
           return;
         }
+        said.className = "warning";
         text(said, response === null ? "the server cannot be reached" : response.status === 401 ? "this token is not valid" : `the server answered ${response.status}`);
         token.disabled = false;
         token.select();
       },
-    }, h("h2", { id: "login-title" }, "Sign in"), said, token, h("button", { class: "action primary" }, "Sign in"));
+    }, h("h2", { id: "login-title" }, "Sign in"), said, token, h("button", { class: "action primary" }, "Sign in"),
+    h("p", { class: "dim" }, "An owner of the database makes tokens: ", h("code", {}, "headrace token create"), "."));
     fill(dialog, form);
     dialog.addEventListener("close", () => {
       asking = null;

@@ -15,6 +15,7 @@ from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
+from headrace.parts.stopped import view_state
 from headrace.sql import Listing, Name, Role, Show
 from headrace.statements.results import Result
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from headrace.parts.schemas import Schemas
     from headrace.parts.sources import SourceStates
     from headrace.runtime.deliveries import Deliveries
-    from headrace.types import RelationId
 
 _MOST_EPOCHS = 100
 _MOST_REJECTS = 1000
@@ -137,7 +137,7 @@ class Listings:
                 relation.name,
                 relation.kind,
                 ", ".join(key_of(relation)),
-                _state(relation, state.stopped),
+                view_state(relation, state.stopped),
             )
             for relation in state.catalog
             if wanted(relation) and self._shows(relation)
@@ -291,12 +291,6 @@ def filtered(listed: Result, like: str | None, schema: Name | None = None) -> Re
 
 def _options(stored: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{key} = {value}" for key, value in stored)
-
-
-def _state(relation: Relation, stopped: frozenset[RelationId]) -> str:
-    if relation.id in stopped:
-        return "stopped"
-    return "not kept" if isinstance(relation, PlainView) else "running"
 
 
 def _like(pattern: str) -> re.Pattern[str]:

@@ -6,9 +6,9 @@ import { graph } from "../graph.js";
 import { history, now, watchStatus } from "../status.js";
 import { viewTable } from "./views.js";
 
-const EXAMPLE = `CREATE TABLE orders (id INT, user STRING, amount DECIMAL(10,2), PRIMARY KEY (id));
-CREATE MATERIALIZED VIEW totals AS SELECT user, sum(amount) AS total FROM orders GROUP BY user;
-INSERT INTO orders VALUES (1, 'ann', 30);`;
+const EXAMPLE = `CREATE TABLE orders (id INT PRIMARY KEY, name STRING, price DECIMAL(9,2));
+CREATE MATERIALIZED VIEW totals AS SELECT name, sum(price) AS total FROM orders GROUP BY name;
+INSERT INTO orders VALUES (1, 'ann', 10), (2, 'ann', 20);`;
 
 export function overview(main) {
   const rows = tile("Rows in", { format: compact, unit: "/s", least: 5, meaning: "Rows appended to logs" });

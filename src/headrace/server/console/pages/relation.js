@@ -32,6 +32,7 @@ function show(main, first, ends) {
   let current = first;
   const status = h("span", {}, stateOf(first.state));
   const facts = h("dl", { class: "facts" });
+  const summary = h("section", { class: "panel" }, facts);
   const charts = chartsOf(first, ends);
   const definition = { title: "Definition", show: definitionTab };
   const rows = [{ title: "Rows", show: rowsTab }, { title: "Changes", show: changesTab }];
@@ -46,14 +47,15 @@ function show(main, first, ends) {
   fill(main,
     h("div", { class: "head" }, h("h1", {}, name), h("span", { class: "kind" }, shortKind(kind)), status, h("span", { class: "spacer" }),
       kind === "sink" ? null : h("a", { class: "button", href: `#/workbench/${encodeURIComponent(name)}` }, "Query")),
-    h("section", { class: "panel" }, facts),
+    summary,
     charts.length ? h("div", { class: "tiles" }, charts) : null,
     tabPanel(tabs, () => current, ends));
 
-
   const draw = () => {
     fill(status, stateOf(current.state));
-    fill(facts, factsOf(current).map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
+    const known = factsOf(current);
+    summary.hidden = known.length === 0;
+    fill(facts, known.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
   };
   draw();
   const timer = setInterval(async () => {
