@@ -88,6 +88,18 @@ def test_the_examples_of_the_sql_reference_run(db, name, least):
     assert shown >= least
 
 
+def test_the_examples_of_the_server_read_what_they_create(db):
+    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/server.md")]
+    found = [re.findall(r"```sql\n(CREATE TABLE orders .*?)```", text, re.DOTALL) for text in texts]
+    assert found[0] == found[1]
+    assert len(found[0]) == 1
+    db.sql(found[0][0])
+    (query,) = re.findall(r"\"sql\": \"(SELECT \* FROM totals WHERE name = \?)", texts[1])[:1]
+    rows = db.sql(query, ["ann"]).fetchall()
+    (shown,) = re.findall(r"^ \"rows\": (\[.*?\]\]),", texts[1], re.MULTILINE)[:1]
+    assert shown == str([list(map(str, row)) for row in rows]).replace("'", '"')
+
+
 def line(row):
     return " | ".join("NULL" if value is None else str(value) for value in row)
 
