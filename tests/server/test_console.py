@@ -30,6 +30,7 @@ def page(server: Served) -> Iterator[Browser]:
         CREATE TABLE seen.orders (id INT, user STRING, amount INT, PRIMARY KEY (id));
         CREATE MATERIALIZED VIEW seen.totals AS
         SELECT user, sum(amount) AS total FROM seen.orders GROUP BY user;
+        CREATE VIEW seen.one AS SELECT 1 AS one;
         INSERT INTO seen.orders VALUES (1, 'ann', 30), (2, '<img src=x onerror=alert(1)>', 5);
     """)
     with browser(server.server.url) as opened:
@@ -90,6 +91,17 @@ def test_a_row_appears_and_changes_while_it_is_looked_at(page: Browser, client: 
     page.run("[...document.querySelectorAll('[role=tab]')][3].click()")
     page.wait_for("CREATE MATERIALIZED VIEW")
     assert page.complaints() == []
+
+
+def test_a_plain_view_has_no_empty_summary_and_its_tabs_do_not_scroll(page: Browser):
+    page.open("#/relation/seen.one")
+    page.wait_for("not stored")
+    page.wait_for("CREATE VIEW")
+    empty = "return [...document.querySelectorAll('main .panel')].filter((e) => e.checkVisibility() && !e.innerText.trim()).length"
+    assert page.run(empty) == 0
+    assert (
+        page.run("return getComputedStyle(document.querySelector('.tabs')).overflowY") == "hidden"
+    )
 
 
 def test_the_workbench_completes_runs_and_marks_an_error_at_its_place(page: Browser):
