@@ -35,6 +35,7 @@ def test_a_statement_may_take_several_lines_and_ends_with_a_semicolon(terminal: 
     assert terminal.ended() == 0
 
 
+@pytest.mark.long
 def test_errors_do_not_end_the_shell_and_ctrl_d_does(terminal: Terminal) -> None:
     terminal.enter("BAD thing;")
     terminal.see("error[invalid]: it is bad", "^^^^", "hint: Make it good.")

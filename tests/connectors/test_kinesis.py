@@ -146,6 +146,7 @@ def test_records_are_read_once_over_restarts(kinesis_server, stream) -> None:
     assert reader.rejects == []
 
 
+@pytest.mark.long
 def test_splits_and_merges_keep_the_order_of_each_key(kinesis_server, stream, monkeypatch) -> None:
     monkeypatch.setattr(kinesis, "_DISCOVER_SECONDS", 0.2)
     for seed in range(choose(2, 20)):

@@ -87,6 +87,7 @@ class Exchange:
                 self.run.delete("quotes", f"nr % 4 = {self.dice.randrange(4)}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", [pytest.param(True, marks=pytest.mark.long), False])
 def test_the_nearest_row_is_found_as_rows_come_late_change_and_go(oracle, stream):
     run = oracle(rows_per_change=60)

@@ -124,6 +124,7 @@ def test_updates_by_expression_over_old_values(run):
     assert run.update("t", {"g": "NULL"}, "g IS NULL OR x > 3") == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epoch_rows", [1, pytest.param(7, marks=pytest.mark.long)])
 def test_a_backlog_read_in_small_epochs_gives_the_same(oracle, epoch_rows):
     run = oracle(epoch_rows=epoch_rows)

@@ -35,6 +35,7 @@ FIRST_IN_SPARK = {
 }
 
 
+@pytest.mark.long
 def test_fetch_is_limit(oracle):
     run = oracle(rows_per_change=60)
     run.table("t", "k STRING, v INT", key="k")
@@ -151,6 +152,7 @@ def declare(run, name, columns, ending=""):
     run.models[name] = Model.of(name, columns, deletes=False)
 
 
+@pytest.mark.long
 def test_streams_join_within_a_time_of_each_other_whatever_comes_first(oracle):
     run = oracle(rows_per_change=200)
     declare(run, "s", "k STRING, v INT, ts TIMESTAMP")

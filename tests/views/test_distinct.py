@@ -91,6 +91,7 @@ CONSTANTS = {
 SHORT_CONSTANTS = "whole absent beside kept filtered recomputed other_arguments scalar"
 
 
+@pytest.mark.long
 def test_a_constant_is_one_value(oracle):
     run = oracle(rows_per_change=20)
     run.table("t", "g INT, h STRING")

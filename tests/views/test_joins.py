@@ -118,6 +118,7 @@ def test_both_sides_of_a_join_change_in_one_epoch(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_weights_multiply_through_joins_into_sums(oracle):
     run = oracle(rows_per_change=20)
     run.table("l", "k INT, m DECIMAL(12,2)")

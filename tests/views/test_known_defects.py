@@ -118,6 +118,7 @@ def test_a_correlated_subquery_follows_its_inner_side_alone(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_group_vanishes_with_its_last_row_and_the_global_one_stays(run):
     run.view("g", "SELECT g, count(*) AS n, max(v) AS m FROM t GROUP BY g")
     run.view("w", "SELECT count(*) AS n, max(v) AS m, median(v) AS p FROM t")

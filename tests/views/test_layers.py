@@ -47,6 +47,7 @@ def test_views_on_views_agree_at_every_epoch(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_plans_do_not_double_with_each_view_that_reads_the_one_below_twice(oracle, monkeypatch):
     monkeypatch.setattr(lowering, "MOST_REPEATED", 15)
     depth = choose(4, 20)

@@ -21,6 +21,7 @@ FORWARD = "e.a < e.b"
 """Edges that lead to greater nodes only make no cycle, whatever comes and goes."""
 
 
+@pytest.mark.long
 def test_what_is_reached_follows_edges_that_come_go_and_move(oracle):
     run = oracle(rows_per_change=30)
     run.table("edges", "id INT, a INT, b INT", key="id")

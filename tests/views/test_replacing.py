@@ -147,6 +147,7 @@ def test_a_query_on_whose_rows_a_view_above_fails_does_not_take_over(db):
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_queries_are_replaced_while_epochs_are_made(tmp_path: Path, spark: SparkSession) -> None:
     with headrace.connect(
         tmp_path / "d", spark=spark, partitions=2, continuous=True, small_rows=50, fill_rows=500

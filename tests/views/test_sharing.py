@@ -342,6 +342,7 @@ PASSED_THROUGH = {
 }
 
 
+@pytest.mark.long
 def test_equal_parts_run_once_where_all_partitions_step(oracle):
     run = oracle(rows_per_change=200, small_rows=0, fill_rows=9)
     run.table("e", "id INT, g INT, x INT, ts TIMESTAMP", key="id")
