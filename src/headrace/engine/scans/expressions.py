@@ -122,7 +122,7 @@ def _case(handle: Any) -> str:
 
 
 def _cast(handle: Any) -> str:
-    """Return a cast between whole numbers, to a wider decimal, or of a date or number to text."""
+    """Return a cast between whole numbers, to a decimal of no less scale, or to text."""
     source, target = type_of(handle.child()), type_of(handle)
     value = expression(handle.child())
     whole = type(source) in INTEGERS
