@@ -11,19 +11,24 @@ import sqlalchemy as sa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
     LIVE,
+    NO_EPOCH,
     Dirty,
+    DirtyState,
     EpochCommit,
     Gap,
     Ledger,
     Merge,
+    Mode,
     NewObject,
     Read,
+    Repair,
     Repaired,
     RunKind,
+    Slice,
     invariants,
     schema,
 )
-from headrace.types import BuildId, Epoch, Offset, RelationId
+from headrace.types import BuildId, DirtyId, Epoch, Offset, RelationId
 from ledger.building import build, relation, run, segment, step
 
 if TYPE_CHECKING:
@@ -82,6 +87,7 @@ def test_a_stale_writer_can_change_nothing(
             ledger.reserve_relation,
             lambda: ledger.set("a", 1),
             lambda: ledger.mark_dirty(Dirty(orders.relation, "late", 1.0)),
+            lambda: ledger.set_dirty(DirtyId(1), cost=1),
             lambda: ledger.clear_dirty(orders.relation),
         ]
         for write in writes:
@@ -159,11 +165,77 @@ def test_dirty_entries_keep_the_earliest_time_of_a_cause(ledger: Ledger, orders:
     ledger.mark_dirty(Dirty(view, "late rows", 20.0, "a", Epoch(4)))
     ledger.mark_dirty(Dirty(view, "late rows", 30.0, "b", Epoch(5)))
     ledger.mark_dirty(Dirty(view, "policy", 10.0))
-    late = Dirty(view, "late rows", 20.0, "b", Epoch(4))
-    assert ledger.dirty() == (Dirty(view, "policy", 10.0), late)
+    found = [(e.cause, e.since, e.detail, e.after) for e in ledger.dirty()]
+    assert found == [("policy", 10.0, "", NO_EPOCH), ("late rows", 20.0, "b", Epoch(4))]
     ledger.clear_dirty(view, "policy")
     assert [entry.cause for entry in ledger.dirty()] == ["late rows"]
     ledger.clear_dirty(view)
+    assert ledger.dirty() == ()
+
+
+def test_each_slice_is_an_entry_and_equal_ones_are_one(ledger: Ledger, orders: NewObject) -> None:
+    view = orders.relation
+    eu = Dirty(
+        view,
+        "invalidated",
+        20.0,
+        slice=Slice("region = 'EU'", 5),
+        origin={"statement": "INVALIDATE VIEW v", "by": "ann"},
+        repair=Repair.REPLAY,
+        cost=7,
+        whole=900,
+    )
+    us = replace(eu, slice=Slice("region = 'US'", 5))
+    first, second = ledger.mark_dirty(eu, us)
+    assert (first, second) == (replace(eu, id=first.id), replace(us, id=second.id))
+    assert first.id != second.id
+    (again,) = ledger.mark_dirty(replace(eu, since=30.0, origin=dict(eu.origin)))
+    assert again == first, "the earlier time is kept"
+    assert ledger.dirty() == (first, second)
+
+
+def test_what_is_reported_of_a_slice_while_it_is_repaired_is_another_entry(
+    ledger: Ledger, orders: NewObject
+) -> None:
+    entry = Dirty(orders.relation, "late", 1.0, slice=Slice("a = 1"), repair=Repair.REPLAY)
+    (first,) = ledger.mark_dirty(entry)
+    assert first.id is not None
+    ledger.set_dirty(first.id, state=DirtyState.REPAIRING, cost=3)
+    (second,) = ledger.mark_dirty(entry)
+    assert [(e.id, e.state, e.cost) for e in ledger.dirty()] == [
+        (first.id, DirtyState.REPAIRING, 3),
+        (second.id, DirtyState.OPEN, None),
+    ]
+    last = ledger.last_epoch()
+    ledger.commit(EpochCommit(last, "repair", cleaned=(first.id,)))
+    assert ledger.dirty() == (second,), "the repair may have read before it"
+    ledger.set_dirty(first.id, state=DirtyState.OPEN)
+    assert ledger.dirty() == (second,)
+
+
+def test_an_epoch_cleans_and_dirties_at_once(
+    tmp_path: Path, ledger: Ledger, orders: NewObject
+) -> None:
+    view = relation(ledger, "totals", (orders.relation,))
+    (old,) = ledger.mark_dirty(Dirty(orders.relation, "late", 1.0, slice=Slice("a = 1")))
+    assert old.id is not None
+    new = Dirty(view.relation, "version", 2.0, slice=Slice("a = 2", -1), repair=Repair.REBUILD)
+    ledger.commit(
+        EpochCommit(Epoch(1), "a", created=(view,), cleaned=(old.id,), dirtied=(new,)),
+    )
+    (stored,) = ledger.dirty()
+    assert stored == replace(new, id=stored.id)
+    assert stored.id not in {None, old.id}
+    ledger.close()
+    with Ledger.open(tmp_path / "ledger.db", Mode.READ) as reader:
+        assert reader.dirty() == (stored,)
+
+
+def test_dirty_entries_are_of_live_views(ledger: Ledger, orders: NewObject) -> None:
+    entry = Dirty(orders.relation, "late", 1.0)
+    change = EpochCommit(Epoch(1), "a", dropped=(orders.relation,), dirtied=(entry,))
+    with pytest.raises(HeadraceError, match="dirty entries are of live views"):
+        ledger.commit(change)
     assert ledger.dirty() == ()
 
 

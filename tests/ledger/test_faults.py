@@ -98,6 +98,51 @@ def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(path: Path, stage
         step(ledger)
 
 
+MARK = """
+import os, signal, sys
+from headrace.ledger import *
+path, doing, stage = sys.argv[1:]
+def crash(at):
+    if armed and at == stage:
+        os.kill(os.getpid(), signal.SIGKILL)
+armed = False
+ledger = Ledger.open(path, fault=crash)
+ledger.acquire()
+entry = Dirty(1, "late", 1.0, slice=Slice("a = 1"), repair=Repair.REPLAY)
+found = Dirty(1, "late", 2.0, slice=Slice("a = 2"), repair=Repair.REPLAY)
+(old,) = ledger.mark_dirty(entry)
+armed = True
+if doing == "mark":
+    ledger.mark_dirty(found)
+elif doing == "begin":
+    ledger.set_dirty(old.id, state=DirtyState.REPAIRING)
+else:
+    ledger.commit(EpochCommit(2, "crash", cleaned=(old.id,), dirtied=(found,)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("doing", "stage", "left"),
+    [
+        ("mark", "marked", ["a = 1 open"]),
+        ("mark", "before commit", ["a = 1 open"]),
+        ("mark", "after commit", ["a = 1 open", "a = 2 open"]),
+        ("begin", "before commit", ["a = 1 open"]),
+        ("begin", "after commit", ["a = 1 repairing"]),
+        ("repair", "repaired", ["a = 1 open"]),
+        ("repair", "before commit", ["a = 1 open"]),
+        ("repair", "after commit", ["a = 2 open"]),
+    ],
+)
+def test_no_dirty_entry_is_lost_by_a_crash(
+    path: Path, doing: str, stage: str, left: list[str]
+) -> None:
+    died = python(MARK, str(path), doing, stage)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    with Ledger.open(path, Mode.READ) as ledger:
+        assert [f"{e.slice.where} {e.state}" for e in ledger.dirty()] == left
+
+
 def test_a_fault_is_offered_at_every_stage(ledger: Ledger, orders: NewObject) -> None:
     del orders
     seen: list[str] = []
@@ -175,7 +220,7 @@ def test_damage_while_open_is_said_too(path: Path) -> None:
         assert caught.value.code is Code.CORRUPT
 
 
-@pytest.mark.parametrize(("version", "how"), [(1, "older"), (4, "newer")])
+@pytest.mark.parametrize(("version", "how"), [(1, "older"), (schema.FORMAT + 1, "newer")])
 def test_another_format_is_refused(path: Path, version: int, how: str) -> None:
     connection = sqlite3.connect(path)
     with connection:

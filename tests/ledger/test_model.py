@@ -21,6 +21,8 @@ from hypothesis.stateful import (
 
 from headrace.errors import HeadraceError
 from headrace.ledger import (
+    Dirty,
+    DirtyState,
     EpochCommit,
     Files,
     Ledger,
@@ -31,8 +33,9 @@ from headrace.ledger import (
     Read,
     Run,
     RunKind,
+    Slice,
 )
-from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
+from headrace.types import ArrangementId, BuildId, DirtyId, Epoch, Offset, RelationId
 from ledger.building import postgres, relation, run, segment
 from length import choose
 
@@ -63,6 +66,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.consumed: dict[RelationId, int] = {}
         # By build: its view, and whether it serves. Builds have no runs here.
         self.builds: dict[BuildId, tuple[RelationId, bool]] = {}
+        # By entry: its view, the condition of its slice, its state.
+        self.dirty: dict[DirtyId, tuple[RelationId, str, DirtyState]] = {}
 
     def place(self) -> str | Path:
         return Path(self.directory.name) / "ledger.db"
@@ -85,6 +90,7 @@ class LedgerMachine(RuleBasedStateMachine):
             del contents[self.live.pop(gone)]
             del self.ends[gone], self.consumed[gone]
             self.builds = {b: of for b, of in self.builds.items() if of[0] != gone}
+            self.dirty = {d: of for d, of in self.dirty.items() if of[0] != gone}
         reads, runs = [], []
         for owner, arrangement in self.live.items():
             first, end = self.consumed[owner], self.ends[owner]
@@ -143,6 +149,43 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.commit(change)
         self.history.append(dict(self.history[-1]))
 
+    @rule(data=st.data(), slices=st.lists(st.sampled_from(["", "a = 1", "a = 2"]), max_size=3))
+    def mark(self, data: Any, slices: list[str]) -> None:
+        """Mark slices dirty: equal ones once, unless they are being repaired."""
+        view = data.draw(st.sampled_from(sorted(self.live)))
+        marked = self.ledger.mark_dirty(
+            *(Dirty(view, "late", 1.0, "", slice=Slice(w)) for w in slices)
+        )
+        for entry in marked:
+            assert entry.id is not None
+            self.dirty.setdefault(entry.id, (view, entry.slice.where, DirtyState.OPEN))
+        open_ = [of for of in self.dirty.values() if of[2] is DirtyState.OPEN]
+        assert len(set(open_)) == len(open_)
+
+    @precondition(lambda self: self.dirty)
+    @rule(data=st.data(), another=st.booleans())
+    def repair(self, data: Any, *, another: bool) -> None:
+        """Begin the repair of an entry, or end it, in an epoch that may find another."""
+        id_ = data.draw(st.sampled_from(sorted(self.dirty)))
+        view, where, state = self.dirty[id_]
+        if state is DirtyState.OPEN:
+            self.ledger.set_dirty(id_, state=DirtyState.REPAIRING)
+            self.dirty[id_] = (view, where, DirtyState.REPAIRING)
+            return
+        del self.dirty[id_]
+        found = (Dirty(view, "found", float(id_)),) if another else ()
+        previous = Epoch(len(self.history) - 1)
+        self.ledger.commit(EpochCommit(previous, "r", cleaned=(id_,), dirtied=found))
+        self.history.append(dict(self.history[-1]))
+        for entry in self.ledger.dirty():
+            if another and entry.id is not None:
+                self.dirty.setdefault(entry.id, (view, "", DirtyState.OPEN))
+
+    @invariant()
+    def no_dirty_entry_is_lost(self) -> None:
+        found = {e.id: (e.view, e.slice.where, e.state) for e in self.ledger.dirty()}
+        assert found == self.dirty
+
     @rule(data=st.data(), rows=st.integers(1, 5))
     def append(self, data: Any, rows: int) -> None:
         owner = data.draw(st.sampled_from(sorted(self.live)))
@@ -192,7 +235,7 @@ class LedgerMachine(RuleBasedStateMachine):
         with Ledger.open(self.path, Mode.READ) as reader:
             stored, kept = reader.head, self.ledger.head
         names = ("epoch", "committed_at", "clock", "starts", "ends", "frontiers", "builds")
-        for name in (*names, "arrangements"):
+        for name in (*names, "arrangements", "dirty"):
             assert getattr(kept, name) == getattr(stored, name), name
         for name in ("spines", "next_spines"):
             assert _names(getattr(kept, name)) == _names(getattr(stored, name)), name

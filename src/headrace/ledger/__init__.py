@@ -11,6 +11,7 @@ from headrace.ledger.records import (
     ArrangementRecord,
     Build,
     Dirty,
+    DirtyState,
     EpochCommit,
     EpochRecord,
     Fence,
@@ -29,11 +30,13 @@ from headrace.ledger.records import (
     Read,
     Reject,
     RejectRecord,
+    Repair,
     Repaired,
     Run,
     RunKind,
     Segment,
     SegmentFile,
+    Slice,
 )
 from headrace.ledger.store import Mode
 
@@ -45,6 +48,7 @@ __all__ = [
     "Build",
     "DirectoryLock",
     "Dirty",
+    "DirtyState",
     "EpochCommit",
     "EpochRecord",
     "Fence",
@@ -66,10 +70,12 @@ __all__ = [
     "Read",
     "Reject",
     "RejectRecord",
+    "Repair",
     "Repaired",
     "Run",
     "RunKind",
     "Segment",
     "SegmentFile",
+    "Slice",
     "prepare_directory",
 ]

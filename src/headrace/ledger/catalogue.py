@@ -1,4 +1,4 @@
-"""The ledger's relations, settings, dirty views and list of epochs."""
+"""The ledger's relations, settings, gaps of views and list of epochs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from headrace.ledger import builds, schema
-from headrace.ledger.records import CLOCK, Dirty, EpochRecord, Fence, Gap, ObjectRecord, Read
+from headrace.ledger.records import CLOCK, EpochRecord, Fence, Gap, ObjectRecord, Read
 from headrace.types import Epoch, FrontierId, Offset, RelationId
 
 _RESERVED = frozenset({"format", "identity"})
 
 
 def reserve(connection: sa.Connection) -> int:
-    """Return a new id of a relation, a build or a frontier; none is returned twice."""
+    """Return a new id, of whatever it is; none is returned twice."""
     reserved: int = connection.execute(sa.select(schema.fence.c.next_id)).scalar_one()
     connection.execute(schema.fence.update().values(next_id=reserved + 1))
     return reserved
@@ -114,34 +114,6 @@ def set_setting(connection: sa.Connection, key: str, value: Any) -> None:
     mine = schema.meta.c.key == key
     connection.execute(schema.meta.delete().where(mine))
     connection.execute(schema.meta.insert(), {"key": key, "value": value})
-
-
-def mark_dirty(connection: sa.Connection, entry: Dirty) -> None:
-    """Record a dirty view; if its cause is recorded already, keep the earlier time and epoch."""
-    table = schema.dirty
-    mine = (table.c.view == entry.view) & (table.c.cause == entry.cause)
-    known = connection.execute(sa.select(table.c.since, table.c.after).where(mine)).one_or_none()
-    since = entry.since if known is None else min(known.since, entry.since)
-    after = entry.after if known is None else min(known.after, entry.after)
-    connection.execute(table.delete().where(mine))
-    row = {"view": entry.view, "cause": entry.cause, "since": since, "after": after}
-    connection.execute(table.insert(), {**row, "detail": entry.detail})
-
-
-def clear_dirty(connection: sa.Connection, view: RelationId, cause: str | None) -> None:
-    """Remove the dirty entries of a view: of one cause or, with None, of all causes."""
-    table = schema.dirty
-    change = table.delete().where(table.c.view == view)
-    connection.execute(change if cause is None else change.where(table.c.cause == cause))
-
-
-def dirty(connection: sa.Connection) -> tuple[Dirty, ...]:
-    """Return every dirty entry, oldest first."""
-    query = sa.select(schema.dirty).order_by(schema.dirty.c.since, schema.dirty.c.view)
-    return tuple(
-        Dirty(RelationId(row.view), row.cause, row.since, row.detail, Epoch(row.after))
-        for row in connection.execute(query)
-    )
 
 
 def gap_at(connection: sa.Connection, view: RelationId, epoch: Epoch) -> Gap | None:

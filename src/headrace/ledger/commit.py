@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import builds, invariants, schema
+from headrace.ledger import builds, dirty, invariants, schema
 from headrace.ledger.records import (
     CLOCK,
     EpochCommit,
@@ -78,13 +78,14 @@ def commit_epoch(
 
 
 def _repair(connection: sa.Connection, commit: EpochCommit) -> None:
-    dirty = schema.dirty
     for each in commit.repaired:
-        mine = (dirty.c.view == each.view) & (dirty.c.cause == each.cause)
-        connection.execute(dirty.delete().where(mine))
+        dirty.clear(connection, each.view, each.cause)
         if each.after + 1 < commit.epoch:
             row = {"view": each.view, "until": commit.epoch, "after": each.after}
             connection.execute(_INSERT[schema.gaps], row)
+    dirty.clean(connection, commit.cleaned)
+    for entry in commit.dirtied:
+        dirty.mark(connection, entry)
 
 
 def compact(connection: sa.Connection, merges: Sequence[Merge], stage: Stage) -> Epoch:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from headrace.ledger import builds, catalogue, log, schema, spines
+from headrace.ledger import builds, dirty, log, schema, spines
 from headrace.ledger.commit import last_epoch
 from headrace.ledger.records import CLOCK, LIVE, ArrangementRecord, Build, Dirty, Frontier, Run
 from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
@@ -69,9 +69,10 @@ class Head:
         return min((at.get(relation, Offset(0)) for at in stands), default=self.ends[relation])
 
     def after_commit(self, change: EpochCommit, committed_at: float) -> Head:
-        """Return the head after an epoch."""
+        """Return the head after an epoch, without the dirty entries that it adds."""
         gone, epoch = frozenset(change.dropped), change.epoch
         right = {(each.view, each.cause) for each in change.repaired}
+        cleaned = frozenset(change.cleaned)
         given_up = frozenset(change.retired)
         arrangements = {
             i: a
@@ -96,7 +97,9 @@ class Head:
             dirty=tuple(
                 entry
                 for entry in self.dirty
-                if entry.view not in gone and (entry.view, entry.cause) not in right
+                if entry.view not in gone
+                and (entry.view, entry.cause) not in right
+                and entry.id not in cleaned
             ),
             arrangements=arrangements,
             spines=kept,
@@ -142,7 +145,7 @@ def load(connection: sa.Connection) -> Head:
         log.log_ends(connection),
         builds.frontiers(connection),
         {build.id: build for build in builds.builds(connection)},
-        catalogue.dirty(connection),
+        dirty.entries(connection),
         arrangements,
         spines.spines(connection, arrangements, epoch),
         spines.spines(connection, arrangements, None),

@@ -236,6 +236,15 @@ def live_names_are_unique(connection: sa.Connection, commit: EpochCommit) -> str
     return f"names {shared} are taken" if shared else None
 
 
+def dirty_entries_are_of_live_views(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """A view that an epoch marks dirty exists after it."""
+    if not commit.dirtied:
+        return None
+    views = {entry.view for entry in commit.dirtied} - {new.relation for new in commit.created}
+    dead = sorted((views - _live(connection, views)) | (views & {*commit.dropped}))
+    return f"relations {dead} are not live" if dead else None
+
+
 EVERY_CHANGE_OF_RUNS: Final[tuple[Invariant, ...]] = (
     run_names_are_new,
     runs_belong_to_live_arrangements,
@@ -255,6 +264,7 @@ EVERY_EPOCH: Final[tuple[Invariant, ...]] = (
     inputs_of_created_relations_are_live,
     every_view_has_a_live_build,
     live_names_are_unique,
+    dirty_entries_are_of_live_views,
 )
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import catalogue, commit, heads, log, schema, spines
+from headrace.ledger import catalogue, commit, dirty, heads, log, schema, spines
 from headrace.ledger.records import (
     AppendRecord,
     ArrangementRecord,
     Dirty,
+    DirtyState,
     EpochCommit,
     EpochRecord,
     Fence,
@@ -28,12 +29,21 @@ from headrace.ledger.records import (
     ProducerPosition,
     Reject,
     RejectRecord,
+    Repair,
     Run,
     Segment,
     SegmentFile,
 )
 from headrace.ledger.store import Mode, Store
-from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
+from headrace.types import (
+    ArrangementId,
+    BuildId,
+    DirtyId,
+    Epoch,
+    FrontierId,
+    Offset,
+    RelationId,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -194,6 +204,8 @@ class Ledger:
             fence = Fence(0) if self._fence is None else self._fence
             at = commit.commit_epoch(writing.connection, change, fence, self._clock(), self._fault)
             writing.head = writing.head.after_commit(change, at)
+            if change.dirtied:
+                _read_dirty(writing)
             return change.epoch
 
     def epochs(self, limit: int = 100) -> tuple[EpochRecord, ...]:
@@ -505,17 +517,41 @@ class Ledger:
         with self._store.reading() as connection:
             return catalogue.gap_at(connection, view, epoch)
 
-    def mark_dirty(self, entry: Dirty) -> None:
-        """Record a dirty view; of a cause that is recorded, keep the earlier time and epoch."""
+    def mark_dirty(self, *marked: Dirty) -> tuple[Dirty, ...]:
+        """Record dirty slices of views, all or none, and return the entries as stored.
+
+        Of equal entries, of the same view, cause, slice and origin, one is kept: with the earlier
+        time and epoch. While it is repaired, another is added, which is repaired after it.
+        """
         with self._writing() as writing:
-            catalogue.mark_dirty(writing.connection, entry)
-            writing.head = replace(writing.head, dirty=catalogue.dirty(writing.connection))
+            stored = tuple(dirty.mark(writing.connection, entry) for entry in marked)
+            self._fault("marked")
+            _read_dirty(writing)
+            return stored
+
+    def set_dirty(
+        self,
+        id_: DirtyId,
+        *,
+        state: DirtyState | None = None,
+        repair: Repair | None = None,
+        cost: int | None = None,
+    ) -> None:
+        """Change what is given of a dirty entry; do nothing if it is gone."""
+        with self._writing() as writing:
+            dirty.change(writing.connection, id_, state, repair, cost)
+            _read_dirty(writing)
 
     def clear_dirty(self, view: RelationId, cause: str | None = None) -> None:
         """Remove the dirty entries of a view: of one cause or, with None, of all causes."""
         with self._writing() as writing:
-            catalogue.clear_dirty(writing.connection, view, cause)
-            writing.head = replace(writing.head, dirty=catalogue.dirty(writing.connection))
+            dirty.clear(writing.connection, view, cause)
+            _read_dirty(writing)
+
+
+def _read_dirty(writing: _Change) -> None:
+    """Have the next head know the dirty entries of a transaction that changed them."""
+    writing.head = replace(writing.head, dirty=dirty.entries(writing.connection))
 
 
 def _require_read(relation: RelationId, start: Offset, head: Head) -> None:

@@ -7,7 +7,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NewType
 
 from headrace.spine import RunFile
-from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
+from headrace.types import (
+    ArrangementId,
+    BuildId,
+    DirtyId,
+    Epoch,
+    FrontierId,
+    Offset,
+    RelationId,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -296,8 +304,9 @@ class EpochCommit:
     this epoch on, ``retired`` those that are given up. ``caught_up`` are the frontiers that have
     read stored tables and views as of this epoch; one that does not exist is created.
     ``merges`` are compactions that take effect with this epoch, ``repaired`` the views that it
-    makes right again. ``clock`` is ``now()`` of the epoch, in microseconds UTC, stored in the
-    counters; with None it stays as it was.
+    makes right again. It deletes the dirty entries ``cleaned``, of which it repairs the slices, as
+    far as they still exist, and adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in
+    microseconds UTC, stored in the counters; with None it stays as it was.
     """
 
     previous: Epoch
@@ -312,6 +321,8 @@ class EpochCommit:
     caught_up: tuple[FrontierId, ...] = ()
     merges: tuple[Merge, ...] = ()
     repaired: tuple[Repaired, ...] = ()
+    cleaned: tuple[DirtyId, ...] = ()
+    dirtied: tuple[Dirty, ...] = ()
     counters: Mapping[str, Any] = field(default_factory=dict)
     clock: int | None = None
     redefined: Mapping[RelationId, Mapping[str, Any]] = field(default_factory=dict)
@@ -346,10 +357,48 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Dirty:
-    """A view that is, or may be, inconsistent with its inputs. ``since`` is in Unix seconds.
+class Slice:
+    """A part of a view's rows; ``Slice()`` is all of them.
 
-    ``after`` is the last epoch at which its contents are the result of its query.
+    ``where`` is a condition over the view's columns in Spark SQL, empty for every row. ``since``
+    is event time in microseconds UTC: only what events from then on changed; None: of any time.
+    """
+
+    where: str = ""
+    since: int | None = None
+
+
+class Repair(StrEnum):
+    """How a dirty slice becomes right again."""
+
+    NONE = "none"
+    """Nothing has to be recomputed."""
+    DELTAS = "deltas"
+    """The next epochs carry the change."""
+    REPLAY = "replay"
+    """The slice is recomputed from its inputs."""
+    REBUILD = "rebuild"
+    """The whole view is recomputed from its inputs."""
+    RESUME = "resume"
+    """The view runs again once what stopped it is gone, and is then filled anew."""
+
+
+class DirtyState(StrEnum):
+    """The state of a dirty entry. One that is repaired is deleted, by the epoch that repairs."""
+
+    OPEN = "open"
+    REPAIRING = "repairing"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Dirty:
+    """A slice of a view that is, or may be, inconsistent with its inputs.
+
+    ``since`` is in Unix seconds. ``detail`` may quote values of any input. ``after`` is the last
+    epoch at which the slice is known to be the result of the view's query. ``origin`` says what
+    caused it, in JSON values by name. ``cost`` is an estimate of the rows that ``repair`` reads,
+    ``whole`` of those that a rebuild reads; None: not estimated. The ledger gives ``id``.
     """
 
     view: RelationId
@@ -357,6 +406,13 @@ class Dirty:
     since: float
     detail: str = ""
     after: Epoch = NO_EPOCH
+    slice: Slice = Slice()
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    repair: Repair = Repair.RESUME
+    cost: int | None = None
+    whole: int | None = None
+    state: DirtyState = DirtyState.OPEN
+    id: DirtyId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """The format that this version reads and writes; a ledger of another format is refused."""
 
 NEVER: Final = 2**63 - 1
@@ -40,7 +40,8 @@ fence = sa.Table(
 )
 """One row. A writer locks it first, which serializes writers in PostgreSQL too.
 
-``next_id`` is the next id of a relation, a build or a frontier: they share one sequence.
+``next_id`` is the next id of a relation, a build, a frontier or a dirty entry: they share one
+sequence.
 """
 
 objects = sa.Table(
@@ -229,12 +230,21 @@ runs = sa.Table(
 dirty = sa.Table(
     "dirty",
     metadata,
-    sa.Column("view", sa.ForeignKey(_relation), primary_key=True),
-    sa.Column("cause", sa.Text, primary_key=True),
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("view", sa.ForeignKey(_relation), nullable=False, index=True),
+    sa.Column("cause", sa.Text, nullable=False),
     sa.Column("since", sa.Double, nullable=False),
     sa.Column("detail", sa.Text, nullable=False),
     sa.Column("after", sa.BigInteger, nullable=False),
+    sa.Column("slice_where", sa.Text, nullable=False),
+    sa.Column("slice_since", sa.BigInteger),
+    sa.Column("origin", sa.JSON, nullable=False),
+    sa.Column("repair", sa.Text, nullable=False),
+    sa.Column("cost", sa.BigInteger),
+    sa.Column("whole", sa.BigInteger),
+    sa.Column("state", sa.Text, nullable=False),
 )
+"""Slices of views that are, or may be, inconsistent with their inputs."""
 
 gaps = sa.Table(
     "gaps",

@@ -5,6 +5,7 @@ from pyspark.sql.types import DataType, DecimalType, LongType, TimestampType
 from headrace.types.identifiers import (
     ArrangementId,
     BuildId,
+    DirtyId,
     Epoch,
     FrontierId,
     Offset,
@@ -26,6 +27,7 @@ __all__ = [
     "Column",
     "DataType",
     "DecimalType",
+    "DirtyId",
     "Epoch",
     "FrontierId",
     "LongType",

@@ -19,5 +19,8 @@ ArrangementId = NewType("ArrangementId", str)
 BuildId = NewType("BuildId", int)
 """The id of one program of a view and its state; from the same sequence as relations' ids."""
 
+DirtyId = NewType("DirtyId", int)
+"""The id of an entry of the dirty ledger; from the same sequence as relations' ids."""
+
 FrontierId = NewType("FrontierId", int)
 """The id of a frontier: how far the builds that move together have read their inputs."""
