@@ -137,7 +137,7 @@ else:
 def test_no_dirty_entry_is_lost_by_a_crash(
     path: Path, doing: str, stage: str, left: list[str]
 ) -> None:
-    died = python(MARK, str(path), doing, stage)
+    died = python(MARK, f"sqlite:///{path}", doing, stage)
     assert died.returncode == -signal.SIGKILL, died.stderr
     with Ledger.open(path, Mode.READ) as ledger:
         assert [f"{e.slice.where} {e.state}" for e in ledger.dirty()] == left
