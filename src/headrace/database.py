@@ -21,6 +21,7 @@ from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
 from headrace.parts.capturing import Capturing
+from headrace.parts.comparing import Comparing
 from headrace.parts.declarations import Declarations
 from headrace.parts.definer import Definer
 from headrace.parts.destinations import Destinations
@@ -175,6 +176,7 @@ class Database(DefaultSession):
             reader=reader,
             snapshots=Snapshots(reader, OwnEvaluator(reader, engine, queries, information)),
             information=information,
+            comparing=Comparing(reader, engine, queries),
             log=log,
             declarations=declarations,
             definer=Definer(ledger, loop, declarations, filling, deliveries, feeds),

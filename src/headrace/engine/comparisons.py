@@ -13,13 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import DataType, DoubleType, FloatType
+from pyspark.sql.types import DataType, DoubleType, FloatType, MapType
 
 from headrace.sql import quote
+from headrace.types import holds, is_collated
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from headrace.types import Schema
 
@@ -29,39 +30,109 @@ TOLERANCE = {DoubleType: "1e-9", FloatType: "1e-6"}
 _STORED, _COMPUTED = "__mine", "__theirs"
 
 
-def counted(comparisons: Iterable[Comparison]) -> str:
-    """Return a query of each comparison's position, stored rows, and number of rows that differ.
+def counted(comparisons: Sequence[Comparison]) -> str:
+    """Return a query of the columns of :class:`Count`, and of each comparison's ``number``.
 
     A comparison without any rows is missing in the result.
     """
     rows = " UNION ALL ".join(
-        f"SELECT {number} AS number, stored, {WEIGHT} FROM ({comparison.grouped()})"
+        f"SELECT {number} AS number, stored, {WEIGHT}, {comparison.sample.unit} AS unit "
+        f"FROM ({comparison.grouped()})"
         for number, comparison in enumerate(comparisons)
     )
+    units = ("0L", "0L")
+    if any(comparison.sample.columns for comparison in comparisons):
+        units = ("count(DISTINCT unit)", f"count(DISTINCT unit) FILTER (WHERE {WEIGHT} <> 0)")
     return (
-        f"SELECT number, sum(stored) AS stored, count_if({WEIGHT} <> 0) AS different "
-        f"FROM ({rows}) GROUP BY number"
+        f"SELECT number, sum(stored) AS stored, count_if({WEIGHT} <> 0) AS different, "
+        f"{units[0]} AS units, {units[1]} AS wrong FROM ({rows}) GROUP BY number"
     )
 
 
 @dataclass(frozen=True, slots=True)
+class Count:
+    """How many rows a comparison has found.
+
+    ``stored`` counts stored rows, ``different`` the distinct rows whose copies differ. Of a sample,
+    ``units`` are the values of its columns on either side, and ``wrong`` those of them that have a
+    row that differs.
+    """
+
+    stored: int = 0
+    different: int = 0
+    units: int = 0
+    wrong: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A part of the rows of a relation: those whose hash falls into one of some classes.
+
+    The hash is that of ``columns``, after the ``salt``. It divides the rows into ``slices``
+    classes, of which these are the ``chosen`` ones. Rows that agree in the columns are in one
+    class, and are one unit: by a key, a unit is a row. Without columns, all rows are one unit.
+    """
+
+    columns: tuple[str, ...] = ()
+    salt: int = 0
+    slices: int = 1
+    chosen: tuple[int, ...] = (0,)
+
+    @property
+    def unit(self) -> str:
+        """The expression of the hash of a row, in Spark SQL."""
+        if not self.columns:
+            return "0L"
+        return f"xxhash64({self.salt}L, {', '.join(map(quote, self.columns))})"
+
+    @property
+    def where(self) -> str:
+        """The condition of the rows, in Spark SQL; empty for all of them."""
+        if len(self.chosen) >= self.slices:
+            return ""
+        return f"pmod({self.unit}, {self.slices}L) IN ({', '.join(map(str, self.chosen))})"
+
+
+EVERY_ROW = Sample()
+
+
+def sampled_by(schema: Schema, key: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns by which samples of a relation are taken: those of its key, or all.
+
+    Equal rows must have equal hashes, in the stored rows and in those that are computed: floats
+    may differ in the last digits, collated text in its letters, and maps have no hash.
+    """
+    unhashed = (DoubleType, FloatType, MapType)
+    usable = [
+        column.name
+        for column in schema.columns
+        if not holds(column.type, unhashed) and not is_collated(column.type)
+    ]
+    of_key = set(key)
+    return tuple(name for name in usable if name in of_key) or tuple(usable)
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """Compares the rows of two relations that have the columns of one schema."""
+    """Compares the rows of two relations that have the columns of one schema, or a sample."""
 
     stored: str
     computed: str
     schema: Schema
+    sample: Sample = EVERY_ROW
 
     def grouped(self) -> str:
         """Return the query of all distinct rows with their stored copies and their surplus.
 
         The first is ``stored``, the second ``__weight``.
         """
-        columns = self._columns
+        columns, where = self._columns, self.sample.where
+        only = f" WHERE {where}" if where else ""
         return (
             f"SELECT {columns}, sum({WEIGHT}) AS {WEIGHT}, count_if({WEIGHT} > 0) AS stored FROM ("
-            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(self.stored)} UNION ALL "
-            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(self.computed)}) GROUP BY {columns}"
+            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(self.stored)}{only} UNION ALL "
+            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(self.computed)}{only}) "
+            f"GROUP BY {columns}"
         )
 
     def different(self, most: int) -> str:

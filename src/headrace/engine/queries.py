@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -37,7 +38,7 @@ from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settl
 from headrace.catalyst.transplant import Transplant
 from headrace.dialects import OFFSET, log_of, spark_text
 from headrace.engine.cancelling import tagged
-from headrace.engine.comparisons import Comparison, counted
+from headrace.engine.comparisons import EVERY_ROW, Comparison, Count, Sample, counted
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
 from headrace.engine.plans import Plans, Prepared
@@ -320,19 +321,22 @@ class Queries:
             return collect_arrow(prepared)
 
     def counted(
-        self, views: Sequence[View], shares: Mapping[RelationId, Share], now: int
-    ) -> list[tuple[int, int]]:
-        """Compare views with their queries over canonical history, in one job.
+        self,
+        views: Sequence[View],
+        shares: Mapping[RelationId, Share],
+        now: int,
+        samples: Mapping[RelationId, Sample] = MappingProxyType({}),
+    ) -> list[Count]:
+        """Compare views, or samples of them, with their queries over canonical history, in one job.
 
-        Returns the number of stored rows, and the number of distinct rows that differ, for each
-        view. ``shares`` has the stored rows of each view under its own id, and the logs of all
-        streams and tables that it reads. ``now`` is the clock of the epoch of the stored rows.
+        ``shares`` has the stored rows of each view under its own id, and the logs of all streams
+        and tables that it reads. ``now`` is the clock of the epoch of the stored rows.
         """
-        text = counted(map(_comparison, views))
+        text = counted([_comparison(view, samples.get(view.id, EVERY_ROW)) for view in views])
         with self._reading(shares):
             found = self._answer(self._canonical, text, now)
-        counts = {row["number"]: (row["stored"], row["different"]) for row in found.to_pylist()}
-        return [counts.get(number, (0, 0)) for number in range(len(views))]
+        counts = {row.pop("number"): Count(**row) for row in found.to_pylist()}
+        return [counts.get(number, Count()) for number in range(len(views))]
 
     def differences(
         self,
@@ -340,6 +344,7 @@ class Queries:
         shares: Mapping[RelationId, Share],
         most: int,
         now: int,
+        sample: Sample = EVERY_ROW,
         *,
         beyond_tolerance: bool,
     ) -> pa.Table:
@@ -349,7 +354,7 @@ class Queries:
         ``beyond_tolerance``: only rows whose floats differ by more than the tolerance, or that
         differ in other columns.
         """
-        comparison = _comparison(view)
+        comparison = _comparison(view, sample)
         text = (comparison.further_apart if beyond_tolerance else comparison.different)(most)
         with self._reading(shares):
             return self._answer(self._canonical, text, now)
@@ -481,8 +486,8 @@ def _identity(column: str, type_: DataType) -> str:
     return column
 
 
-def _comparison(view: View) -> Comparison:
-    return Comparison(_stored(view), view.name, view.schema)
+def _comparison(view: View, sample: Sample) -> Comparison:
+    return Comparison(_stored(view), view.name, view.schema, sample)
 
 
 def _stored(relation: Relation) -> str:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.parts.access import Access
     from headrace.parts.capturing import Capturing
+    from headrace.parts.comparing import Comparing
     from headrace.parts.declarations import Declarations
     from headrace.parts.definer import Definer
     from headrace.parts.destinations import Destinations
@@ -54,6 +55,7 @@ class Parts:
     reader: Reader
     snapshots: Snapshots
     information: InformationSchema
+    comparing: Comparing
     log: Log
     declarations: Declarations
     definer: Definer

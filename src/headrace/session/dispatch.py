@@ -211,9 +211,7 @@ class Statements:
             parts.engine,
             OwnEvaluator(parts.reader, parts.engine, parts.queries, parts.information),
         )
-        self._verifications = Verifications(
-            parts.reader, parts.engine, parts.queries, client.report
-        )
+        self._verifications = Verifications(parts.reader, parts.comparing, client.report)
         self._repairs = Repairs(parts.reader, parts.ledger, parts.loop, parts.pump, client.report)
 
     def run(self, statement: Statement) -> Result | Subscription:

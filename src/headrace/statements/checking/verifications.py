@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DoubleType, FloatType
 
 from headrace.catalog import PlainView, Sink, View
-from headrace.circuit import Aggregate, Recompute
 from headrace.engine.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.catalog import Relation
-    from headrace.engine.engine import Engine
-    from headrace.engine.queries import Queries
+    from headrace.parts.comparing import Comparing
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
-    from headrace.runtime.step import Share
     from headrace.sql import Name
     from headrace.types import RelationId
 
@@ -44,8 +41,7 @@ class Verifications:
     """Compares what views have stored with what their inputs' logs make them."""
 
     reader: Reader
-    engine: Engine
-    queries: Queries
+    comparing: Comparing
     report: Callable[[Progress], None]
 
     def verify(self, name: Name | None) -> list[tuple[str, int, int, str]]:
@@ -141,44 +137,21 @@ class Verifications:
         return found
 
     def _compared(self, views: list[View], state: Published) -> dict[RelationId, Verdict]:
-        counts = self.queries.counted(views, self._shares(views, state), state.clock)
+        counts = self.comparing.counted(views, state)
         return {
-            view.id: (stored, 0, EQUAL) if not different else self._differing(view, stored, state)
-            for view, (stored, different) in zip(views, counts, strict=True)
+            view.id: (count.stored, 0, EQUAL)
+            if not count.different
+            else self._differing(view, count.stored, state)
+            for view, count in zip(views, counts, strict=True)
         }
 
     def _differing(self, view: View, stored: int, state: Published) -> Verdict:
         """Return the verdict on a view with rows that differ, if only in the last digits."""
-        lenient = self._adds_floats(view)
-        found = self.queries.differences(
-            view,
-            self._shares([view], state),
-            _MOST_DIFFERENCES,
-            state.clock,
-            beyond_tolerance=lenient,
-        )
+        found = self.comparing.differing(view, state, _MOST_DIFFERENCES)
         if not found.num_rows:
             types = {type(column.type) for column in view.schema.columns}
             return stored, 0, f"{EQUAL} ({_within(types)})"
         return stored, found.num_rows, f"differs: {found.to_pylist()[0]}"
-
-    def _shares(self, views: list[View], state: Published) -> dict[RelationId, Share]:
-        """Return the stored contents of views, and the logs of all relations that they read."""
-        reader, ids = self.reader, [view.id for view in views]
-        return reader.shares(ids, state) | reader.logs(state.catalog.bases(ids), state)
-
-    def _adds_floats(self, view: View) -> bool:
-        """Return whether a view has floats that may be sums, of its own or of its inputs."""
-        if not any(type(column.type) in TOLERANCE for column in view.schema.columns):
-            return False
-        return self._adds_up(view)
-
-    def _adds_up(self, view: View) -> bool:
-        nodes = self.engine.circuit(view).stateful()
-        if any(isinstance(node, Aggregate | Recompute) for node in nodes):
-            return True
-        below = (self.reader.catalog.by_id[id_] for id_ in view.depends_on)
-        return any(self._adds_up(each) for each in below if isinstance(each, View))
 
 
 def _within(types: set[type]) -> str:
