@@ -153,6 +153,8 @@ def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epo
         .where(schema.builds.c.view.in_(relations), schema.builds.c.retired_epoch.is_(None))
         .values(retired_epoch=epoch),
         schema.dirty.delete().where(schema.dirty.c.view.in_(relations)),
+        schema.reconciled.delete().where(schema.reconciled.c.view.in_(relations)),
+        schema.evidence.delete().where(schema.evidence.c.view.in_(relations)),
     ):
         connection.execute(change)
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
-
-import sqlalchemy as sa
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import catalogue, commit, dirty, heads, log, schema, spines
+from headrace.ledger import catalogue, commit, dirty, evidence, log, spines
 from headrace.ledger.records import (
     AppendRecord,
     ArrangementRecord,
@@ -19,6 +14,7 @@ from headrace.ledger.records import (
     DirtyState,
     EpochCommit,
     EpochRecord,
+    Evidence,
     Fence,
     Files,
     Gap,
@@ -34,40 +30,25 @@ from headrace.ledger.records import (
     Segment,
     SegmentFile,
 )
-from headrace.ledger.store import Mode, Store
+from headrace.ledger.writer import Change, Writer
 from headrace.types import (
     ArrangementId,
     BuildId,
     DirtyId,
     Epoch,
+    EvidenceId,
     FrontierId,
     Offset,
     RelationId,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.ledger.heads import Head
 
 
-def _uninterrupted(_stage: str) -> None:
-    """Do nothing: the fault hook outside of tests."""
-
-
-_LOCK_FENCE = sa.select(schema.fence.c.token).with_for_update()
-
-
-@dataclass(slots=True)
-class _Change:
-    """A write transaction, and the head once it is committed."""
-
-    connection: sa.Connection
-    head: Head
-
-
-class Ledger:
+class Ledger(Writer):
     """The transactional record of epochs.
 
     Every change is one transaction. Writes are serialized; reads never wait and see one consistent
@@ -75,107 +56,6 @@ class Ledger:
     process fail as a whole with CONFLICT. That process has the newest state in memory, as
     :attr:`head`, and reads it without a transaction. Thread-safe.
     """
-
-    def __init__(
-        self, store: Store, clock: Callable[[], float], fault: Callable[[str], None]
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._fault = fault
-        self._lock = threading.Lock()
-        self._fence: Fence | None = None
-        self._head: Head | None = None
-
-    @classmethod
-    def open(
-        cls,
-        where: str | Path,
-        mode: Mode = Mode.WRITE,
-        *,
-        clock: Callable[[], float] = time.time,
-        fault: Callable[[str], None] = _uninterrupted,
-    ) -> Ledger:
-        """Open and check the ledger at a SQLite file or a database URL.
-
-        In WRITE mode it is created if it does not exist. ``fault`` is called with the name of each
-        point at which a test may crash.
-
-        Raises:
-            HeadraceError: INVALID, UNSUPPORTED, CORRUPT or UNAVAILABLE; see :class:`Store`.
-        """
-        return cls(Store.open(where, mode, clock()), clock, fault)
-
-    def close(self) -> None:
-        """Close every connection to the database."""
-        self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def head(self) -> Head:
-        """The newest state, as a value that does not change; of the last write of this process."""
-        head = self._head
-        if head is not None:
-            return head
-        if self._fence is None:
-            return self._loaded()
-        with self._lock:
-            if self._head is None:
-                self._head = self._loaded()
-            return self._head
-
-    def _loaded(self) -> Head:
-        with self._store.reading() as connection:
-            return heads.load(connection)
-
-    @contextmanager
-    def _writing(self) -> Iterator[_Change]:
-        """Open a write transaction; raise CONFLICT if another process has taken over."""
-        with self._lock:
-            if self._head is None:
-                self._head = self._loaded()
-            try:
-                with self._store.writing() as connection:
-                    self._require_fence(connection)
-                    change = _Change(connection, self._head)
-                    yield change
-                    self._fault("before commit")
-            except BaseException:
-                self._head = None  # whether it was committed may not be known
-                raise
-            self._head = change.head
-        self._fault("after commit")
-
-    def _require_fence(self, connection: sa.Connection) -> None:
-        """Lock the fence; refuse a change if another process has taken over."""
-        newest = connection.execute(_LOCK_FENCE).scalar_one()
-        if newest == self._fence:
-            return
-        if self._fence is None:
-            raise HeadraceError(
-                Code.INTERNAL, "ledger was written to before it was acquired for writing"
-            )
-        raise HeadraceError(
-            Code.CONFLICT,
-            "another process took over the data directory",
-            f"This process holds fence {self._fence}; the newest is {newest}. Nothing was written.",
-            "Close this one, or open it again to take over.",
-        )
-
-    # Taking over
-
-    def acquire(self) -> Fence:
-        """Become the only writer: changes by earlier writers fail from now on."""
-        with self._lock, self._store.writing() as connection:
-            token = schema.fence.c.token
-            connection.execute(schema.fence.update().values(token=token + 1))
-            fence = Fence(connection.execute(sa.select(token)).scalar_one())
-        self._fence, self._head = fence, None
-        return fence
 
     @property
     def identity(self) -> str:
@@ -548,8 +428,49 @@ class Ledger:
             dirty.clear(writing.connection, view, cause)
             _read_dirty(writing)
 
+    # Reconciliation
 
-def _read_dirty(writing: _Change) -> None:
+    def reconciled(self) -> Mapping[RelationId, Mapping[str, Any]]:
+        """Return how far reconciliation has come with each view, as it recorded that."""
+        with self._store.reading() as connection:
+            return evidence.progress(connection)
+
+    def record_comparison(
+        self,
+        view: RelationId,
+        progress: Mapping[str, Any],
+        found: Evidence | None = None,
+        marked: Sequence[Dirty] = (),
+    ) -> Evidence | None:
+        """Record that a slice of a view was compared, in one transaction with what was found.
+
+        Returns the evidence as stored; its id is in the origin of the dirty entries, as
+        ``evidence``.
+        """
+        with self._writing() as writing:
+            evidence.set_progress(writing.connection, view, progress)
+            if found is None:
+                return None
+            stored = evidence.add(writing.connection, found)
+            self._fault("evidence")
+            for entry in marked:
+                origin = {**entry.origin, "evidence": stored.id}
+                dirty.mark(writing.connection, replace(entry, origin=origin))
+            _read_dirty(writing)
+            return stored
+
+    def evidence(self, view: RelationId | None = None) -> tuple[Evidence, ...]:
+        """Return the evidence that was found of a view (None: of all), newest first."""
+        with self._store.reading() as connection:
+            return evidence.entries(connection, view)
+
+    def settle_evidence(self, id_: EvidenceId, outcome: str) -> None:
+        """Record what became of a slice of which there is evidence."""
+        with self._writing() as writing:
+            evidence.settle(writing.connection, id_, outcome)
+
+
+def _read_dirty(writing: Change) -> None:
     """Have the next head know the dirty entries of a transaction that changed them."""
     writing.head = replace(writing.head, dirty=dirty.entries(writing.connection))
 

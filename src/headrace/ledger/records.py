@@ -12,6 +12,7 @@ from headrace.types import (
     BuildId,
     DirtyId,
     Epoch,
+    EvidenceId,
     FrontierId,
     Offset,
     RelationId,
@@ -413,6 +414,30 @@ class Dirty:
     whole: int | None = None
     state: DirtyState = DirtyState.OPEN
     id: DirtyId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Rows of a slice of a view that were not the result of its query, as they were found.
+
+    That was at ``epoch``, whose ``offsets`` say how far it had read the logs below the view;
+    ``at`` is in Unix seconds. ``expected`` are rows that the slice lacked, ``found`` rows that it
+    had beyond its query, as JSON objects: a bounded number of each, of ``differences`` rows that
+    differed. ``circuit`` is the digest of the program that maintained the view. ``outcome`` says
+    what became of the slice, and is empty until it is right again. The ledger gives ``id``.
+    """
+
+    view: RelationId
+    epoch: Epoch
+    at: float
+    slice: Slice
+    offsets: Mapping[RelationId, Offset]
+    circuit: str
+    expected: tuple[Mapping[str, Any], ...]
+    found: tuple[Mapping[str, Any], ...]
+    differences: int
+    outcome: str = ""
+    id: EvidenceId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ fence = sa.Table(
 )
 """One row. A writer locks it first, which serializes writers in PostgreSQL too.
 
-``next_id`` is the next id of a relation, a build, a frontier or a dirty entry: they share one
-sequence.
+``next_id`` is the next id of a relation, a build, a frontier, a dirty entry or evidence: they share
+one sequence.
 """
 
 objects = sa.Table(
@@ -245,6 +245,32 @@ dirty = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
 )
 """Slices of views that are, or may be, inconsistent with their inputs."""
+
+reconciled = sa.Table(
+    "reconciled",
+    metadata,
+    sa.Column("view", sa.ForeignKey(_relation), primary_key=True, autoincrement=False),
+    sa.Column("progress", sa.JSON, nullable=False),
+)
+"""How far reconciliation has come with each view, which only reconciliation interprets."""
+
+evidence = sa.Table(
+    "evidence",
+    metadata,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("view", sa.ForeignKey(_relation), nullable=False, index=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("slice_where", sa.Text, nullable=False),
+    sa.Column("slice_since", sa.BigInteger),
+    sa.Column("offsets", sa.JSON, nullable=False),
+    sa.Column("circuit", sa.Text, nullable=False),
+    sa.Column("expected", sa.JSON, nullable=False),
+    sa.Column("found", sa.JSON, nullable=False),
+    sa.Column("differences", sa.BigInteger, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+)
+"""What reconciliation has found that views had, and that their queries do not make."""
 
 gaps = sa.Table(
     "gaps",

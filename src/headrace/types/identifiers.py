@@ -22,5 +22,8 @@ BuildId = NewType("BuildId", int)
 DirtyId = NewType("DirtyId", int)
 """The id of an entry of the dirty ledger; from the same sequence as relations' ids."""
 
+EvidenceId = NewType("EvidenceId", int)
+"""The id of evidence that reconciliation has found; from the same sequence as relations' ids."""
+
 FrontierId = NewType("FrontierId", int)
 """The id of a frontier: how far the builds that move together have read their inputs."""

@@ -1,0 +1,144 @@
+"""How far reconciliation has come with a view: rounds of samples that cover all of its rows.
+
+A round divides the rows of a view, those that are stored as well as those that should be, into
+slices by a salted hash of its key, or of all columns if it has none. Each slice is compared once,
+in a random order. So a complete round has compared every row, and the slices compared so far are a
+random sample.
+
+What is sampled is a *unit*: the rows with one value of the hashed columns. By a key, that is a row,
+whether it is stored, should be stored, or both. The salt is drawn anew for each round, and does not
+depend on the rows: as far as the hash is random, the units of the slices compared are a random
+sample without replacement of all units, and
+:func:`~headrace.parts.confidence.upper_bound` holds for the share of units that were wrong when
+they were compared. Rows that change afterwards are not sampled again before the next round.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.engine.comparisons import Count, Sample
+from headrace.parts.confidence import upper_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SLICE_ROWS: Final = 256
+"""About how many rows a slice has."""
+_MOST_SLICES: Final = 1 << 16
+_SALTS: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Units that were compared, and how many of them were wrong."""
+
+    units: int = 0
+    wrong: int = 0
+
+    def plus(self, units: int, wrong: int) -> Tally:
+        """Return the tally after further units."""
+        return Tally(self.units + units, self.wrong + wrong)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The samples of one view: the round at hand, the last complete one, and all of them.
+
+    Of the ``slices`` of the round at hand, ``done`` have been compared. ``began`` identifies the
+    inputs as the round found them; ``samples`` and ``total`` count over all rounds. ``at`` is when
+    the last comparison was made, in Unix seconds.
+    """
+
+    salt: int
+    slices: int
+    began: Mapping[str, int] = field(default_factory=dict)
+    done: int = 0
+    tally: Tally = Tally()
+    last: Tally = Tally()
+    complete: int = 0
+    samples: int = 0
+    total: Tally = Tally()
+    at: float | None = None
+
+    @classmethod
+    def first(cls, rows: int, began: Mapping[str, int]) -> Rounds:
+        """Return the first round of a view with about this many rows, before any sample."""
+        return cls(_salt(), _slices(rows), began)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every slice of the round at hand has been compared."""
+        return self.done >= self.slices
+
+    @property
+    def covered(self) -> float:
+        """The share of the rows that the round at hand has compared."""
+        return self.done / self.slices
+
+    @property
+    def bound(self) -> float:
+        """The upper bound, at 95%, on the share of wrong units.
+
+        By the samples of the round at hand and of the last complete one.
+        """
+        wrong, units = self.tally.wrong + self.last.wrong, self.tally.units + self.last.units
+        return upper_bound(wrong, units)
+
+    def slices_for(self, rows: int, wanted: int) -> int:
+        """Return how many slices of a view with some rows have about a wanted number of them."""
+        return max(1, min(self.slices, -(-wanted * self.slices // max(rows, 1))))
+
+    def sample(self, columns: tuple[str, ...], slices: int = 1) -> Sample:
+        """Return the next slices to compare, fewer if the round ends before."""
+        order = random.Random(self.salt).sample(range(self.slices), self.slices)  # noqa: S311
+        chosen = tuple(sorted(order[self.done : self.done + slices]))
+        return Sample(columns, self.salt, self.slices, chosen)
+
+    def after(self, sample: Sample, found: Count, at: float) -> Rounds:
+        """Return the round after a sample was compared."""
+        return replace(
+            self,
+            done=self.done + len(sample.chosen),
+            tally=self.tally.plus(found.units, found.wrong),
+            samples=self.samples + 1,
+            total=self.total.plus(found.units, found.wrong),
+            at=at,
+        )
+
+    def next_round(self, rows: int, began: Mapping[str, int]) -> Rounds:
+        """Return the round after a complete one, before any of its samples."""
+        fresh = self.anew(rows, began)
+        return replace(fresh, last=self.tally, complete=self.complete + 1)
+
+    def anew(self, rows: int, began: Mapping[str, int]) -> Rounds:
+        """Return a first round of rows that have been replaced: earlier samples say nothing now."""
+        return replace(
+            self,
+            salt=_salt(),
+            slices=_slices(rows),
+            began=began,
+            done=0,
+            tally=Tally(),
+            last=Tally(),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Rounds:
+        """Return the rounds that :meth:`to_json` wrote."""
+        tallies = {name: Tally(**value[name]) for name in ("tally", "last", "total")}
+        return cls(**{**value, **tallies})
+
+
+def _slices(rows: int) -> int:
+    return max(1, min(_MOST_SLICES, rows // SLICE_ROWS))
+
+
+def _salt() -> int:
+    return random.SystemRandom().randrange(_SALTS)
