@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType
 
-from headrace.catalog import Catalog, Sink, Table, View, relation_of_json
+from headrace.catalog import CONTINUOUS, Catalog, RefreshPolicy, Sink, Table, View, relation_of_json
 from headrace.circuit import rows_of
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
 from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
@@ -27,6 +27,7 @@ from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
 from headrace.runtime.ports import StepPlan
 from headrace.runtime.published import Publisher
+from headrace.runtime.refresh import Refresh
 from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.step import Report, RowsShare, Share, Step
 from headrace.serving import Contents, History
@@ -87,7 +88,8 @@ class PureRunner:
         kept: dict[ArrangementId, Layout] = {}
         for relation in self.relations.values():
             if isinstance(relation, Table):
-                kept[rows_of(relation.id)] = TABLE
+                if relation.id in changed:
+                    kept[rows_of(relation.id)] = TABLE
             elif relation.id not in without | given:
                 kept |= self._of_view(relation)
         return StepPlan(changed | given, kept, frozenset(), {})
@@ -103,7 +105,9 @@ class PureRunner:
         """Step the table over its changes, and the views over the deltas of what they read."""
         del looping
         reports: list[Report] = []
-        deltas = {id_: _stored(step, step.shares[id_], COUNTS) for id_ in given}
+        deltas = {
+            id_: _stored(step, step.shares[id_], _layout(self.relations[id_])) for id_ in given
+        }
         for id_ in changed:
             log = self._log(step, id_)
             deltas[id_] = self._step(step, Upsert(TABLE), rows_of(id_), log, reports)
@@ -269,15 +273,30 @@ class PureDatabase:
         self._publish(table)
         return table
 
-    def create_view(self, name: str, over: Table | View) -> View:
+    def create_view(
+        self, name: str, over: Table | View, refresh: RefreshPolicy = CONTINUOUS
+    ) -> View:
         """Create a view that counts rows by group, filled from what is stored.
 
         Over a view, the groups are its counts.
         """
-        fill = self.begin_view(name, over)
+        fill = self.begin_view(name, over, refresh=refresh)
         return self.finish_view(fill)
 
-    def begin_view(self, name: str, over: Table | View, former: View | None = None) -> Fill:
+    def refresh(self, *views: View) -> Epoch:
+        """Have views that lag behind read everything up to now."""
+        known = self.loop.catalog.by_id
+        with self.loop.refreshing:
+            current = tuple(v for v in map(known.get, (v.id for v in views)) if isinstance(v, View))
+            return Refresh(self.loop, current).run()
+
+    def begin_view(
+        self,
+        name: str,
+        over: Table | View,
+        former: View | None = None,
+        refresh: RefreshPolicy = CONTINUOUS,
+    ) -> Fill:
         """Begin to fill a view of what is stored now; epochs may be made before it is finished.
 
         With a former view, that one's query is to be replaced by the other.
@@ -288,7 +307,16 @@ class PureDatabase:
         query = unused[0] if isinstance(over, Table) else "SELECT n AS g, count(*) AS n FROM v ..."
         id_, replacement = (RelationId(build), None) if former is None else (former.id, build)
         schema = Schema(columns)
-        view = View(id_, name, schema, query, (over.id,), key=("g",), replacement=replacement)
+        view = View(
+            id_,
+            name,
+            schema,
+            query,
+            (over.id,),
+            key=("g",),
+            replacement=replacement,
+            refresh=refresh if former is None else former.refresh,
+        )
         self.runner.filling[view.build] = view
         fill = Fill(self.loop, view, lambda _done, _total: None)
         fill.begin(self.loop.published.current)
@@ -311,6 +339,13 @@ class PureDatabase:
         before = self.loop.published.current
         new = {} if isinstance(relation, Sink) else {rows_of(relation.id): _layout(relation)}
         self.loop.published.publish(before.catalog.with_(relation), {**before.layouts, **new})
+
+    def drop(self, view: View) -> None:
+        """Drop a view that nothing reads."""
+        last = self.ledger.last_epoch()
+        self.ledger.commit(EpochCommit(last, f"drop-{view.name}", dropped=(view.id,)))
+        del self.runner.relations[view.id]
+        self.loop.published.publish(self.loop.catalog.without([view.id]))
 
     def create_sink(self, view: View) -> Sink:
         """Create a sink of a view."""

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from headrace.catalog import View
+from headrace.catalog import RefreshKind, RefreshPolicy, View
 from length import choose
 from runtime.pure import QUERIES, Change, Outside, PureDatabase
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 EPOCH_STAGES = ["step", "stepped", "commit", "before commit", "after commit", "publish"]
 FILL_STAGES = ["fill", "catch up", "before commit", "after commit"]
 SWAP_STAGES = ["fill", "catch up", "take over", "before commit", "after commit"]
+REFRESH_STAGES = ["refresh", "refreshed", "refresh follows", "before commit", "after commit"]
 SINK_STAGES = ["sink", "sink written"]
 
 changes = st.lists(
@@ -43,6 +44,9 @@ changes = st.lists(
     min_size=1,
     max_size=6,
 )
+
+
+MANUAL = RefreshPolicy(RefreshKind.MANUAL)
 
 
 class Crash(BaseException):
@@ -98,6 +102,9 @@ class Crashing(RuleBasedStateMachine):
         self.table = self.db.create_table()
         self.view = self.db.create_view("counts", self.table)
         self.above = self.db.create_view("above", self.view)
+        self.late = self.db.create_view("late", self.table, MANUAL)
+        self.later = self.db.create_view("later", self.late, MANUAL)
+        self.over_late = self.db.create_view("over_late", self.late)
         self.sink = self.db.create_sink(self.view)
         self.delivery = self.db.delivery(self.sink, self.outside)
         self.watched = self.db.ledger.last_epoch()
@@ -173,6 +180,12 @@ class Crashing(RuleBasedStateMachine):
 
         self.until(stage, swap)
 
+    @rule(stage=st.sampled_from([None, *REFRESH_STAGES]), which=st.integers(1, 3))
+    def refresh(self, stage: str | None, which: int) -> None:
+        """Refresh one or both of the views that lag behind."""
+        views = [view for bit, view in ((1, self.late), (2, self.later)) if which & bit]
+        self.until(stage, lambda: self.db.refresh(*views))
+
     @rule()
     def compact(self) -> None:
         self.db.compaction.run()
@@ -191,8 +204,9 @@ class Crashing(RuleBasedStateMachine):
         read = self.db.ledger.positions().get(self.table.id, 0)
         rows = table_after(self.log[:read])
         assert self.db.rows(self.table.id) == Counter(rows.items())
+        apart = {self.above.id, self.late.id, self.later.id, self.over_late.id}
         for view in self.db.loop.catalog.views_in_order():
-            if view.id != self.above.id:
+            if view.id not in apart:
                 counts = counted(rows.values(), QUERIES[view.query])
                 assert self.db.rows(view.id) == counts, (view.name, view.query)
         view = self.db.loop.catalog.by_id[self.view.id]
@@ -204,6 +218,19 @@ class Crashing(RuleBasedStateMachine):
         for key in (0, 3):
             wanted = Counter([(key, rows[key])] if key in rows else [])
             assert self.db.by_key(self.table.id, key) == wanted
+
+    @invariant()
+    def what_lags_is_its_query_where_it_stands(self) -> None:
+        if not hasattr(self, "watched"):
+            return
+        lagging = self.db.loop.published.current.lagging
+        late, later = lagging[self.late.id], lagging[self.later.id]
+        rows = table_after(self.log[: late.offsets.get(self.table.id, 0)])
+        counts = counted(rows.values())
+        assert self.db.rows(self.late.id) == counts
+        assert self.db.rows(self.over_late.id) == counted(n for _, n in counts)
+        below = self.db.rows(self.late.id, later.epoch)
+        assert self.db.rows(self.later.id) == counted(n for _, n in below)
 
     @invariant()
     def a_sink_has_whole_epochs(self) -> None:
@@ -283,4 +310,31 @@ def test_a_query_that_is_replaced_is_replaced_whole_or_not_at_all(
     again.append(table, [(4, 1, 1)])
     again.loop.advance()
     assert again.rows(view.id) == Counter({(1, 2): 1} if committed else {(0, 2): 1, (1, 2): 1})
+    again.close()
+
+
+@pytest.mark.parametrize("stage", REFRESH_STAGES)
+def test_a_refresh_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage: str) -> None:
+    faults = Faults()
+    db = PureDatabase(tmp_path, faults)
+    table = db.create_table()
+    late = db.create_view("late", table, MANUAL)
+    later = db.create_view("later", late, MANUAL)
+    above = db.create_view("above", late)
+    db.append(table, [(1, 0, 1), (2, 0, 1)])
+    db.loop.advance()
+    before, stands = db.ledger.last_epoch(), db.ledger.head.lagging
+    faults.stage = stage
+    with pytest.raises(Crash):
+        db.refresh(late, later)
+    db.close()
+    again = PureDatabase(tmp_path)
+    committed = stage == "after commit"
+    assert again.ledger.last_epoch() == before + committed
+    assert (again.ledger.head.lagging == stands) is not committed
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.known_files().runs
+    for view, rows in ((late, [(0, 2)]), (later, [(2, 1)]), (above, [(2, 1)])):
+        assert again.rows(view.id) == Counter(rows if committed else [])
+    again.refresh(late, later)
+    assert again.rows(later.id) == again.rows(above.id) == Counter([(2, 1)])
     again.close()

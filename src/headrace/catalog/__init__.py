@@ -20,8 +20,10 @@ from headrace.catalog.objects import (
     title,
     with_rowtime,
 )
+from headrace.catalog.refreshing import CONTINUOUS, RefreshKind, RefreshPolicy
 
 __all__ = [
+    "CONTINUOUS",
     "ROWTIME",
     "SHARED_SOURCE",
     "Catalog",
@@ -29,6 +31,8 @@ __all__ = [
     "Defined",
     "Index",
     "PlainView",
+    "RefreshKind",
+    "RefreshPolicy",
     "Relation",
     "Sink",
     "Stream",

@@ -21,7 +21,7 @@ from headrace.catalog.objects import (
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from headrace.errors import Span
     from headrace.types import RelationId
@@ -172,6 +172,25 @@ class Catalog:
     def bases(self, ids: Iterable[RelationId]) -> frozenset[RelationId]:
         """Return the streams and tables that relations read, directly or through views."""
         return frozenset(i for i in self.below(ids) if isinstance(self.by_id[i], Stream | Table))
+
+    def shown_by(
+        self, ids: Iterable[RelationId], apart: Collection[RelationId]
+    ) -> frozenset[RelationId]:
+        """Return relations with what they read, not beyond the views ``apart`` that these read.
+
+        An epoch that reads a change shows it in those of them that are above it.
+        """
+        if not apart:
+            return self.below(ids)
+        found: set[RelationId] = set()
+        pending = [id_ for id_ in ids if id_ in self.by_id]
+        while pending:
+            id_ = pending.pop()
+            if id_ in found:
+                continue
+            found.add(id_)
+            pending += () if id_ in apart else _dependencies(self.by_id[id_])
+        return frozenset(found)
 
     @cached_property
     def _below(self) -> Mapping[RelationId, frozenset[RelationId]]:

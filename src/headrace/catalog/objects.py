@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeAlias
 
+from headrace.catalog.refreshing import CONTINUOUS, RefreshPolicy
 from headrace.errors import Code, HeadraceError
 from headrace.types import BuildId, Column, RelationId, Schema, TimestampType
 
@@ -265,6 +266,8 @@ class View(_NamedQuery):
     """The hidden stream with the rows that are inserted into it; None if none can be."""
     index: Index | None = None
     """What it is an index of; None if it is a view that somebody has named, or follows."""
+    refresh: RefreshPolicy = CONTINUOUS
+    """When it reads what has changed below it."""
 
     @property
     def build(self) -> BuildId:
@@ -280,6 +283,7 @@ class View(_NamedQuery):
             "replacement": self.replacement,
             "into": self.into,
             **({} if self.index is None else {"index": self.index.to_json()}),
+            **({} if self.refresh == CONTINUOUS else {"refresh": self.refresh.to_json()}),
         }
 
     @classmethod
@@ -292,6 +296,7 @@ class View(_NamedQuery):
             replacement=value.get("replacement"),
             into=value.get("into"),
             index=Index.of_json(value["index"]) if "index" in value else None,
+            refresh=RefreshPolicy.of_json(value["refresh"]) if "refresh" in value else CONTINUOUS,
         )
 
 

@@ -73,7 +73,9 @@ def frontiers(connection: sa.Connection) -> dict[FrontierId, Frontier]:
         offsets.setdefault(row.frontier, {})[RelationId(row.relation)] = Offset(row.consumed)
     return {
         FrontierId(row.id): Frontier(
-            None if row.epoch is None else Epoch(row.epoch), offsets.get(row.id, {})
+            None if row.epoch is None else Epoch(row.epoch),
+            offsets.get(row.id, {}),
+            row.at or 0.0,
         )
         for row in connection.execute(sa.select(schema.frontiers))
     }
@@ -81,7 +83,7 @@ def frontiers(connection: sa.Connection) -> dict[FrontierId, Frontier]:
 
 def begin_live(connection: sa.Connection) -> None:
     """Create the live frontier, in an empty ledger."""
-    connection.execute(schema.frontiers.insert(), {"id": LIVE, "epoch": None})
+    connection.execute(schema.frontiers.insert(), {"id": LIVE, "epoch": None, "at": None})
 
 
 def create_positions(connection: sa.Connection, created: Iterable[NewObject]) -> None:
@@ -119,13 +121,14 @@ def _move(connection: sa.Connection, read: Read) -> None:
         connection.execute(schema.positions.insert(), row)
 
 
-def change(connection: sa.Connection, commit: EpochCommit) -> None:
-    """Create and retire builds, have others serve, and create or move frontiers."""
+def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) -> None:
+    """Create, regroup and retire builds, have others serve, and create or move frontiers."""
     table, frontiers = schema.builds, schema.frontiers
     for id_ in commit.caught_up:
-        later = frontiers.update().where(frontiers.c.id == id_).values(epoch=commit.epoch)
+        there = {"epoch": commit.epoch, "at": committed_at}
+        later = frontiers.update().where(frontiers.c.id == id_).values(there)
         if not connection.execute(later).rowcount:
-            connection.execute(frontiers.insert(), {"id": id_, "epoch": commit.epoch})
+            connection.execute(frontiers.insert(), {"id": id_, **there})
     for new in commit.builds:
         row = {
             "id": new.id,
@@ -141,6 +144,12 @@ def change(connection: sa.Connection, commit: EpochCommit) -> None:
         view = connection.execute(sa.select(table.c.view).where(table.c.id == build)).scalar_one()
         row = {"view": view, "epoch": commit.epoch, "build": build}
         connection.execute(schema.serving.insert(), row)
+    for build, frontier in commit.regrouped.items():
+        connection.execute(table.update().where(table.c.id == build).values(frontier=frontier))
+    served = serving(connection, None) if commit.redefined else {}
+    for relation in commit.redefined.keys() & served.keys():
+        its, definition = table.c.id == served[relation], dict(commit.redefined[relation])
+        connection.execute(table.update().where(its).values(definition=definition))
     if commit.retired:
         _retire(connection, commit.retired, commit.epoch)
     _depend(connection, commit)

@@ -62,7 +62,7 @@ def commit_epoch(
     _create(connection, commit)
     _redefine(connection, commit)
     stage("created")
-    builds.change(connection, commit)
+    builds.change(connection, commit, committed_at)
     stage("builds")
     _arrange(connection, commit)
     stage("arranged")

@@ -56,10 +56,24 @@ class Head:
         return next(b for b in self.builds.values() if b.view == view and b.serving)
 
     def frontier(self, build: Build) -> Frontier:
-        """Return how far a build has read its inputs; only of those, the offsets."""
+        """Return how far a build has read its inputs.
+
+        A frontier of its own also has offsets of logs that the build reads through views.
+        """
         found = self.frontiers[build.frontier]
+        if build.frontier != LIVE:
+            return found
         offsets = {id_: at for id_, at in found.offsets.items() if id_ in build.inputs}
         return Frontier(self.epoch if found.epoch is None else found.epoch, offsets)
+
+    @property
+    def lagging(self) -> Mapping[RelationId, Frontier]:
+        """Where the views stand that epochs do not maintain, since they are refreshed apart."""
+        return {
+            build.view: self.frontiers[build.frontier]
+            for build in self.builds.values()
+            if build.serving and build.frontier != LIVE
+        }
 
     def needed_from(self, relation: RelationId) -> Offset:
         """Return the offset in a log before which no build has anything left to read."""
@@ -92,7 +106,7 @@ class Head:
             clock=self.clock if change.clock is None else change.clock,
             starts=_without(self.starts, gone) | born,
             ends=_without(self.ends, gone) | born,
-            frontiers=_moved(self.frontiers, change, gone),
+            frontiers=_moved(self.frontiers, change, gone, committed_at),
             builds=_rebuilt(self.builds, change, gone),
             dirty=tuple(
                 entry
@@ -171,18 +185,18 @@ def _arranged(change: EpochCommit) -> Iterator[ArrangementRecord]:
 
 
 def _moved(
-    frontiers: Mapping[FrontierId, Frontier], change: EpochCommit, gone: frozenset[RelationId]
+    frontiers: Mapping[FrontierId, Frontier],
+    change: EpochCommit,
+    gone: frozenset[RelationId],
+    committed_at: float,
 ) -> dict[FrontierId, Frontier]:
     """Return the frontiers after an epoch."""
     moved = {
-        id_: Frontier(
-            change.epoch if id_ in change.caught_up else frontiers[id_].epoch,
-            _without(frontiers[id_].offsets, gone),
-        )
-        for id_ in frontiers
+        id_: replace(each, offsets=_without(each.offsets, gone)) for id_, each in frontiers.items()
     }
     for id_ in change.caught_up:
-        moved.setdefault(id_, Frontier(change.epoch, {}))
+        stands = moved.get(id_, Frontier(change.epoch, {}))
+        moved[id_] = replace(stands, epoch=change.epoch, at=committed_at)
     read: dict[FrontierId, dict[RelationId, Offset]] = {
         LIVE: {new.relation: Offset(0) for new in change.created}
     }
@@ -199,7 +213,13 @@ def _rebuilt(
 ) -> dict[BuildId, Build]:
     """Return the builds after an epoch."""
     begun = frozenset(new.id for new in change.builds if new.serving) | frozenset(change.serve)
-    found = dict(kept)
+    found = {
+        id_: replace(each, frontier=change.regrouped.get(id_, each.frontier))
+        for id_, each in kept.items()
+    }
+    for id_, each in found.items():
+        if each.serving and each.view in change.redefined:
+            found[id_] = replace(each, definition=dict(change.redefined[each.view]))
     for new in change.builds:
         found[new.id] = Build(
             new.id,

@@ -69,7 +69,7 @@ def frontiers_exist(connection: sa.Connection, commit: EpochCommit) -> str | Non
     named = {read.frontier for read in commit.reads} | {new.frontier for new in commit.builds}
     if LIVE in commit.caught_up:
         return "the live frontier has no epoch of its own"
-    wanted = named - {LIVE, *commit.caught_up}
+    wanted = (named | {*commit.regrouped.values()}) - {LIVE, *commit.caught_up}
     if not wanted:
         return None
     known = sa.select(schema.frontiers.c.id).where(schema.frontiers.c.id.in_(wanted))

@@ -209,11 +209,12 @@ class Frontier:
     """How far builds have read their inputs.
 
     Stored tables and views are read as of ``epoch`` (None: the last one), each log up to its
-    offset.
+    offset. It has stood there since ``at``, in Unix seconds; 0 if it moves with every epoch.
     """
 
     epoch: Epoch | None
     offsets: Mapping[RelationId, Offset]
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +301,11 @@ class EpochCommit:
     """The changes of one epoch. The commit fails if ``previous`` is not the last epoch.
 
     Drops happen before creations, so one epoch can replace a relation by another of the same name.
-    ``redefined`` are new definitions of relations without contents of their own.
+    ``redefined`` are new definitions of relations; those of views, also of the builds that serve.
     ``builds`` are new programs of views, ``serve`` builds that compute their view's contents from
     this epoch on, ``retired`` those that are given up. ``caught_up`` are the frontiers that have
-    read stored tables and views as of this epoch; one that does not exist is created.
+    read stored tables and views as of this epoch; one that does not exist is created. Builds in
+    ``regrouped`` go on with another frontier, which has read exactly what theirs has.
     ``merges`` are compactions that take effect with this epoch, ``repaired`` the views that it
     makes right again. It deletes the dirty entries ``cleaned``, of which it repairs the slices, as
     far as they still exist, and adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in
@@ -320,6 +322,7 @@ class EpochCommit:
     serve: tuple[BuildId, ...] = ()
     retired: tuple[BuildId, ...] = ()
     caught_up: tuple[FrontierId, ...] = ()
+    regrouped: Mapping[BuildId, FrontierId] = field(default_factory=dict)
     merges: tuple[Merge, ...] = ()
     repaired: tuple[Repaired, ...] = ()
     cleaned: tuple[DirtyId, ...] = ()

@@ -95,8 +95,11 @@ frontiers = sa.Table(
     metadata,
     sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("epoch", sa.BigInteger),
+    sa.Column("at", sa.Double),
 )
 """How far builds have read stored tables and views: as of ``epoch``; NULL is the last epoch.
+
+``at`` is the commit time of that epoch, in Unix seconds.
 
 Frontier 0 is that of the live builds, which every epoch moves.
 """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalog import Relation
-    from headrace.ledger import Run
+    from headrace.ledger import Frontier, Run
     from headrace.types import ArrangementId, Offset, RelationId
     from headrace.zset import Layout
 
@@ -43,6 +43,7 @@ class Difference:
     gone: frozenset[ArrangementId | RelationId] = frozenset()
     stopped: frozenset[RelationId] | None = None
     maintained: frozenset[RelationId] | None = None
+    lagging: Mapping[RelationId, Frontier] | None = None
 
 
 NOTHING = Published(Epoch(0), 0.0, 0, Catalog(), {}, {}, {}, frozenset(), frozenset())
@@ -72,6 +73,7 @@ def difference(before: Published, after: Published) -> Difference:
         gone,
         None if after.stopped == before.stopped else after.stopped,
         None if after.maintained == before.maintained else after.maintained,
+        None if after.lagging == before.lagging else after.lagging,
     )
 
 
@@ -93,6 +95,7 @@ def applied(before: Published, change: Difference) -> Published:
         {i: at for i, at in {**before.positions, **change.positions}.items() if i not in gone},
         before.stopped if change.stopped is None else change.stopped,
         before.maintained if change.maintained is None else change.maintained,
+        before.lagging if change.lagging is None else change.lagging,
     )
 
 

@@ -23,16 +23,16 @@ from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
 from headrace.runtime.rounds import Rounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
-from headrace.runtime.step import Clock, RowsShare, Step
+from headrace.runtime.step import Arranged, Clock, RowsShare, Step
 from headrace.runtime.timetable import Timetable, machine_clock
 from headrace.spine import HIGHEST, LOWEST
-from headrace.types import Epoch, Offset, RelationId
+from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from headrace.runtime.ports import LoopPlan, StepRunner
+    from headrace.runtime.ports import LoopPlan, StepPlan, StepRunner
     from headrace.runtime.settings import RuntimeSettings
     from headrace.runtime.step import Report
     from headrace.spine import RunFile
@@ -104,6 +104,9 @@ class EpochLoop:
     fault: Callable[[str], None] = field(default=lambda _stage: None)
     clock: Callable[[], int] = machine_clock
     lock: StatementLock = field(default_factory=StatementLock)
+    refreshing: StatementLock = field(default_factory=StatementLock)
+    """Held while views that lag behind catch up, and by what else changes their state; it is taken
+    before the lock of epochs."""
     held: dict[RelationId, Epoch] = field(default_factory=dict)
     """The position of each sink: the changes after it are not delivered, and stay readable."""
     _timetable: Timetable = field(init=False)
@@ -189,22 +192,22 @@ class EpochLoop:
 
     def maintained(self) -> frozenset[RelationId]:
         """Return the relations whose changes the next epoch reads."""
-        return maintained_logs(self.catalog, self.stopped())
+        return maintained_logs(self.catalog, self.left_out())
 
     def plan(self, poll: Poll) -> tuple[Stage, ...]:
         """Return the stages of an epoch, without side effects."""
         attempt = uuid4().hex
-        stopped = self.stopped()
+        without = self.left_out()
         steps: list[Stage] = []
         for members in self.catalog.connected_sets():
             changed = frozenset(members & poll.ranges.keys())
-            if members & poll.due - stopped:
+            if members & poll.due - without:
                 # All views that read the clock, not just those that are due: jobs are built per
                 # set of changed relations, and which views are due differs from epoch to epoch.
-                changed |= (members & self.runner.temporal().keys()) - stopped
+                changed |= (members & self.runner.temporal().keys()) - without
             if changed:
                 name = f"{attempt}.{len(steps)}"
-                steps.append(self._step(name, poll, changed, stopped))
+                steps.append(self._step(name, poll, changed, without))
         reads = tuple(Read(id_, r.first, r.end) for id_, r in poll.ranges.items())
         commit = Commit(poll.previous, attempt, reads, poll.clock.after)
         return (*steps, commit, Publish())
@@ -239,7 +242,7 @@ class EpochLoop:
         match stage:
             case RunStep():
                 self.fault("step")
-                self._run(stage, attempt)
+                self.run_step(stage, attempt)
                 self.fault("stepped")
                 return None
             case Commit():
@@ -261,8 +264,22 @@ class EpochLoop:
             case _:
                 assert_never(stage)
 
-    def _run(self, stage: RunStep, attempt: Attempt) -> None:
-        """Run a step, and the further rounds that its recursions need."""
+    def run_step(
+        self,
+        stage: RunStep,
+        attempt: Attempt,
+        before: Callable[[StepPlan], Mapping[ArrangementId, Arranged]] | None = None,
+    ) -> None:
+        """Run a step, and the further rounds that its recursions need.
+
+        ``before`` returns what a plan's arrangements have before the step; by default, what they
+        have at the epoch before.
+        """
+
+        def at_previous(needs: StepPlan) -> Mapping[ArrangementId, Arranged]:
+            return arranged(self.ledger, needs.arrangements, stage.previous)
+
+        before = before or at_previous
         first, runs = stage.step, stage.step.runs_directory
         rounds = Rounds(runs, stage.loops, self.settings.recursion_rows)
         written = Written(runs, {rows_of(id_): delta for id_, delta in stage.given.items()})
@@ -274,8 +291,8 @@ class EpochLoop:
             none: frozenset[RelationId] = frozenset()
             needs = self.runner.plan_live(none, stage.without, partitions, looping)
             layouts |= needs.arrangements
-            before = arranged(self.ledger, needs.arrangements, stage.previous)
-            step = rounds.next_step(replace(first, partitions=partitions), written.after(before))
+            there = written.after(before(needs))
+            step = rounds.next_step(replace(first, partitions=partitions), there)
             again = replace(stage, changed=none, given={}, jobs=needs.jobs)
             written.add(rounds.take(self._job(step, again, looping, attempt)))
         rounds.finish()
@@ -300,39 +317,50 @@ class EpochLoop:
             epoch = self.perform(stage, attempt) or epoch
         return epoch
 
-    def follow(self, view: View, delta: tuple[RunFile, ...], clock: int) -> Attempt:
-        """Step what reads a view over a delta that the view's circuit did not make.
+    def follow(
+        self, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int, attempt: Attempt
+    ) -> None:
+        """Step what reads some views over their deltas, which no step of an epoch made.
 
-        Return the attempt, which nothing names yet. The lock is held. Time stays at ``clock``,
-        by which no row is due.
+        The runs are added to the attempt, which nothing names yet. The lock is held. Time stays at
+        ``clock``, by which no row is due.
         """
-        attempt, state = Attempt(), self.published.current
-        above = {v.id for v in self.catalog.dependants(view.id) if isinstance(v, View)}
-        if not delta or not above - state.stopped:
-            return attempt
-        share = RowsShare(state.layout(view), delta, LOWEST, HIGHEST)
+        state, given = self.published.current, {id_: each for id_, each in deltas.items() if each}
+        without = state.left_out
+        maintained = [v.id for v in self.catalog.views_in_order() if v.id not in without]
+        apart = given.keys() | state.lagging.keys()
+        near = self.catalog.shown_by((i for i in maintained if i not in given), apart)
+        if not given.keys() & near:
+            return
+        shares = {
+            id_: RowsShare(state.layout(self.catalog.by_id[id_]), delta, LOWEST, HIGHEST)
+            for id_, delta in given.items()
+        }
         none: frozenset[RelationId] = frozenset()
-        given, partitions = {view.id: delta}, self.partitions_for(share.rows)
-        needs = self.runner.plan_live(none, state.stopped, partitions, none, frozenset(given))
+        partitions = self.partitions_for(sum(share.rows for share in shares.values()))
+        needs = self.runner.plan_live(none, without, partitions, none, frozenset(given))
         before = arranged(self.ledger, needs.arrangements, state.epoch)
         before |= arranged_for(needs.loops, {})
         step = Step(
             uuid4().hex,
             self.directory,
             partitions,
-            dict.fromkeys(needs.reads, share),
+            {id_: shares[id_] for id_ in needs.reads},
             before,
             clock=Clock(clock, clock),
         )
-        stage = RunStep(step, none, state.stopped, needs.loops, state.epoch, needs.jobs, given)
-        self._run(stage, attempt)
-        return attempt
+        stage = RunStep(step, none, without, needs.loops, state.epoch, needs.jobs, given)
+        self.run_step(stage, attempt)
 
     # -- views that fail -------------------------------------------------------------------
 
     def stopped(self) -> frozenset[RelationId]:
-        """Return the views that the next epoch does not maintain."""
+        """Return the views that have stopped, which nothing maintains."""
         return stopped_views(self.ledger.head, self.catalog)
+
+    def left_out(self) -> frozenset[RelationId]:
+        """Return the views that the next epoch does not maintain: also those that lag behind."""
+        return self.stopped() | self.ledger.head.lagging.keys()
 
     def _stop_failing_views(self, poll: Poll, failure: HeadraceError) -> None:
         """Try each view alone on the polled changes, and mark the views that fail as stopped.
@@ -341,7 +369,7 @@ class EpochLoop:
         """
         found = False
         for view in self.catalog.views_in_order():
-            if view.id in self.stopped():
+            if view.id in self.left_out():
                 continue
             error = self._trial(view, poll)
             if error is not None:
@@ -356,13 +384,13 @@ class EpochLoop:
         """Step a view with only the views it depends on, discard the result, return the error."""
         needed = {view.id, *_ancestors(view, self.catalog)}
         others = {v.id for v in self.catalog.views_in_order() if v.id not in needed}
-        without = self.stopped() | others
+        without = self.left_out() | others
         changed = frozenset(needed & (poll.ranges.keys() | poll.due))
         if not changed:
             return None
         stage = self._step(uuid4().hex, poll, changed, frozenset(without))
         try:
-            self._run(stage, Attempt())
+            self.run_step(stage, Attempt())
         except HeadraceError as error:
             return error if error.code in (Code.INVALID, Code.INTERNAL) else None
         return None
@@ -390,7 +418,7 @@ class EpochLoop:
     def _due_times(self) -> Mapping[RelationId, int]:
         state = self.published.current
         times = self._timetable.at(state)
-        return {id_: due for id_, due in times.items() if id_ not in state.stopped}
+        return {id_: due for id_, due in times.items() if id_ not in state.left_out}
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -402,7 +430,8 @@ class EpochLoop:
         than epochs are made; it holds during the block.
         """
         with self.published.oldest() as oldest:
-            read = [f.epoch for f in self.ledger.head.frontiers.values() if f.epoch is not None]
+            stands = self.ledger.head.lagging.values()
+            read = [frontier.epoch for frontier in stands if frontier.epoch is not None]
             yield min([oldest, *self.held.values(), *read]), oldest
 
     def pending(self) -> int:

@@ -18,6 +18,7 @@ from headrace.catalog import Stream, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
+    LIVE,
     EpochCommit,
     Merge,
     NewArrangement,
@@ -29,10 +30,10 @@ from headrace.ledger import (
     RunKind,
 )
 from headrace.log import LogShare
-from headrace.runtime.attempt import new_run, new_runs
+from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import compacted
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
-from headrace.runtime.shares import NOTHING, log_share, snapshot
+from headrace.runtime.shares import NOTHING, log_share, parts_of_log, snapshot
 from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
 from headrace.spine import (
     HIGHEST,
@@ -42,7 +43,7 @@ from headrace.spine import (
     ranges,
     sync_directory,
 )
-from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
+from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation
@@ -65,6 +66,8 @@ class Filled:
     layouts: Mapping[ArrangementId, Layout]
     """The layouts of the view's own arrangements."""
     rows: int
+    caught_up: tuple[FrontierId, ...] = ()
+    """The frontier that moves to this epoch, if it is not that of the epochs."""
 
 
 @dataclass(slots=True)
@@ -117,7 +120,8 @@ class Fill:
 
         The clock of that is the epoch's.
         """
-        filled, view = self._filled(), self.view
+        frontier, view = self._new_frontier(), self.view
+        filled = self._filled(frontier)
         contents, state = self._arrangements(filled)
         definition = view.to_json()
         created = NewObject(view.id, view.name, view.kind, definition, view.inputs, (contents,))
@@ -130,7 +134,8 @@ class Fill:
                 filled.runs,
                 (created,),
                 dropped,
-                (NewBuild(view.build, view.id, definition, view.inputs, state),),
+                (NewBuild(view.build, view.id, definition, view.inputs, state, frontier),),
+                caught_up=filled.caught_up,
                 counters={"filled": view.name, "changes": filled.rows},
                 clock=self._clock,
             )
@@ -142,7 +147,8 @@ class Fill:
         The view's contents change by the difference, in the epoch of the commit, and so does
         everything that reads them.
         """
-        filled, view, rows = self._filled(), self.view, rows_of(self.view.id)
+        frontier, view, rows = self._new_frontier(), self.view, rows_of(self.view.id)
+        filled = self._filled(frontier)
         _, state = self._arrangements(filled)
         stored = self.loop.ledger.spine(rows)
         kept = tuple(run for run in filled.runs if run.arrangement != rows)
@@ -150,7 +156,8 @@ class Fill:
         changes = self._difference(filled, [run.file for run in stored])
         delta = tuple(run.file for run in changes)
         self._files[rows] = list(delta)
-        above = self.loop.follow(view, delta, self._clock)
+        above = Attempt()
+        self.loop.follow({view.id: delta}, self._clock, above)
         self._committing = True
         return self.loop.ledger.commit(
             EpochCommit(
@@ -158,8 +165,11 @@ class Fill:
                 uuid4().hex,
                 filled.reads,
                 (*kept, *changes, *new_runs(above.reports, RunKind.DELTA)),
-                builds=(NewBuild(view.build, view.id, view.to_json(), view.inputs, state),),
+                builds=(
+                    NewBuild(view.build, view.id, view.to_json(), view.inputs, state, frontier),
+                ),
                 retired=(former,),
+                caught_up=filled.caught_up,
                 counters={
                     **above.counters(filled.reads),
                     "filled": view.name,
@@ -187,8 +197,9 @@ class Fill:
         The view is one that no epoch maintains. Its rows change by the difference, as in any
         epoch, so those who follow it get that; what its operators kept is given up.
         """
-        filled, ledger = self.filled(self.loop.quiet_clock()), self.loop.ledger
-        rows = rows_of(self.view.id)
+        ledger, rows = self.loop.ledger, rows_of(self.view.id)
+        frontier = ledger.head.serving(self.view.id).frontier
+        filled = self.filled(self.loop.quiet_clock(), frontier)
         stored = ledger.spines(list(filled.layouts))
         gone = tuple(
             Merge(id_, tuple(run.name for run in runs), None)
@@ -204,6 +215,7 @@ class Fill:
                 filled.reads,
                 (*kept, *changes),
                 merges=gone,
+                caught_up=filled.caught_up,
                 repaired=(repaired,),
                 counters={"filled": self.view.name, "changes": filled.rows},
                 clock=self._clock,
@@ -216,11 +228,11 @@ class Fill:
     def rebuilt(self, *repaired: Repaired) -> Epoch:
         """Fill the view again, replacing its stored rows, damaged or not; both locks are held.
 
-        The view is as of the last epoch, so its rows stay what they were, and nothing that is over
+        The view is as of where it stands, so its rows stay what they were, and nothing that is over
         it changes. Epochs before this one cannot be read any more.
         """
         ledger = self.loop.ledger
-        filled = self.filled(ledger.clock())
+        filled = self.filled(None, None)
         stored = ledger.spines(list(filled.layouts))
         gone = tuple(
             Merge(id_, tuple(run.name for run in runs), None)
@@ -236,7 +248,6 @@ class Fill:
                 merges=gone,
                 repaired=repaired,
                 counters={"repaired": self.view.name, "changes": 0},
-                clock=self._clock,
             )
         )
         ledger.advance_since(dict.fromkeys(filled.layouts, epoch))
@@ -256,15 +267,18 @@ class Fill:
         sync_directory(directory)
         return tuple(new_run(rows, file, RunKind.DELTA) for file in found if file is not None)
 
-    def filled(self, clock: int) -> Filled:
-        """Write what the view holds as of the last epoch, and of streams nobody else reads.
+    def filled(self, clock: int | None, frontier: FrontierId | None) -> Filled:
+        """Write what the view holds where a frontier stands once it has read everything up to now.
 
         ``clock`` is what ``now()`` is: other views stay as they are, so no row of theirs may be due
-        by then. The loop's lock is held.
+        by then. With None for both, write what the view holds where it stands. The loop's lock is
+        held.
         """
+        published = self.loop.published
         try:
-            self.begin(self.loop.published.current, clock)
-            return self._filled()
+            state = published.at_frontier(self.view) if frontier is None else published.current
+            self.begin(state, clock)
+            return self._filled(frontier)
         except BaseException:
             self.abandon()
             raise
@@ -330,16 +344,21 @@ class Fill:
         self._at, self._clock = state, clock.after
         return rows
 
-    def _filled(self) -> Filled:
-        """Return what has been written, on disk."""
+    def _new_frontier(self) -> FrontierId:
+        """Return the frontier of a new build: one of its own if the view is refreshed apart."""
+        return self.loop.ledger.reserve_frontier() if self.view.refresh.lags else LIVE
+
+    def _filled(self, frontier: FrontierId | None) -> Filled:
+        """Return what has been written, on disk, and how it moves a frontier, if it does."""
         if self._at is None:
             raise HeadraceError(Code.INTERNAL, "a fill has not begun")
         runs = tuple(
             new_run(id_, file, RunKind.MERGED) for id_ in self._files for file in self._files[id_]
         )
         sync_directory(self.loop.directory / "runs")
-        reads = self._unread(self._ends)
-        return Filled(self._at.epoch, reads, runs, self._layouts, self._rows)
+        reads, moved = self._unread(frontier), () if frontier in (None, LIVE) else (frontier,)
+        last = self.loop.ledger.last_epoch()
+        return Filled(last, reads, runs, self._layouts, self._rows, moved)
 
     def _fixed_point(
         self, inputs: Iterable[Relation], state: Published
@@ -351,11 +370,17 @@ class Fill:
             id_: (done if id_ in state.maintained else ends).get(id_, Offset(0)) for id_ in streams
         }
 
-    def _unread(self, ends: Mapping[RelationId, Offset]) -> tuple[Read, ...]:
-        """Return the ranges up to the given offsets that no epoch has read."""
-        done = self.loop.ledger.positions()
-        starts = {id_: done.get(id_, Offset(0)) for id_ in ends}
-        return tuple(Read(id_, starts[id_], end) for id_, end in ends.items() if end > starts[id_])
+    def _unread(self, frontier: FrontierId | None) -> tuple[Read, ...]:
+        """Return the ranges of logs that the view has read now, and a frontier had not read."""
+        if frontier is None or self._at is None:
+            return ()
+        stands, none = self.loop.ledger.head.frontiers.get(frontier), Offset(0)
+        done = {} if stands is None else stands.offsets
+        ends = self._ends if frontier == LIVE else self._at.shown_to(self.view, self._ends)
+        starts = {id_: done.get(id_, none) for id_ in ends}
+        return tuple(
+            Read(id_, starts[id_], end, frontier) for id_, end in ends.items() if end > starts[id_]
+        )
 
     def _parts(
         self, shares: Mapping[RelationId, Share]
@@ -379,10 +404,8 @@ class Fill:
                 continue
             match share:
                 case LogShare():
-                    for first in range(share.first, share.end, most):
-                        end = min(share.end, first + most)
-                        part = replace(share, first=Offset(first), end=Offset(end))
-                        yield id_, _within(part), end - first
+                    for part in parts_of_log(share, most):
+                        yield id_, part, part.rows
                 case RowsShare():
                     slices = -(-share.rows // most)
                     for low, high in ranges(slices):
@@ -486,13 +509,3 @@ class _Contents:
             for id_, share in self.shares.items()
             if isinstance(share, RowsShare)
         }
-
-
-def _within(share: LogShare) -> LogShare:
-    """Name only the segments that hold the share."""
-    return replace(
-        share,
-        segments=tuple(
-            s for s in share.segments if s.range.first < share.end and s.range.end > share.first
-        ),
-    )

@@ -15,14 +15,15 @@ from weakref import WeakSet
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.circuit import rows_of
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
+from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from headrace.catalog import Relation
-    from headrace.ledger import Head, Ledger, Run
-    from headrace.types import ArrangementId, Epoch, Offset, RelationId
+    from headrace.ledger import Frontier, Head, Ledger, Run
+    from headrace.types import ArrangementId, Epoch, RelationId
     from headrace.zset import Layout
 
 STOPPED = "stopped"
@@ -40,6 +41,7 @@ class Published:
     UTC. ``layouts`` are those of the contents of tables and views, ``spines`` the runs of every
     arrangement, ``positions`` how far epochs have read each log. Views in ``stopped`` are not
     maintained, so their contents are older; epochs read the logs of ``maintained`` relations.
+    ``lagging`` says where the views stand that epochs leave out, since they are refreshed apart.
     """
 
     epoch: Epoch
@@ -51,6 +53,7 @@ class Published:
     positions: Mapping[RelationId, Offset]
     stopped: frozenset[RelationId]
     maintained: frozenset[RelationId]
+    lagging: Mapping[RelationId, Frontier] = field(default_factory=dict)
     _opened: dict[RelationId, tuple[int, Spine]] = field(default_factory=dict, repr=False)
 
     def layout(self, relation: Relation) -> Layout:
@@ -85,11 +88,56 @@ class Published:
     def behind(self, ends: Mapping[RelationId, Offset], view: RelationId | None = None) -> int:
         """Return the number of changes before the ends of logs that this epoch has not read.
 
-        With a view, only those of the streams and tables that it reads.
+        With a view, only those of the streams and tables that it reads, and that it does not show.
         """
-        bases = self.maintained if view is None else self.catalog.bases([view])
-        left = (ends.get(i, 0) - self.positions.get(i, 0) for i in bases)
+        shown = self.shown(view)
+        left = (ends.get(i, 0) - at for i, at in shown.items())
         return sum(number for number in left if number > 0)
+
+    def shown(self, relation: RelationId | None = None) -> dict[RelationId, Offset]:
+        """Return up to which offset of each log below a relation its contents show the changes.
+
+        Without one, up to which epochs have read the maintained logs.
+        """
+        lagging = self.lagging
+        if relation is None:
+            return {id_: self.positions.get(id_, Offset(0)) for id_ in self.maintained}
+        if relation in lagging:
+            return dict(lagging[relation].offsets)
+        return self._shown(relation, {id_: each.offsets for id_, each in lagging.items()})
+
+    def shown_to(
+        self,
+        view: View,
+        streams: Mapping[RelationId, Offset],
+        refreshed: Mapping[RelationId, Mapping[RelationId, Offset]] | None = None,
+    ) -> dict[RelationId, Offset]:
+        """Return how far a view that lags shows the logs below it, once it has read this state.
+
+        ``streams`` says how far it has read streams itself, ``refreshed`` what views show that are
+        refreshed together with it.
+        """
+        apart = {id_: each.offsets for id_, each in self.lagging.items() if id_ != view.id}
+        return {**self._shown(view.id, {**apart, **(refreshed or {})}), **streams}
+
+    def _shown(
+        self, relation: RelationId, apart: Mapping[RelationId, Mapping[RelationId, Offset]]
+    ) -> dict[RelationId, Offset]:
+        """Return how far a relation shows the logs below it, given what views ``apart`` show."""
+        near = self.catalog.shown_by([relation], apart.keys())
+        shown: dict[RelationId, Offset] = {}
+        for id_ in near & apart.keys():
+            for base, at in apart[id_].items():
+                shown[base] = min(at, shown.get(base, at))
+        for id_ in near:
+            if isinstance(self.catalog.by_id[id_], Stream | Table):
+                shown[id_] = self.positions.get(id_, Offset(0))
+        return shown
+
+    @property
+    def left_out(self) -> frozenset[RelationId]:
+        """The views that epochs leave out: those that have stopped, and those that lag behind."""
+        return self.stopped | self.lagging.keys()
 
 
 @dataclass(slots=True)
@@ -165,6 +213,30 @@ class Publisher:
             self._alive.add(state)
         return state
 
+    def at_frontier(self, view: View) -> Published:
+        """Return the state of its inputs that a view shows: of one that lags, an earlier one.
+
+        Its own contents, and those of the tables and views that it reads, can be read in it.
+        """
+        current = self.current
+        stands = current.lagging.get(view.id)
+        if stands is None or stands.epoch is None:
+            return current
+        read = (current.catalog.by_id[id_] for id_ in view.depends_on)
+        held = self.as_of(stands.epoch, *read)
+        own = rows_of(view.id)  # what it shows has not changed since
+        state = replace(
+            held,
+            clock=self.ledger.clock(stands.epoch),
+            spines={**held.spines, own: current.spines[own]},
+            positions={**held.positions, **stands.offsets},
+            maintained=frozenset(stands.offsets),
+            _opened={},
+        )
+        with self._changed:
+            self._alive.add(state)
+        return state
+
     @contextmanager
     def oldest(self) -> Iterator[Epoch]:
         """Yield the oldest epoch that is read; none older can be asked for during the block."""
@@ -178,16 +250,19 @@ def stopped_views(head: Head, catalog: Catalog) -> frozenset[RelationId]:
     return frozenset(marked | {v.id for id_ in marked for v in catalog.dependants(id_)})
 
 
-def maintained_logs(catalog: Catalog, stopped: frozenset[RelationId]) -> frozenset[RelationId]:
-    """Return the relations whose changes epochs read: tables, and streams that views read."""
-    read = {id_ for v in catalog.views_in_order() if v.id not in stopped for id_ in v.depends_on}
+def maintained_logs(catalog: Catalog, left_out: frozenset[RelationId]) -> frozenset[RelationId]:
+    """Return the relations whose changes epochs read: tables, and streams that views read.
+
+    Views that are ``left_out`` do not have epochs read a stream.
+    """
+    read = {id_ for v in catalog.views_in_order() if v.id not in left_out for id_ in v.depends_on}
     return frozenset(
         r.id for r in catalog if isinstance(r, Table) or (isinstance(r, Stream) and r.id in read)
     )
 
 
 def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]) -> Published:
-    stopped = stopped_views(head, catalog)
+    stopped, lagging = stopped_views(head, catalog), head.lagging
     return Published(
         head.epoch,
         head.committed_at,
@@ -197,5 +272,6 @@ def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]
         head.spines,
         head.positions,
         stopped,
-        maintained_logs(catalog, stopped),
+        maintained_logs(catalog, stopped | lagging.keys()),
+        lagging,
     )

@@ -15,6 +15,7 @@ class RuntimeSettings:
     at most this many rows is filled in one; below that, starting tasks costs more than a second
     core saves.
     ``fill_rows``: about how many rows each step of filling a view reads.
+    ``refresh_views``: how many views that are refreshed one step takes at most.
     ``history_epochs``: how many epochs back a view or table can still be read.
     ``attempts``: how often a step is tried before its failure counts.
     ``recursion_rows``: by how many rows the recursions of one set of views may change in an epoch,
@@ -24,6 +25,7 @@ class RuntimeSettings:
     epoch_rows: int = 1_000_000
     small_rows: int = 20_000
     fill_rows: int = 1_000_000
+    refresh_views: int = 64
     history_epochs: int = 256
     attempts: int = 3
     recursion_rows: int = 4_000_000

@@ -11,7 +11,7 @@ from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headrace.ledger import Ledger
     from headrace.runtime.published import Published
@@ -26,6 +26,14 @@ def log_share(ledger: Ledger, relation: RelationId, first: Offset, end: Offset) 
     if first >= end:
         return NOTHING
     return LogShare(ledger.segments(relation, first, end), first, end)
+
+
+def parts_of_log(share: LogShare, most: int) -> Iterator[LogShare]:
+    """Yield a share in parts of ``most`` rows, each with the segments that hold it."""
+    for first in range(share.first, share.end, most):
+        end = min(share.end, first + most)
+        held = (s for s in share.segments if s.range.first < end and s.range.end > first)
+        yield LogShare(tuple(held), Offset(first), Offset(end))
 
 
 def arranged(

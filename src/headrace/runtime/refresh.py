@@ -1,0 +1,442 @@
+"""A refresh: views that lag behind read what has changed below them since, in one commit.
+
+A refresh is an epoch on another frontier. The circuits of the views are stepped over the changes
+between where they stand and a published state: of streams the new part of the log, of tables and
+views the deltas of the epochs in between. Views that have the same changes to read take them in
+one step, from one scan. What views above read of the outcome is its delta, as in any epoch.
+
+Where much has changed, it is read beside the epochs, in parts of bounded size. The rest is read
+with the lock of epochs, and one commit moves the contents and the frontiers. A view's contents are
+its query over exactly what its frontier says, before and after.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from headrace.catalog import Stream, View
+from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import EpochCommit, Frontier, Read, RunKind
+from headrace.runtime.attempt import Attempt, new_run
+from headrace.runtime.compaction import compacted
+from headrace.runtime.epoch import RunStep
+from headrace.runtime.rounds import arranged_for, remove_runs
+from headrace.runtime.shares import NOTHING, arranged, log_share, parts_of_log
+from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
+from headrace.spine import HIGHEST, LOWEST, RunFile, sync_directory
+from headrace.types import ArrangementId, Offset, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.ports import StepPlan
+    from headrace.runtime.published import Published
+    from headrace.types import Epoch
+    from headrace.zset import Layout
+
+
+_BEGINNING: Final = Offset(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """How far a view has read: stored relations as of an epoch, streams up to offsets."""
+
+    epoch: Epoch
+    offsets: Mapping[RelationId, Offset]
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What some views have to read of a relation, and the epoch of its contents before that.
+
+    ``delta`` are runs that the ledger names; ``then`` says that what this refresh writes of the
+    relation follows them.
+    """
+
+    epoch: Epoch
+    first: Offset = _BEGINNING
+    end: Offset = _BEGINNING
+    delta: tuple[RunFile, ...] = ()
+    then: bool = False
+
+    def agrees(self, other: _Input) -> bool:
+        """Whether one step can read both: the contents before are equal, since the changes are."""
+        return replace(self, epoch=other.epoch) == other
+
+
+@dataclass(slots=True)
+class _Group:
+    """Views that are stepped together, each after those that it reads."""
+
+    views: list[View] = field(default_factory=list)
+    inputs: dict[RelationId, _Input] = field(default_factory=dict)
+    clock: int | None = None
+    """The clock before, if one of the views reads it."""
+
+    @property
+    def ids(self) -> frozenset[RelationId]:
+        """The ids of the views."""
+        return frozenset(view.id for view in self.views)
+
+    @property
+    def rows(self) -> int:
+        """How many changes the inputs have that the ledger names."""
+        inputs = self.inputs.values()
+        return sum(i.end - i.first + sum(run.rows for run in i.delta) for i in inputs)
+
+    def takes(self, inputs: Mapping[RelationId, _Input], clock: int | None) -> bool:
+        """Whether a view with these inputs can be stepped with those that are here."""
+        if clock is not None and self.clock is not None and clock != self.clock:
+            return False
+        ids = self.ids
+        for id_, wanted in inputs.items():
+            if id_ in ids:  # its delta passes from circuit to circuit; there must be no other
+                if wanted.delta:
+                    return False
+            elif id_ in self.inputs and not self.inputs[id_].agrees(wanted):
+                return False
+        return True
+
+    def take(self, view: View, inputs: Mapping[RelationId, _Input], clock: int | None) -> None:
+        """Have a view be stepped here."""
+        ids = self.ids
+        self.views.append(view)
+        self.inputs |= {id_: each for id_, each in inputs.items() if id_ not in ids}
+        self.clock = clock if self.clock is None else self.clock
+
+
+@dataclass(slots=True)
+class Refresh:
+    """Refreshes views that lag behind, given so that each comes after those that it reads.
+
+    The lock ``loop.refreshing`` is held for as long as the refresh lasts.
+    """
+
+    loop: EpochLoop
+    views: tuple[View, ...]
+    progress: Callable[[int, int], None] = lambda _done, _total: None
+    _stands: dict[RelationId, _Stand] = field(default_factory=dict)
+    _begun: dict[RelationId, Frontier] = field(default_factory=dict)
+    _held: Published = field(init=False)
+    """The state in which it began: what the views themselves keep is read as of its epoch."""
+    _at: Published = field(init=False)
+    """The state up to which the inputs have been read; held, so that it stays readable."""
+    _layouts: dict[ArrangementId, Layout] = field(default_factory=dict)
+    _files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
+    """The runs that this refresh has written, and that the ledger does not name."""
+    _fresh: dict[RelationId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
+    """Of those, the deltas of views that other views have not read yet."""
+    _attempt: Attempt = field(default_factory=Attempt)
+    _rows: int = 0
+    _committing: bool = False
+
+    def __post_init__(self) -> None:
+        """Find where the views stand."""
+        loop = self.loop
+        self._held = self._at = state = loop.published.current
+        for view in self.views:
+            stands = state.lagging.get(view.id)
+            if stands is None or stands.epoch is None:
+                raise HeadraceError(Code.INTERNAL, f'view "{view.name}" does not lag behind')
+            self._begun[view.id] = stands
+            clock = loop.ledger.clock(stands.epoch)
+            self._stands[view.id] = _Stand(stands.epoch, stands.offsets, clock)
+
+    def run(self) -> Epoch:
+        """Read everything up to now, and commit; return the epoch.
+
+        Raises:
+            HeadraceError: INVALID if a query fails on its data, CONFLICT if a view was dropped or
+                replaced meanwhile; nothing has changed then.
+        """
+        loop = self.loop
+        try:
+            while self._unread(loop.published.current) > loop.settings.small_rows:
+                self.read(loop.published.current)
+            with loop.exclusive():
+                self._require_same()
+                self.read(loop.published.current, loop.quiet_clock())
+                return self._commit()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Remove what was written, unless a commit was begun: the ledger may name it then."""
+        if not self._committing:
+            for written in self._files.values():
+                remove_runs(self.loop.directory / "runs", written)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(self, state: Published, clock: int | None = None) -> None:
+        """Read what has changed up to a state; ``now()`` is its clock, or a later one."""
+        now, ends = state.clock if clock is None else clock, self._log_ends(state)
+        groups = self._groups(state, ends, now)
+        total, done = sum(group.rows for group in groups), 0
+        for group in groups:
+            for rows in self._read(group, now):
+                done += rows
+                self.progress(min(done, total), total)
+        self._rows += done
+        self._fresh.clear()
+        for id_, layout in self._layouts.items():
+            self._files[id_] = compacted(
+                self.loop.directory / "runs", layout, self._files[id_], self.loop.partitions
+            )
+        refreshed: dict[RelationId, Mapping[RelationId, Offset]] = {}
+        for view in self.views:
+            before = self._stands[view.id].offsets
+            streams = {
+                id_: Offset(max(ends[id_], before.get(id_, 0)))
+                for id_ in view.depends_on
+                if id_ in ends
+            }
+            shown = state.shown_to(view, streams, refreshed)
+            offsets = {id_: Offset(max(at, before.get(id_, 0))) for id_, at in shown.items()}
+            self._stands[view.id], refreshed[view.id] = _Stand(state.epoch, offsets, now), offsets
+        self._at = state
+
+    def _unread(self, state: Published) -> int:
+        groups = self._groups(state, self._log_ends(state), state.clock)
+        return sum(group.rows for group in groups)
+
+    def _log_ends(self, state: Published) -> dict[RelationId, Offset]:
+        """Return up to where streams are read: as far as epochs have read them, where they do."""
+        ends, read = self.loop.ledger.log_ends(), (v.depends_on for v in self.views)
+        return {
+            id_: (state.positions if id_ in state.maintained else ends).get(id_, Offset(0))
+            for id_ in {each for inputs in read for each in inputs}
+            if isinstance(state.catalog.by_id[id_], Stream)
+        }
+
+    def _groups(
+        self, state: Published, ends: Mapping[RelationId, Offset], clock: int
+    ) -> list[_Group]:
+        """Return the views in groups, in an order in which they can be stepped."""
+        groups: list[_Group] = []
+        place: dict[RelationId, int] = {}
+        clocked, most = self.loop.runner.temporal().keys(), self.loop.settings.refresh_views
+        for view in self.views:
+            stands = self._stands[view.id]
+            inputs = {
+                id_: self._input(id_, stands, state, ends, then=id_ in place)
+                for id_ in view.depends_on
+            }
+            before = stands.clock if view.id in clocked and clock > stands.clock else None
+            first = max((place[id_] for id_ in inputs if id_ in place), default=0)
+            index = next(
+                (
+                    i
+                    for i in range(first, len(groups))
+                    if len(groups[i].views) < most and groups[i].takes(inputs, before)
+                ),
+                len(groups),
+            )
+            if index == len(groups):
+                groups.append(_Group())
+            groups[index].take(view, inputs, before)
+            place[view.id] = index
+        return groups
+
+    def _input(
+        self,
+        id_: RelationId,
+        stands: _Stand,
+        state: Published,
+        ends: Mapping[RelationId, Offset],
+        *,
+        then: bool,
+    ) -> _Input:
+        if id_ in ends:
+            first = stands.offsets.get(id_, Offset(0))
+            return _Input(state.epoch, first, Offset(max(first, ends[id_])))
+        runs = self.loop.ledger.delta_runs(rows_of(id_), stands.epoch, state.epoch)
+        return _Input(stands.epoch, delta=tuple(run.file for run in runs), then=then)
+
+    def _read(self, group: _Group, clock: int) -> Iterator[int]:
+        """Step a group over its inputs, in parts; yield the number of rows of each."""
+        ids, passed = group.ids, defaultdict[RelationId, list[RunFile]](list)
+        ticking = group.clock
+        for parts in self._parts(group, ticks=ticking is not None):
+            before = clock if ticking is None else ticking
+            self._step(group, ids, parts, passed, Clock(before, clock), ticks=ticking is not None)
+            ticking = None
+            for id_, share in parts.items():
+                if isinstance(share, RowsShare):
+                    passed[id_] += share.runs
+            yield sum(share.rows for share in parts.values())
+
+    def _parts(self, group: _Group, *, ticks: bool) -> Iterator[Mapping[RelationId, Share]]:
+        """Yield the changes of the inputs in parts of about ``epoch_rows`` rows."""
+        shares: dict[RelationId, Share] = {}
+        for id_, each in group.inputs.items():
+            delta = (*each.delta, *(self._fresh.get(id_, ()) if each.then else ()))
+            if delta:
+                layout = self._at.layout(self._at.catalog.by_id[id_])
+                shares[id_] = RowsShare(layout, delta, LOWEST, HIGHEST)
+            elif each.end > each.first:
+                shares[id_] = log_share(self.loop.ledger, id_, each.first, each.end)
+        most = self.loop.settings.epoch_rows
+        if sum(share.rows for share in shares.values()) <= most:
+            if shares or ticks:
+                yield shares
+            return
+        for id_, share in shares.items():
+            for part in _parts_of(share, most):
+                yield {id_: part}
+
+    def _step(
+        self,
+        group: _Group,
+        ids: frozenset[RelationId],
+        parts: Mapping[RelationId, Share],
+        passed: Mapping[RelationId, list[RunFile]],
+        clock: Clock,
+        *,
+        ticks: bool,
+    ) -> None:
+        loop, catalog = self.loop, self._at.catalog
+        given = {i: share.runs for i, share in parts.items() if isinstance(share, RowsShare)}
+        changed = frozenset(parts.keys() - given.keys())
+        if ticks:
+            changed |= ids & loop.runner.temporal().keys()
+        without = frozenset(view.id for view in catalog.views_in_order()) - ids
+        partitions = loop.partitions_for(sum(share.rows for share in parts.values()))
+        none: frozenset[RelationId] = frozenset()
+        needs = loop.runner.plan_live(changed, without, partitions, none, frozenset(given))
+
+        def before(needs: StepPlan) -> dict[ArrangementId, Arranged]:
+            return self._before(needs, group, ids, passed)
+
+        step = Step(
+            uuid4().hex,
+            loop.directory,
+            partitions,
+            {id_: parts.get(id_, NOTHING) for id_ in needs.reads},
+            before(needs) | arranged_for(needs.loops, {}),
+            clock=clock,
+        )
+        stage = RunStep(step, changed, without, needs.loops, self._held.epoch, needs.jobs, given)
+        loop.fault("refresh")
+        done = len(self._attempt.reports)
+        loop.run_step(stage, self._attempt, before)
+        contents = {rows_of(view.id): view.id for view in group.views}
+        for report in self._attempt.reports[done:]:
+            for id_, file in report.runs.items():
+                self._files[id_].append(file)
+                if id_ in contents:
+                    self._fresh[contents[id_]].append(file)
+        loop.fault("refreshed")
+
+    def _before(
+        self,
+        needs: StepPlan,
+        group: _Group,
+        ids: frozenset[RelationId],
+        passed: Mapping[RelationId, list[RunFile]],
+    ) -> dict[ArrangementId, Arranged]:
+        """Return what arrangements have before a step.
+
+        Those of the views themselves have what this refresh has written so far. The contents of
+        other relations are as of the epoch at which the views stand, with what has been passed.
+        """
+        ledger, found = self.loop.ledger, dict[ArrangementId, Arranged]()
+        own: dict[ArrangementId, Layout] = {}
+        for id_, layout in needs.arrangements.items():
+            relation = needs.shared.get(id_)
+            if relation is None or relation in ids:
+                own[id_] = layout
+                continue
+            (there,) = arranged(ledger, {id_: layout}, group.inputs[relation].epoch).values()
+            written = self._files.get(rows_of(relation), [])  # of it in earlier readings
+            read = written[: len(written) - len(self._fresh.get(relation, ()))]
+            found[id_] = replace(there, runs=(*there.runs, *read, *passed.get(relation, ())))
+        self._layouts |= own
+        for id_, there in arranged(ledger, own, self._held.epoch).items():
+            found[id_] = replace(there, runs=(*there.runs, *self._files.get(id_, ())))
+        return found
+
+    # -- committing ------------------------------------------------------------------------
+
+    def _require_same(self) -> None:
+        """Refuse if a view is not what it was when the refresh began; the lock is held."""
+        now, head = self.loop.published.current, self.loop.ledger.head
+        for view in self.views:
+            if (
+                now.catalog.by_id.get(view.id) is not view
+                or view.id in now.stopped
+                or head.lagging.get(view.id) != self._begun[view.id]
+            ):
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f'view "{view.name}" was dropped, replaced or stopped while it was refreshed',
+                    hint="Refresh it again.",
+                )
+
+    def _commit(self) -> Epoch:
+        """Commit what has been read; the lock is held since."""
+        loop, head = self.loop, self.loop.ledger.head
+        frontiers = {view.id: head.serving(view.id).frontier for view in self.views}
+        reads = tuple(
+            Read(id_, self._begun[view.id].offsets.get(id_, Offset(0)), end, frontiers[view.id])
+            for view in self.views
+            for id_, end in self._stands[view.id].offsets.items()
+        )
+        reads = tuple(read for read in reads if read.to_offset > read.from_offset)
+        runs = [
+            new_run(id_, file, RunKind.DELTA)
+            for id_, files in self._files.items()
+            for file in files
+        ]
+        sync_directory(loop.directory / "runs")
+        clock = self._stands[self.views[0].id].clock
+        loop.fault("refresh follows")
+        deltas = {view.id: tuple(self._files[rows_of(view.id)]) for view in self.views}
+        above = Attempt()
+        loop.follow(deltas, clock, above)
+        for report in above.reports:
+            for id_, file in report.runs.items():
+                self._files[id_].append(file)
+                runs.append(new_run(id_, file, RunKind.DELTA))
+        counters = {
+            **self._attempt.counters(reads),
+            "refreshed": len(self.views),
+            "changes": self._rows,
+            "jobs": self._attempt.jobs + above.jobs,
+        }
+        self._committing = True
+        epoch = loop.ledger.commit(
+            EpochCommit(
+                self._at.epoch,
+                uuid4().hex,
+                reads,
+                tuple(runs),
+                caught_up=tuple(frontiers.values()),
+                counters=counters,
+                clock=clock,
+            )
+        )
+        loop.published.publish()
+        return epoch
+
+
+def _parts_of(share: Share, most: int) -> Iterator[Share]:
+    """Yield a share in parts of about ``most`` rows; a run is not divided."""
+    if not isinstance(share, RowsShare):
+        yield from parts_of_log(share, most)
+        return
+    runs: list[RunFile] = []
+    for run in share.runs:
+        if runs and sum(r.rows for r in runs) + run.rows > most:
+            yield replace(share, runs=tuple(runs))
+            runs = []
+        runs.append(run)
+    yield replace(share, runs=tuple(runs))

@@ -1,0 +1,221 @@
+"""Views that are refreshed apart from the epochs: each is its query where its frontier stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.catalog import RefreshKind, RefreshPolicy
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import LIVE
+from runtime.pure import PureDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MANUAL = RefreshPolicy(RefreshKind.MANUAL)
+
+
+@pytest.fixture
+def pure(tmp_path: Path) -> Iterator[PureDatabase]:
+    db = PureDatabase(tmp_path)
+    yield db
+    db.close()
+
+
+def settle(db: PureDatabase) -> None:
+    while db.loop.pending():
+        db.loop.advance()
+
+
+def test_a_view_that_lags_shows_its_inputs_as_of_its_last_refresh(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    late, live = pure.create_view("late", table, MANUAL), pure.create_view("live", table)
+    pure.append(table, [(1, 0, 1), (2, 0, 1)])
+    settle(pure)
+    assert (pure.rows(late.id), pure.rows(live.id)) == (Counter(), Counter([(0, 2)]))
+    begun = pure.ledger.last_epoch()
+    assert pure.refresh(late) == begun + 1
+    assert pure.rows(late.id) == Counter([(0, 2)])
+    pure.append(table, [(1, 1, 1), (3, 1, 1)])
+    settle(pure)
+    pure.append(table, [(2, 0, -1)])
+    settle(pure)
+    assert pure.rows(late.id) == Counter([(0, 2)])
+    state = pure.loop.published.current
+    assert state.behind(pure.ledger.log_ends(), late.id) == 3
+    assert state.behind(pure.ledger.log_ends(), live.id) == 0
+    pure.refresh(late)
+    assert pure.rows(late.id) == Counter([(1, 2)])
+    assert pure.changelog(late.id, begun) == Counter([(1, 2)])
+    assert pure.loop.published.current.behind(pure.ledger.log_ends(), late.id) == 0
+
+
+def test_refreshing_again_changes_nothing_but_the_frontier(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    pure.append(table, [(1, 0, 1)])
+    settle(pure)
+    first = pure.refresh(late)
+    second = pure.refresh(late)
+    assert pure.ledger.head.lagging[late.id].epoch == second == first + 1
+    assert pure.changelog(late.id, first) == Counter()
+
+
+def test_views_of_one_refresh_are_one_step_from_then_on(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    views = []
+    for number in range(5):
+        pure.append(table, [(number, 0, 1)])
+        settle(pure)
+        views.append(pure.create_view(f"v{number}", table, MANUAL))
+    pure.append(table, [(7, 1, 1)])
+    settle(pure)
+    pure.refresh(*views)
+    pure.append(table, [(8, 1, 1)])
+    settle(pure)
+    begun = pure.ledger.last_epoch()
+    assert pure.refresh(*views) == begun + 1
+    (made,) = pure.ledger.epochs(1)
+    assert (made.counters["refreshed"], made.counters["jobs"]) == (5, 1)
+    assert all(pure.rows(view.id) == Counter([(0, 5), (1, 2)]) for view in views)
+
+
+def test_a_view_that_was_made_when_nothing_changed_since_shares_the_step(
+    pure: PureDatabase,
+) -> None:
+    table = pure.create_table()
+    views = [pure.create_view(f"v{number}", table, MANUAL) for number in range(3)]
+    pure.append(table, [(1, 1, 1)])
+    settle(pure)
+    pure.refresh(*views)
+    assert pure.ledger.epochs(1)[0].counters["jobs"] == 1
+
+
+def test_chains_of_views_agree_after_one_refresh(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    below = pure.create_view("below", table, MANUAL)
+    above = pure.create_view("above", below, MANUAL)
+    top = pure.create_view("top", above)
+    pure.append(table, [(1, 0, 1), (2, 0, 1), (3, 1, 1)])
+    settle(pure)
+    pure.refresh(below)
+    assert pure.rows(below.id) == Counter([(0, 2), (1, 1)])
+    assert pure.rows(above.id) == Counter()
+    pure.append(table, [(4, 1, 1)])
+    settle(pure)
+    pure.refresh(below, above)  # the one has older changes of the other to read
+    assert pure.rows(below.id) == Counter([(0, 2), (1, 2)])
+    assert pure.rows(above.id) == Counter([(2, 2)])
+    assert pure.rows(top.id) == Counter([(2, 1)])
+    pure.append(table, [(4, 0, 1), (5, 3, 1)])
+    settle(pure)
+    pure.refresh(below, above)
+    assert pure.rows(above.id) == Counter([(3, 1), (1, 2)])
+    assert pure.rows(top.id) == Counter([(1, 1), (2, 1)])
+
+
+def test_a_maintained_view_over_one_that_lags_follows_each_refresh(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    above = pure.create_view("above", late)
+    pure.append(table, [(1, 0, 1), (2, 0, 1)])
+    settle(pure)
+    assert pure.rows(above.id) == Counter()
+    epoch = pure.refresh(late)
+    assert pure.rows(above.id) == pure.rows(above.id, epoch) == Counter([(2, 1)])
+
+
+def test_many_changes_are_read_in_parts(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    above = pure.create_view("above", late, MANUAL)
+    for start in range(0, 60, 3):
+        pure.append(table, [(key, key % 7, 1) for key in range(start, start + 3)])
+        settle(pure)
+    steps: list[str] = []
+    pure.loop.fault = steps.append
+    pure.refresh(late, above)
+    assert steps.count("refresh") > 60 / pure.loop.settings.epoch_rows
+    groups = Counter(key % 7 for key in range(60))
+    assert pure.rows(late.id) == Counter(dict.fromkeys(groups.items(), 1))
+    counts = Counter(groups.values())
+    assert pure.rows(above.id) == Counter(dict.fromkeys(counts.items(), 1))
+
+
+def test_what_a_view_has_not_read_is_kept(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    for key in range(40):  # beyond the history that is kept, and beyond what is merged
+        pure.append(table, [(key % 9, key % 2, 1)])
+        settle(pure)
+        pure.compaction.run()
+    pure.refresh(late)
+    rows = {key % 9: key % 2 for key in range(40)}
+    assert pure.rows(late.id) == Counter(dict.fromkeys(Counter(rows.values()).items(), 1))
+
+
+def test_a_dropped_view_keeps_nothing(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    with pure.loop.kept() as (of_contents, _):
+        assert of_contents == pure.ledger.head.lagging[late.id].epoch
+    pure.drop(late)
+    for key in range(5):
+        pure.append(table, [(key, 0, 1)])
+        settle(pure)
+    with pure.loop.kept() as (of_contents, _):
+        assert of_contents == pure.ledger.last_epoch()
+
+
+def test_a_view_that_was_replaced_meanwhile_is_refused(pure: PureDatabase) -> None:
+    from headrace.runtime.refresh import Refresh
+
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    pure.append(table, [(1, 0, 1)])
+    settle(pure)
+    refresh = Refresh(pure.loop, (late,))
+    pure.refresh(late)
+    with pytest.raises(HeadraceError) as caught:
+        refresh.run()
+    assert caught.value.code is Code.CONFLICT
+
+
+def test_another_query_of_a_view_that_lags_takes_its_place_at_a_frontier_of_its_own(
+    pure: PureDatabase,
+) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    pure.append(table, [(1, 0, 1), (2, 1, 1)])
+    settle(pure)
+    replaced = pure.finish_view(pure.begin_view("late", table, late), late)
+    assert pure.rows(late.id) == Counter([(1, 1)])
+    pure.append(table, [(3, 1, 1)])
+    settle(pure)
+    assert pure.rows(late.id) == Counter([(1, 1)])
+    pure.refresh(replaced)
+    assert pure.rows(late.id) == Counter([(1, 2)])
+    assert pure.ledger.head.serving(late.id).frontier != LIVE
+
+
+def test_a_restart_finds_the_frontier(tmp_path: Path) -> None:
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    late = db.create_view("late", table, MANUAL)
+    db.append(table, [(1, 0, 1)])
+    settle(db)
+    db.refresh(late)
+    stands = db.ledger.head.lagging[late.id]
+    db.append(table, [(2, 0, 1)])
+    settle(db)
+    db.close()
+    again = PureDatabase(tmp_path)
+    assert again.loop.published.current.lagging[late.id] == stands
+    assert again.rows(late.id) == Counter([(0, 1)])
+    again.refresh(late)
+    assert again.rows(late.id) == Counter([(0, 2)])
+    again.close()
