@@ -360,7 +360,7 @@ class EpochLoop:
 
     def left_out(self) -> frozenset[RelationId]:
         """Return the views that the next epoch does not maintain: also those that lag behind."""
-        return self.stopped() | self.ledger.head.lagging.keys()
+        return self.stopped().union(self.ledger.head.lagging)
 
     def _stop_failing_views(self, poll: Poll, failure: HeadraceError) -> None:
         """Try each view alone on the polled changes, and mark the views that fail as stopped.

@@ -137,7 +137,7 @@ class Published:
     @property
     def left_out(self) -> frozenset[RelationId]:
         """The views that epochs leave out: those that have stopped, and those that lag behind."""
-        return self.stopped | self.lagging.keys()
+        return self.stopped.union(self.lagging)
 
 
 @dataclass(slots=True)
@@ -272,6 +272,6 @@ def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]
         head.spines,
         head.positions,
         stopped,
-        maintained_logs(catalog, stopped | lagging.keys()),
+        maintained_logs(catalog, stopped.union(lagging)),
         lagging,
     )

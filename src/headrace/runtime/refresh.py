@@ -307,7 +307,7 @@ class Refresh:
         given = {i: share.runs for i, share in parts.items() if isinstance(share, RowsShare)}
         changed = frozenset(parts.keys() - given.keys())
         if ticks:
-            changed |= ids & loop.runner.temporal().keys()
+            changed = changed.union(ids & loop.runner.temporal().keys())
         without = frozenset(view.id for view in catalog.views_in_order()) - ids
         partitions = loop.partitions_for(sum(share.rows for share in parts.values()))
         none: frozenset[RelationId] = frozenset()
