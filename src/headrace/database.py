@@ -34,6 +34,8 @@ from headrace.parts.log import Log
 from headrace.parts.opening import restore
 from headrace.parts.parts import Parts
 from headrace.parts.reader import Reader
+from headrace.parts.rebuilding import Rebuilds
+from headrace.parts.repairing import Repairing
 from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
 from headrace.parts.snapshots import Snapshots
@@ -47,7 +49,7 @@ from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
 from headrace.runtime.timetable import machine_clock
 from headrace.session import Session
-from headrace.settings import Settings, variable
+from headrace.settings import AUTOMATIC, Settings, variable
 from headrace.statements.default_session import DefaultSession
 from headrace.statements.functions import FunctionChanges
 
@@ -126,6 +128,7 @@ class Database(DefaultSession):
         self._default = self.session()
         if settings.continuous:
             self.parts.pump.start()
+            self.parts.repairing.start()
         self.parts.sinks.begin_all()
         self.parts.feeding.begin_all()
         self.parts.capturing.begin_all()
@@ -160,6 +163,7 @@ class Database(DefaultSession):
         filling = Filling(reader, engine, loop, pump)
         functions = Functions(ledger, engine, queries)
         destinations = Destinations(directory, secrets, reader, log, queries)
+        definer = Definer(ledger, loop, declarations, filling, deliveries, feeds)
         return Parts(
             ledger=ledger,
             engine=engine,
@@ -179,7 +183,7 @@ class Database(DefaultSession):
             comparing=Comparing(reader, engine, queries),
             log=log,
             declarations=declarations,
-            definer=Definer(ledger, loop, declarations, filling, deliveries, feeds),
+            definer=definer,
             functions=functions,
             waiting=WaitingViews(functions, declarations, ledger, loop, pump),
             destinations=destinations,
@@ -187,6 +191,13 @@ class Database(DefaultSession):
             feeding=Feeding(reader, ledger, log, queries, secrets, feeds),
             capturing=Capturing(reader, ledger, log, feeds, captures),
             sources=SourceStates(ledger, captures, feeds, admission),
+            repairing=Repairing(
+                ledger,
+                reader,
+                Rebuilds(reader, ledger, definer),
+                automatic=self.settings.repair == AUTOMATIC,
+                cancel_jobs=self._spark.sparkContext.cancelJobsWithTag,
+            ),
         )
 
     @property
@@ -311,6 +322,7 @@ class Database(DefaultSession):
         self.parts.loop.published.wake()
         for session in list(self._sessions):
             session.close()
+        self.parts.repairing.close()
         self.parts.feeds.close()
         self.parts.deliveries.close()
         self.parts.pump.close()

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
+AUTOMATIC = "automatic"
+_WORDS = {"repair": (AUTOMATIC, "manual")}
+"""The values of settings that are one of some words."""
 _RANGES: dict[str, tuple[int, int | None]] = {
     "partitions": (1, 1024),
     "epoch_rows": (1, None),
@@ -66,6 +69,9 @@ class Settings:
     """How often a step is tried."""
     recursion_rows: int = 4_000_000
     """The maximum number of rows that recursions may change in one epoch, over all rounds."""
+    repair: str = AUTOMATIC
+    """When dirty slices of views are recomputed: ``automatic``, in the background (if epochs are
+    made there), or ``manual``, when REPAIR asks for it."""
     chosen: frozenset[str] = field(default=frozenset(), kw_only=True)
     """The names of the settings that were given explicitly. Not a setting itself."""
 
@@ -174,6 +180,9 @@ def _require_sense(what: str, name: str, value: Any) -> None:
     """Refuse a value that has the right type but is out of range."""
     if name == "driver_memory":
         require_heap(what, value)
+    if value not in _WORDS.get(name, (value,)):
+        allowed = " or ".join(f'"{word}"' for word in _WORDS[name])
+        raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', hint=f"Give {allowed}.")
     if name not in _RANGES:
         return
     least, most = _RANGES[name]

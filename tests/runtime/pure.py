@@ -33,7 +33,16 @@ from headrace.runtime.step import Report, RowsShare, Share, Step
 from headrace.serving import Contents, History
 from headrace.serving.keys import spark_hash
 from headrace.spine import Spine, partition_of, ranges, sync_directory, write_run
-from headrace.types import ArrangementId, BuildId, Column, Epoch, Offset, RelationId, Schema
+from headrace.types import (
+    ArrangementId,
+    BuildId,
+    Column,
+    DirtyId,
+    Epoch,
+    Offset,
+    RelationId,
+    Schema,
+)
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
@@ -322,15 +331,17 @@ class PureDatabase:
         fill.begin(self.loop.published.current)
         return fill
 
-    def finish_view(self, fill: Fill, former: View | None = None) -> View:
-        """Read what has changed meanwhile, and commit the view."""
+    def finish_view(
+        self, fill: Fill, former: View | None = None, cleaned: tuple[DirtyId, ...] = ()
+    ) -> View:
+        """Read what has changed meanwhile, and commit the view; dirty entries are cleaned."""
         view = fill.view
         with self.loop.exclusive():
             fill.catch_up(self.loop.published.current)
             if former is None:
                 fill.commit()
             else:
-                fill.take_over(former.build)
+                fill.take_over(former.build, cleaned)
             self.runner.relations[view.id] = self.runner.filling.pop(view.build)
             self._publish(view)
         return view

@@ -149,7 +149,7 @@ STATEMENTS: dict[str, Synopsis] = {
     "SHOW": Synopsis(
         "list objects, those with names by a pattern",
         f"SHOW {' | '.join(listing.value.upper() for listing in Listing)} [LIKE 'pattern%']\n"
-        "SHOW PROPERTIES\nSHOW REJECTS [FOR name]\nSHOW CREATE name",
+        "SHOW PROPERTIES\nSHOW REJECTS | DIRTY [FOR name]\nSHOW CREATE name",
         "SHOW FRESHNESS;",
     ),
     "DESCRIBE": Synopsis(
@@ -169,9 +169,14 @@ STATEMENTS: dict[str, Synopsis] = {
         "VERIFY totals;",
     ),
     "REPAIR": Synopsis(
-        "rebuild tables and views whose files are damaged, and views that have stopped",
+        "rebuild what is damaged or has stopped, and recompute dirty slices of views",
         "REPAIR [name]",
         "REPAIR totals;",
+    ),
+    "INVALIDATE": Synopsis(
+        "report that rows of a view are not right, so that they are computed again",
+        "INVALIDATE VIEW name [WHERE condition] [SINCE timestamp] BECAUSE 'reason'",
+        "INVALIDATE VIEW totals WHERE customer = 'ann' BECAUSE 'orders were lost';",
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "ALTER STREAM": Synopsis(

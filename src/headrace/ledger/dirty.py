@@ -54,9 +54,10 @@ def change(
     state: DirtyState | None,
     repair: Repair | None,
     cost: int | None,
+    detail: str | None,
 ) -> None:
     """Change what is given of an entry; do nothing if it is gone."""
-    given = {"state": state, "repair": repair, "cost": cost}
+    given = {"state": state, "repair": repair, "cost": cost, "detail": detail}
     values = {key: value for key, value in given.items() if value is not None}
     if values:
         mine = schema.dirty.c.id == id_

@@ -416,10 +416,11 @@ class Ledger(Writer):
         state: DirtyState | None = None,
         repair: Repair | None = None,
         cost: int | None = None,
+        detail: str | None = None,
     ) -> None:
         """Change what is given of a dirty entry; do nothing if it is gone."""
         with self._writing() as writing:
-            dirty.change(writing.connection, id_, state, repair, cost)
+            dirty.change(writing.connection, id_, state, repair, cost, detail)
             _read_dirty(writing)
 
     def clear_dirty(self, view: RelationId, cause: str | None = None) -> None:

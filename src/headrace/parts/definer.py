@@ -13,6 +13,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, NewArrangement, NewObject
 from headrace.parts.filling import live
 from headrace.parts.naming import HIDDEN
+from headrace.runtime.dirty import removed_with, repairable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -101,12 +102,17 @@ class Definer:
         return self.filling.fill(view, progress, join)
 
     def replace_view(self, former: View, view: View, progress: Progress) -> Epoch:
-        """Replace the query of a view: what reads it follows the difference, in the same epoch."""
+        """Replace the build of a view: what reads it follows the difference, in the same epoch.
+
+        The dirty slices that it has when this begins are repaired by that.
+        """
+        dirty = repairable(self.ledger.dirty(), former.id)
 
         def join(fill: Fill, _circuit: Circuit) -> Epoch:
             live(self.loop.catalog, [former.id], {former.id: former})
             catalog = self.loop.catalog.with_(view)
-            epoch = fill.take_over(former.build)
+            right = removed_with(dirty, self.ledger.dirty(), self.loop.catalog)
+            epoch = fill.take_over(former.build, right)
             self.declarations.announce_replaced(view, catalog)
             self._publish(catalog, {})
             return epoch

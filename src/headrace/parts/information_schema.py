@@ -16,6 +16,7 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, Tim
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
+from headrace.parts.dirty_slices import dirty_slices
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, SYSTEM_SCHEMA, schema_of
@@ -233,6 +234,26 @@ def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
     ]
 
 
+def _dirty(at: _Moment) -> list[tuple[Any, ...]]:
+    return [
+        (
+            *_place(found.relation),
+            found.entry.cause,
+            found.entry.slice.where or None,
+            None if found.entry.slice.since is None else _time(found.entry.slice.since / 1_000_000),
+            _time(found.entry.since),
+            found.seconds,
+            found.origin,
+            found.entry.repair.value,
+            found.entry.cost,
+            found.entry.whole,
+            found.entry.state.value,
+            found.detail,
+        )
+        for found in dirty_slices(at.ledger, at.state, at.sees)
+    ]
+
+
 def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
     by_id = at.state.catalog.by_id
     return [
@@ -343,6 +364,23 @@ _RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]
             ("dirty_since", _TIME),
         ),
         _freshness,
+    ),
+    "dirty": (
+        (
+            *_PLACE,
+            ("cause", _TEXT),
+            ("condition", _TEXT),
+            ("event_time_since", _TIME),
+            ("dirty_since", _TIME),
+            ("age_seconds", _REAL),
+            ("origin", _TEXT),
+            ("repair", _TEXT),
+            ("cost", _WHOLE),
+            ("rebuild_cost", _WHOLE),
+            ("state", _TEXT),
+            ("detail", _TEXT),
+        ),
+        _dirty,
     ),
     "dependencies": (
         (("name", _TEXT), ("type", _TEXT), ("depends_on", _TEXT), ("depends_on_type", _TEXT)),

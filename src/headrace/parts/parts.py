@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.parts.information_schema import InformationSchema
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
+    from headrace.parts.repairing import Repairing
     from headrace.parts.schemas import Schemas
     from headrace.parts.sinks import Sinks
     from headrace.parts.snapshots import Snapshots
@@ -66,3 +67,4 @@ class Parts:
     feeding: Feeding
     capturing: Capturing
     sources: SourceStates
+    repairing: Repairing

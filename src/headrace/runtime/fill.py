@@ -32,6 +32,7 @@ from headrace.ledger import (
 from headrace.log import LogShare
 from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import compacted
+from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
 from headrace.runtime.shares import NOTHING, log_share, parts_of_log, snapshot
 from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
@@ -43,7 +44,15 @@ from headrace.spine import (
     ranges,
     sync_directory,
 )
-from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
+from headrace.types import (
+    ArrangementId,
+    BuildId,
+    DirtyId,
+    Epoch,
+    FrontierId,
+    Offset,
+    RelationId,
+)
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation
@@ -141,11 +150,11 @@ class Fill:
             )
         )
 
-    def take_over(self, former: BuildId) -> Epoch:
+    def take_over(self, former: BuildId, cleaned: tuple[DirtyId, ...] = ()) -> Epoch:
         """Commit the build in place of a former one of the same view; see :meth:`commit`.
 
         The view's contents change by the difference, in the epoch of the commit, and so does
-        everything that reads them.
+        everything that reads them. The dirty entries ``cleaned`` are repaired by that.
         """
         frontier, view, rows = self._new_frontier(), self.view, rows_of(self.view.id)
         filled = self._filled(frontier)
@@ -170,6 +179,7 @@ class Fill:
                 ),
                 retired=(former,),
                 caught_up=filled.caught_up,
+                cleaned=cleaned,
                 counters={
                     **above.counters(filled.reads),
                     "filled": view.name,
@@ -195,9 +205,11 @@ class Fill:
         """Fill the view again, replacing its stored rows; both locks are held.
 
         The view is one that no epoch maintains. Its rows change by the difference, as in any
-        epoch, so those who follow it get that; what its operators kept is given up.
+        epoch, so those who follow it get that; what its operators kept is given up. Its slices are
+        not dirty any more.
         """
         ledger, rows = self.loop.ledger, rows_of(self.view.id)
+        dirty = ledger.dirty()
         frontier = ledger.head.serving(self.view.id).frontier
         filled = self.filled(self.loop.quiet_clock(), frontier)
         stored = ledger.spines(list(filled.layouts))
@@ -217,6 +229,9 @@ class Fill:
                 merges=gone,
                 caught_up=filled.caught_up,
                 repaired=(repaired,),
+                cleaned=removed_with(
+                    repairable(dirty, self.view.id), dirty, self.loop.published.current.catalog
+                ),
                 counters={"filled": self.view.name, "changes": filled.rows},
                 clock=self._clock,
             )

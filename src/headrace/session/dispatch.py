@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 from headrace.catalog import Stream, Table
 from headrace.errors import HeadraceError
 from headrace.parts.evaluating import OwnEvaluator
+from headrace.parts.marking import Marking
+from headrace.parts.slices import Slices
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.rights import Rights
 from headrace.sql import (
@@ -39,6 +41,7 @@ from headrace.sql import (
     Flush,
     Grant,
     Insert,
+    Invalidate,
     Listing,
     ObjectKind,
     Print,
@@ -64,6 +67,7 @@ from headrace.statements.changing.inserts import Inserts
 from headrace.statements.changing.targets import writable
 from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.damage import with_owner
+from headrace.statements.checking.invalidations import Invalidations
 from headrace.statements.checking.repairs import Repairs
 from headrace.statements.checking.verifications import Verifications
 from headrace.statements.defining.alterations import Alterations
@@ -212,7 +216,18 @@ class Statements:
             OwnEvaluator(parts.reader, parts.engine, parts.queries, parts.information),
         )
         self._verifications = Verifications(parts.reader, parts.comparing, client.report)
-        self._repairs = Repairs(parts.reader, parts.ledger, parts.loop, parts.pump, client.report)
+        self._repairs = Repairs(
+            parts.reader, parts.ledger, parts.loop, parts.pump, parts.repairing, client.report
+        )
+        slices = Slices(parts.reader, parts.engine, snapshots)
+        self._invalidations = Invalidations(
+            parts.reader,
+            parts.loop,
+            slices,
+            Marking(parts.ledger, parts.loop, slices),
+            parts.repairing.recomputing,
+            principal,
+        )
 
     def run(self, statement: Statement) -> Result | Subscription:
         """Run one statement.
@@ -294,6 +309,8 @@ class Statements:
                 return self._table(("view", "rows", "differences", "verdict"), rows)
             case Repair():
                 return self._repair(statement)
+            case Invalidate():
+                return self._done(self._invalidations.invalidate(statement))
             case SetOption() | ResetOption() | ShowOption():
                 return self._configure(statement)
             case CreateToken():
@@ -477,7 +494,7 @@ class Statements:
     def _repair(self, statement: Repair) -> Result:
         rows = self._repairs.repair(statement.name)
         if not rows:
-            return self._done("nothing is damaged, and no view has stopped")
+            return self._done("nothing is damaged or dirty, and no view has stopped")
         return self._table(("relation", "found", "done"), rows)
 
     def _begin(self) -> Begin:

@@ -46,6 +46,7 @@ from headrace.sql import (
     Fragment,
     Grant,
     Insert,
+    Invalidate,
     Listing,
     Name,
     ObjectKind,
@@ -184,6 +185,8 @@ class Rights:
         """
         if self.principal.may(Role.READER):
             return error
+        if self._quotes_hidden_rows(error):
+            error = HeadraceError(error.code, error.primary, None, error.hint, error.span)
         known_names = said.lower()
         names = (r.name for r in self.reader.catalog if r.name.lower() not in known_names)
         hidden = [name for name in names if not self.principal.sees(name)]
@@ -198,6 +201,16 @@ class Rights:
         if span is not None and span.file is not None and known(span.text) is None:
             span = None  # it is in the text of a plain view
         return HeadraceError(error.code, primary, known(error.detail), known(error.hint), span)
+
+    def _quotes_hidden_rows(self, error: HeadraceError) -> bool:
+        """Whether an error says why a view stopped, which may quote rows that are hidden."""
+        catalog, said = self.reader.catalog, error.detail or ""
+        return any(
+            entry.detail.removeprefix("error[invalid]: ") in said
+            and not catalog.sees_all(self.principal.sees, entry.view)
+            for entry in self.reader.ledger.dirty()
+            if entry.detail and entry.view in catalog.by_id
+        )
 
     def _require(self, needs: Iterable[Need]) -> None:
         for need in needs:
@@ -340,6 +353,11 @@ def _delete(asked: _Asked, statement: Delete) -> Iterator[Need]:
     yield from asked.evaluate(statement.where)
 
 
+def _invalidate(asked: _Asked, statement: Invalidate) -> Iterator[Need]:
+    yield from _creator(asked, statement)
+    yield from asked.evaluate(statement.slice.where, statement.slice.since)
+
+
 def _read_one(asked: _Asked, statement: Refresh | Verify) -> Iterator[Need]:
     if statement.name is not None:
         yield from asked.read(statement.name)
@@ -426,6 +444,7 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     ResumeSource: _owner,
     DropFunction: _owner,
     Repair: _owner,
+    Invalidate: _invalidate,
     CreateToken: _owner,
     DropToken: _owner,
     Grant: _owner,

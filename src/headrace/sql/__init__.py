@@ -21,6 +21,7 @@ from headrace.sql.parts import (
     Watermark,
 )
 from headrace.sql.rewritten import Rewritten
+from headrace.sql.slices import Invalidate, SliceOf
 from headrace.sql.statements import (
     AddColumns,
     Assignment,
@@ -112,6 +113,7 @@ __all__ = [
     "Fragment",
     "Grant",
     "Insert",
+    "Invalidate",
     "Listing",
     "Name",
     "ObjectKind",
@@ -131,6 +133,7 @@ __all__ = [
     "Show",
     "ShowCreate",
     "ShowOption",
+    "SliceOf",
     "Source",
     "Statement",
     "Subscribe",

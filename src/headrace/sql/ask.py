@@ -144,6 +144,8 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         schema = cursor.name("a schema's name")
     if listing is Listing.REJECTS and (cursor.accept("FOR") or cursor.accept("FROM")):
         relation = cursor.name("a stream's or table's name")
+    if listing is Listing.DIRTY and cursor.accept("FOR"):
+        relation = cursor.name("a view's name")
     if listing is Listing.INDEXES and (cursor.accept("FROM") or cursor.accept("ON")):
         relation = cursor.name("a table's or view's name")
     like = None
@@ -160,7 +162,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
 
 
 def _further(listing: Listing) -> tuple[str, ...]:
-    if listing in {Listing.REJECTS, Listing.GRANTS}:
+    if listing in {Listing.REJECTS, Listing.GRANTS, Listing.DIRTY}:
         return ("FOR",)
     if listing is Listing.INDEXES:
         return ("FROM",)
@@ -222,10 +224,11 @@ def take_reset(cursor: Cursor) -> ResetOption:
 
 
 def take_repair(cursor: Cursor) -> Repair:
-    """Take ``REPAIR [[TABLE] name]``."""
+    """Take ``REPAIR [[TABLE | VIEW] name]``."""
     first = cursor.token
     cursor.expect("REPAIR")
-    cursor.accept("TABLE")
+    if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
+        _accept_kind(cursor)
     name = None if cursor.at_end() else cursor.name("a table's or view's name")
     cursor.expect_end()
     return Repair(cursor.span(first), name)

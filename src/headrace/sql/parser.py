@@ -28,6 +28,7 @@ from headrace.sql.keywords import STATEMENTS
 from headrace.sql.lexer import Kind, Source, split
 from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
+from headrace.sql.slices import take_invalidate
 from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Explain, Explained
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "FLUSH": take_flush,
     "GRANT": take_grant,
     "INSERT": take_insert,
+    "INVALIDATE": take_invalidate,
     "LIST": take_show,
     "PRINT": take_print,
     "REFRESH": take_refresh,

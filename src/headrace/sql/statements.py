@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.sql.parts import Name, Query
+from headrace.sql.slices import Invalidate
 from headrace.sql.taken import EVERY_ROW, Taken
 
 if TYPE_CHECKING:
@@ -410,7 +411,7 @@ NAMED_LISTINGS = frozenset(Listing) - {
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """``SHOW``; ``relation`` restricts rejects and indexes to those of one relation.
+    """``SHOW``; ``relation`` restricts rejects, indexes and dirty slices to those of one relation.
 
     ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern,
     and ``limit`` rejects to a number, the newest first. ``token`` restricts grants to its own.
@@ -585,6 +586,7 @@ Statement: TypeAlias = (
     | ResetOption
     | ShowOption
     | Repair
+    | Invalidate
     | Verify
     | Subscribe
     | Print

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from headrace.catalog import Table
 from headrace.errors import Code, HeadraceError, Span
+from headrace.parts.places import in_statement
 from headrace.serving import key_values
 from headrace.sql import Insert, OnConflict, quote
 from headrace.statements.changing.assignments import split_assignments, updated
-from headrace.statements.changing.places import in_statement
 
 if TYPE_CHECKING:
     from headrace.catalog import Stream

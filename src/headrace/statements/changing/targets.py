@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View
 from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.parts.places import place_of_text
 from headrace.parts.written_rows import given_time
-from headrace.statements.changing.places import place_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.log import Changed
+from headrace.parts.places import in_statement
 from headrace.parts.written_rows import require_present, weighted
 from headrace.serving import key_values
 from headrace.sql import Delete, Truncate, Update, quote
 from headrace.statements.changing.assignments import split_assignments, updated
-from headrace.statements.changing.places import in_statement
 from headrace.statements.changing.targets import Written, chosen, table_named
 
 if TYPE_CHECKING:

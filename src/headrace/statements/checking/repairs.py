@@ -1,4 +1,4 @@
-"""REPAIR: sets damaged files aside and rebuilds their contents; rebuilds stopped views."""
+"""REPAIR: rebuilds what has damaged files, and views that stopped; recomputes dirty slices."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from headrace.statements.checking.damage import with_owner
 from headrace.statements.results import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from headrace.ledger import Ledger
     from headrace.parts.reader import Reader
+    from headrace.parts.repairing import Repairing
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress as FillProgress
     from headrace.runtime.pump import Pump
@@ -36,12 +37,16 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """Repairs relations. No epoch is made meanwhile, and nothing is compacted."""
+    """Repairs relations.
+
+    No epoch is made, and nothing is compacted, while it rebuilds what is damaged or has stopped.
+    """
 
     reader: Reader
     ledger: Ledger
     loop: EpochLoop
     pump: Pump
+    repairing: Repairing
     report: Callable[[Progress], None]
 
     def repair(self, name: Name | None) -> list[Row]:
@@ -50,7 +55,7 @@ class Repairs:
             scope = self._scope(name)
             rows = self._rebuild_damaged(scope)
             rows += self._restart(scope)
-        return rows
+        return rows + self._recompute({relation.id for relation in scope})
 
     def _scope(self, name: Name | None) -> list[Table | View]:
         """Return tables, then views, each after its inputs."""
@@ -190,6 +195,30 @@ class Repairs:
             self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error), after))
             return (name, "stopped", f"still stopped: {error.primary}")
         return (name, "stopped", f"rebuilt in epoch {epoch}, and running")
+
+    # -- dirty slices ----------------------------------------------------------------------
+
+    def _recompute(self, scope: Collection[RelationId]) -> list[Row]:
+        """Recompute the dirty slices of some views."""
+        by_id = self.reader.catalog.by_id
+        wanted = [e.id for e in self.ledger.dirty() if e.view in scope and e.id is not None]
+        done = self.repairing.repair(
+            wanted, lambda entry: self._progress(f"recomputing {by_id[entry.view].name}")
+        )
+        rows = []
+        for each in done:
+            name, found = by_id[each.entry.view].name, f"dirty: {each.entry.cause}"
+            if each.entry.slice.where:
+                found += f", {each.entry.slice.where}"
+            if isinstance(each.done, HeadraceError):
+                did = f"still dirty: {each.done.primary}"
+            else:
+                read, changed = each.done.read, each.done.changed
+                did = (
+                    f"recomputed from {read:,} rows in epoch {each.done.epoch}: {changed:,} changes"
+                )
+            rows.append((name, found, did))
+        return rows
 
     # -- pieces ----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.parts.dirty_slices import dirty_slices, slice_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
@@ -39,14 +40,19 @@ _FRESHNESS = (
     "seconds_behind", "watermark", "dirty_since", "inputs",
 )  # fmt: skip
 
+_DIRTY = (
+    "view", "cause", "slice", "since", "age_seconds", "origin", "repair", "cost", "rebuild_cost",
+    "state", "detail",
+)  # fmt: skip
+
 _WHOLE = (
     "epoch", "epochs_behind", "changes_behind", "behind", "rejected", "duplicates", "late", "line",
     "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
-    "fallbacks",
+    "fallbacks", "cost", "rebuild_cost",
 )  # fmt: skip
 _TYPES = {
     **dict.fromkeys(_WHOLE, pa.int64()),
-    **dict.fromkeys(("seconds", "seconds_behind"), pa.float64()),
+    **dict.fromkeys(("seconds", "seconds_behind", "age_seconds"), pa.float64()),
     "deterministic": pa.bool_(),
 }
 """The types of columns that are no text, in every listing that has them."""
@@ -111,7 +117,7 @@ class Listings:
             case Listing.REJECTS:
                 return self._rejects(statement)
             case Listing.DIRTY:
-                return self._dirty()
+                return self._dirty(statement)
             case Listing.EPOCHS:
                 return self._epochs()
             case Listing.FRESHNESS:
@@ -201,14 +207,30 @@ class Listings:
         names = ("relation", "file", "line", "column", "reason", "raw", "at")
         return self._listing(names, rows[: statement.limit])
 
-    def _dirty(self) -> Result:
-        catalog = self.reader.catalog
+    def _dirty(self, statement: Show) -> Result:
+        """Return the dirty entries of one view, or of all that the client sees, oldest first."""
+        state = self.reader.published
+        only = None
+        if statement.relation is not None:
+            only = state.catalog.resolve(statement.relation.dotted, statement.relation.span).id
         rows = [
-            (catalog.by_id[entry.view].name, entry.cause, _time(entry.since), entry.detail)
-            for entry in self.ledger.dirty()
-            if entry.view in catalog.by_id and self.principal.sees(catalog.by_id[entry.view].name)
+            (
+                found.relation.name,
+                found.entry.cause,
+                slice_words(found.entry.slice),
+                _time(found.entry.since),
+                round(found.seconds, 3),
+                found.origin,
+                found.entry.repair.value,
+                found.entry.cost,
+                found.entry.whole,
+                found.entry.state.value,
+                found.detail,
+            )
+            for found in dirty_slices(self.ledger, state, self.principal.sees)
+            if only in {None, found.relation.id}
         ]
-        return self._listing(("view", "cause", "since", "detail"), rows)
+        return self._listing(_DIRTY, rows)
 
     def _epochs(self) -> Result:
         names = (

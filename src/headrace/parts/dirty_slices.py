@@ -1,0 +1,73 @@
+"""The dirty ledger as it is shown to one client."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from headrace.parts.marking import THROUGH
+from headrace.runtime.dirty import EVENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from headrace.catalog import Relation
+    from headrace.ledger import Dirty, Ledger, Slice
+    from headrace.runtime.published import Published
+
+
+@dataclass(frozen=True, slots=True)
+class DirtySlice:
+    """A dirty entry, its view, and how long it has been there.
+
+    ``origin`` and ``detail`` may quote what is in the inputs: they are None for a client that may
+    not read all of them.
+    """
+
+    relation: Relation
+    entry: Dirty
+    seconds: float
+    origin: str | None
+    detail: str | None
+
+
+def dirty_slices(
+    ledger: Ledger, state: Published, sees: Callable[[str], bool]
+) -> Iterator[DirtySlice]:
+    """Yield the dirty entries of the views that a client sees, oldest first."""
+    catalog, now = state.catalog, time.time()
+    for entry in ledger.dirty():
+        relation = catalog.by_id.get(entry.view)
+        if relation is None or not sees(relation.name):
+            continue
+        whole = catalog.sees_all(sees, relation.id)
+        yield DirtySlice(
+            relation,
+            entry,
+            max(0.0, now - entry.since),
+            origin_words(entry.origin) if whole else None,
+            entry.detail or None if whole else None,
+        )
+
+
+def slice_words(slice_: Slice) -> str:
+    """Return a slice as it is written in statements; empty for all rows."""
+    parts = [f"WHERE {slice_.where}"] if slice_.where else []
+    if slice_.since is not None:
+        at = datetime.fromtimestamp(slice_.since / 1_000_000, UTC).replace(tzinfo=None)
+        parts.append(f"SINCE TIMESTAMP '{at}'")
+    return " ".join(parts)
+
+
+def origin_words(origin: Mapping[str, Any]) -> str | None:
+    """Return what caused an entry; None if nothing is recorded."""
+    given = {key: value for key, value in origin.items() if key != EVENT}
+    words = [str(given.pop("statement"))] if "statement" in given else []
+    by, through = given.pop("by", None), given.pop(THROUGH, None)
+    given.pop("reason", None)  # the statement has it
+    words += [f"{key} {value}" for key, value in given.items()]
+    words += [f"by {by}"] if by is not None else []
+    words += [f"through view {through}"] if through is not None else []
+    return ", ".join(words) or None

@@ -1,0 +1,211 @@
+"""Repairing dirty slices of views, in the background or when a statement asks for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headrace.catalog import View
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import DirtyState
+from headrace.runtime.cancelling import Cancellation, StatementLock, check_cancelled
+from headrace.runtime.dirty import next_to_repair, removed_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from headrace.ledger import Dirty, Ledger, Slice
+    from headrace.parts.reader import Reader
+    from headrace.runtime.fill import Progress
+    from headrace.types import DirtyId, Epoch
+
+_NEVER: Final = (0.0, 2.5)
+"""When an entry that has not failed may be tried, and half of the wait after its first failure."""
+_LAST_RETRY_SECONDS: Final = 600.0
+_CANCEL_SECONDS: Final = 0.1
+
+
+class Plan(Protocol):
+    """What recomputing a slice would read: rows, and rows of the whole view's inputs."""
+
+    @property
+    def cost(self) -> int:
+        """The estimated number of rows to read."""
+
+    @property
+    def whole(self) -> int:
+        """The estimated number of rows that recomputing the whole view reads."""
+
+
+class Recomputed(Protocol):
+    """What recomputing a slice did."""
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch in which the view's rows were replaced."""
+
+    @property
+    def read(self) -> int:
+        """The number of rows that were read."""
+
+    @property
+    def changed(self) -> int:
+        """The number of rows of the view that changed."""
+
+
+class Recomputing(Protocol):
+    """Recomputes slices of views from their inputs."""
+
+    def plan(self, view: View, slice_: Slice) -> Plan:
+        """Return what recomputing a slice would read; nothing is changed."""
+
+    def replay(
+        self, view: View, slice_: Slice, progress: Progress, cleaned: tuple[DirtyId, ...] = ()
+    ) -> Recomputed:
+        """Recompute a slice, replace it in one epoch, and remove dirty entries in its commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """An entry that was repaired, and how; or the error for which it was not."""
+
+    entry: Dirty
+    done: Recomputed | HeadraceError
+
+
+@dataclass(slots=True)
+class Repairing:
+    """Repairs dirty slices, one at a time, the oldest first, and inputs before what reads them.
+
+    An entry is in the ledger until the transaction that makes its slice right removes it. One whose
+    repair was interrupted is repaired again. One whose repair fails stays, with the error as its
+    detail, and is tried again later, each time after a longer while.
+    """
+
+    ledger: Ledger
+    reader: Reader
+    recomputing: Recomputing
+    automatic: bool
+    """Whether entries are repaired in the background, and not only when a statement asks."""
+    cancel_jobs: Callable[[str], None]
+    """Cancels the jobs of Spark with a tag."""
+    _busy: StatementLock = field(default_factory=StatementLock)
+    _closed: bool = False
+    _cancellation: Cancellation = field(default_factory=Cancellation)
+    _thread: threading.Thread | None = None
+    _failed: dict[DirtyId, tuple[float, float]] = field(default_factory=dict)
+    """By entry whose repair failed: when it is tried again, in monotonic seconds, and the wait."""
+
+    def start(self) -> None:
+        """Repair in the background from now on, unless it is left to statements."""
+        if self.automatic:
+            self._thread = threading.Thread(target=self._work, name="headrace-repairs", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Cancel the repair at hand, and stop."""
+        self._closed = True
+        while self._thread is not None and self._thread.is_alive():
+            self.reader.publisher.wake()
+            if self._cancellation.running:
+                self._cancellation.asked = True
+                self.cancel_jobs(self._cancellation.tag)
+            self._thread.join(_CANCEL_SECONDS)
+
+    def repair(
+        self, among: Collection[DirtyId], progress: Callable[[Dirty], Progress]
+    ) -> list[Repaired]:
+        """Repair entries now, also those in quarantine; return what was done, in order.
+
+        ``progress`` returns where the progress of an entry's repair is reported. Entries of views
+        that have stopped, or that read one whose repair fails, are left.
+        """
+        done: list[Repaired] = []
+        wanted = set(among)
+        with self._busy:
+            while (entry := self._next(wanted)) is not None and entry.id is not None:
+                wanted.discard(entry.id)
+                try:
+                    done.append(Repaired(entry, self._repaired(entry, progress(entry))))
+                except HeadraceError as error:
+                    if is_cancelled(error):
+                        raise
+                    done.append(Repaired(entry, error))
+        return done
+
+    def _next(self, among: Collection[DirtyId]) -> Dirty | None:
+        state = self.reader.published
+        return next_to_repair(self.ledger.dirty(), state.catalog, state.stopped, among)
+
+    def _repaired(self, entry: Dirty, progress: Progress) -> Recomputed:
+        """Repair an entry; if that fails, leave it as it was, with the error."""
+        view, id_ = self.reader.catalog.by_id.get(entry.view), entry.id
+        if not isinstance(view, View) or id_ is None:
+            raise HeadraceError(Code.CONFLICT, "the view was dropped meanwhile")
+        self.ledger.set_dirty(id_, state=DirtyState.REPAIRING)
+        self.reader.publisher.publish()
+        try:
+            cleaned = removed_with([entry], self.ledger.dirty(), self.reader.catalog)
+            return self.recomputing.replay(view, entry.slice, progress, cleaned)
+        except BaseException as error:
+            before = DirtyState.OPEN if entry.state is DirtyState.REPAIRING else entry.state
+            self.ledger.set_dirty(id_, state=before, detail=_why(error))
+            self.reader.publisher.publish()
+            raise
+
+    # -- in the background -----------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._closed:
+            self.reader.publisher.wait_for(self._is_due, self._seconds_to_retry())
+            with self._cancellation.statement():
+                if not self._closed:
+                    self._work_on_one()
+
+    def _is_due(self) -> bool:
+        return self._closed or self._next(self._ready()) is not None
+
+    def _ready(self) -> frozenset[DirtyId]:
+        """Return the entries to repair in the background now."""
+        now = time.monotonic()
+        return frozenset(
+            e.id
+            for e in self.ledger.dirty()
+            if e.id is not None
+            and e.state is not DirtyState.QUARANTINED
+            and self._failed.get(e.id, _NEVER)[0] <= now
+        )
+
+    def _seconds_to_retry(self) -> float | None:
+        known = {e.id for e in self.ledger.dirty()}
+        self._failed = {id_: of for id_, of in self._failed.items() if id_ in known}
+        first = min((at for at, _ in self._failed.values()), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
+
+    def _work_on_one(self) -> None:
+        """Repair one entry, if one is due still."""
+        entry: Dirty | None = None
+        try:
+            with self._busy:
+                entry = self._next(self._ready())
+                if entry is not None:
+                    self._repaired(entry, lambda _done, _total: check_cancelled())
+        except Exception as error:  # noqa: BLE001 - the entry has it; it must not end the thread
+            if entry is not None and entry.id is not None and not is_cancelled(error):
+                seconds = min(2 * self._failed.get(entry.id, _NEVER)[1], _LAST_RETRY_SECONDS)
+                self._failed[entry.id] = (time.monotonic() + seconds, seconds)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether an error is that of work that was cancelled."""
+    return isinstance(error, HeadraceError) and error.code is Code.CANCELLED
+
+
+def _why(error: BaseException) -> str | None:
+    """Return what an entry tells of the failure of its repair."""
+    if is_cancelled(error) or not isinstance(error, Exception):
+        return None
+    said = str(error) if isinstance(error, HeadraceError) else "error[internal]"
+    return f"Its repair failed: {said}"

@@ -1,0 +1,142 @@
+"""Slices of views: those that statements give are checked, and carried to the views above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.circuit.carrying import carried_columns
+from headrace.errors import Code, HeadraceError, Span
+from headrace.ledger import Slice
+from headrace.parts.places import in_statement
+from headrace.sql import quote_dotted
+from headrace.sql.lexer import Kind, identifier_value, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalog import View
+    from headrace.catalyst.analysed import Shape
+    from headrace.engine.engine import Engine
+    from headrace.parts.reader import Reader
+    from headrace.parts.snapshots import Snapshots
+    from headrace.runtime.published import Published
+    from headrace.sql import Fragment, SliceOf
+
+_OF_QUERIES = frozenset({"SELECT", "VALUES", "TABLE"})
+"""Words of which a subquery has one, unless it begins with FROM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Reads the slices of views that statements name."""
+
+    reader: Reader
+    engine: Engine
+    snapshots: Snapshots
+
+    def read(self, view: View, given: SliceOf) -> Slice:
+        """Return the slice of a view that a statement names.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unsupported``, at the place, if the condition is not one
+                over the view's columns alone, or the time is none.
+        """
+        if given.where is not None:
+            self._check(view, given.where)
+        where = "" if given.where is None else given.where.text
+        return Slice(where, None if given.since is None else self._time(given.since))
+
+    def _check(self, view: View, where: Fragment) -> None:
+        _refuse_subquery(where)
+        # An alias of its own: the condition is also put over other relations with these columns.
+        text = f"SELECT 1 FROM {quote_dotted(view.name)} AS _slice WHERE (({where.text}))"
+        try:
+            with self.engine.planning:
+                analysed = self.engine.planner.analyse(Span.whole(text))
+        except HeadraceError as error:
+            raise in_statement(error, where.span) from error
+        if analysed.clocked:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a slice whose condition reads the clock is not supported",
+                hint="Give the time as a literal, such as TIMESTAMP '2026-01-31 12:00:00'.",
+                span=where.span,
+            )
+        if analysed.calls:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a slice whose condition calls a Python function is not supported",
+                hint="Write the condition over the view's columns by functions of SQL.",
+                span=where.span,
+            )
+
+    def _time(self, since: Fragment) -> int:
+        """Return a time in microseconds UTC."""
+        _refuse_subquery(since)
+        text = f"SELECT CAST(({since.text}) AS TIMESTAMP) AS since"
+
+        def state(_shape: Shape) -> Published:
+            return self.reader.published
+
+        try:
+            rows, _ = self.snapshots.rows(Span.whole(text), state, lambda _: text)
+        except HeadraceError as error:
+            raise in_statement(error, since.span) from error
+        (found,) = rows.column(0).cast(pa.int64()).to_pylist()
+        if found is None:
+            raise HeadraceError(
+                Code.INVALID,
+                "SINCE is NULL",
+                hint="Give a time, such as TIMESTAMP '2026-01-31 12:00:00'.",
+                span=since.span,
+            )
+        return int(found)
+
+    def carried(self, slice_: Slice, below: View, above: View) -> Slice:
+        """Return the slice of a view in which a slice of one that it reads changes rows.
+
+        Its condition is kept where the columns in it pass through under their names.
+        """
+        if not slice_.where:
+            return slice_
+        with self.engine.planning:
+            circuit = self.engine.circuit(above)
+        columns = below.schema.names
+        kept = {
+            columns[column].lower()
+            for column, places in carried_columns(circuit, below.id).items()
+            if columns[column].lower() in {above.schema.names[i].lower() for i in places}
+        }
+        used = _names(slice_.where) & {name.lower() for name in columns}
+        return slice_ if used <= kept else Slice("", slice_.since)
+
+
+def _names(condition: str) -> frozenset[str]:
+    """Return what may be names of columns in a condition, in lower case."""
+    return frozenset(
+        identifier_value(token).lower()
+        for token in tokens(condition)
+        if token.kind in {Kind.WORD, Kind.BACKQUOTED, Kind.DQUOTED}
+    )
+
+
+def _refuse_subquery(fragment: Fragment) -> None:
+    for word in _query_words(fragment):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a subquery in a slice is not supported",
+            f"{word} begins one.",
+            "Write the condition over the view's columns alone.",
+            fragment.span,
+        )
+
+
+def _query_words(fragment: Fragment) -> Iterator[str]:
+    before = ""
+    for token in tokens(fragment.text):
+        if token.word in _OF_QUERIES or (token.word == "FROM" and before == "("):
+            yield token.word
+        before = token.text

@@ -1,0 +1,83 @@
+"""Dirty slices of views: which entries of the ledger a repair removes, and which is next.
+
+One event, such as an INVALIDATE, may make slices of several views dirty. The views above them show
+what these made of it: their entries have :attr:`Repair.DELTAS`, since they become right by what the
+repair of the others changes, in the same epoch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.ledger import Repair
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from headrace.catalog import Catalog
+    from headrace.ledger import Dirty
+    from headrace.types import DirtyId, RelationId
+
+EVENT: Final = "event"
+"""The key of an entry's origin with what all entries that one event caused have in common."""
+
+RECOMPUTED: Final = frozenset({Repair.REPLAY, Repair.REBUILD})
+"""The repairs that read a view's inputs again."""
+
+
+def repairable(entries: Iterable[Dirty], view: RelationId) -> tuple[Dirty, ...]:
+    """Return the entries of a view that recomputing all of its rows makes right."""
+    return tuple(e for e in entries if e.view == view and e.repair in RECOMPUTED)
+
+
+def removed_with(
+    repaired: Collection[Dirty], entries: Iterable[Dirty], catalog: Catalog
+) -> tuple[DirtyId, ...]:
+    """Return the ids of the entries that become right when some are repaired: theirs first.
+
+    An entry of a view above is removed with the last entry of its event below it.
+    """
+    gone = {e.id for e in repaired}
+    events = {e.origin[EVENT] for e in repaired if EVENT in e.origin}
+    others = [e for e in entries if e.id not in gone and e.origin.get(EVENT) in events]
+    left = [e for e in others if e.repair is not Repair.DELTAS]
+    right = [
+        e
+        for e in others
+        if e.repair is Repair.DELTAS
+        and not any(_over(e, other, catalog) for other in left)
+        and any(_over(e, each, catalog) for each in repaired)
+    ]
+    return tuple(e.id for e in (*repaired, *right) if e.id is not None)
+
+
+def next_to_repair(
+    entries: Iterable[Dirty],
+    catalog: Catalog,
+    stopped: Collection[RelationId],
+    among: Collection[DirtyId],
+) -> Dirty | None:
+    """Return the oldest of some entries that can be repaired now; None if there is none.
+
+    Views that have stopped cannot. Views are repaired after those among their inputs, since they
+    then read rows that are right.
+    """
+    wanted = [
+        e
+        for e in entries
+        if e.id in among
+        and e.repair in RECOMPUTED
+        and e.view in catalog.by_id
+        and e.view not in stopped
+    ]
+    ready = (e for e in wanted if not any(_above(e, other, catalog) for other in wanted))
+    return min(ready, key=lambda e: (e.since, e.id or 0), default=None)
+
+
+def _over(entry: Dirty, other: Dirty, catalog: Catalog) -> bool:
+    """Whether the view of one entry reads that of the other, or is it."""
+    return other.view in catalog.below([entry.view])
+
+
+def _above(entry: Dirty, other: Dirty, catalog: Catalog) -> bool:
+    return entry.view != other.view and _over(entry, other, catalog)

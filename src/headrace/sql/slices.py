@@ -1,0 +1,58 @@
+"""A slice of a view in a statement, and ``INVALIDATE``, which reports that one is not right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.sql.fragments import take_expression
+
+if TYPE_CHECKING:
+    from headrace.errors import Span
+    from headrace.sql.cursor import Cursor
+    from headrace.sql.parts import Fragment, Name
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOf:
+    """``[WHERE condition] [SINCE timestamp]``: a part of a view's rows; without both, all."""
+
+    where: Fragment | None = None
+    since: Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidate:
+    """``INVALIDATE VIEW name [WHERE ...] [SINCE ...] BECAUSE 'reason'``."""
+
+    name: Name
+    slice: SliceOf
+    reason: str
+    span: Span
+
+
+def take_slice(cursor: Cursor, *stops: str) -> SliceOf:
+    """Take ``[WHERE condition] [SINCE timestamp]``, up to one of ``stops`` or the end."""
+    where = take_expression(cursor, "SINCE", *stops) if cursor.accept("WHERE") else None
+    since = take_expression(cursor, *stops) if cursor.accept("SINCE") else None
+    return SliceOf(where, since)
+
+
+def take_invalidate(cursor: Cursor) -> Invalidate:
+    """Take ``INVALIDATE [MATERIALIZED] VIEW name [WHERE ...] [SINCE ...] BECAUSE 'reason'``."""
+    first = cursor.token
+    cursor.expect("INVALIDATE")
+    cursor.accept("MATERIALIZED")
+    cursor.expect("VIEW")
+    name = cursor.name("a view's name")
+    slice_ = take_slice(cursor, "BECAUSE")
+    missing = [
+        word
+        for word, given in (("WHERE", slice_.where or slice_.since), ("SINCE", slice_.since))
+        if given is None
+    ]
+    if not cursor.accept("BECAUSE"):
+        raise cursor.expected(*missing, "BECAUSE")
+    reason = cursor.string("a reason between quotes")
+    cursor.expect_end()
+    return Invalidate(name, slice_, reason, cursor.span(first))

@@ -1,0 +1,92 @@
+"""INVALIDATE: a person reports that a slice of a view is not right."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import View
+from headrace.errors import Code, HeadraceError, masked
+from headrace.ledger import Dirty, Repair, Slice
+from headrace.parts.naming import HIDDEN
+
+if TYPE_CHECKING:
+    from headrace.catalog import Catalog
+    from headrace.parts.access import Principal
+    from headrace.parts.marking import Marking
+    from headrace.parts.reader import Reader
+    from headrace.parts.repairing import Recomputing
+    from headrace.parts.slices import Slices
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.sql import Invalidate
+
+INVALIDATED = "invalidated"
+"""The cause of an entry that a person has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidations:
+    """Marks slices of views dirty because somebody says so."""
+
+    reader: Reader
+    loop: EpochLoop
+    slices: Slices
+    marking: Marking
+    recomputing: Recomputing
+    principal: Principal
+
+    def invalidate(self, statement: Invalidate) -> str:
+        """Mark a slice of a view, and what the views above show of it; return a message."""
+        view = self._view(self.reader.catalog, statement)
+        slice_ = self.slices.read(view, statement.slice)
+        if not statement.reason.strip():
+            raise HeadraceError(
+                Code.INVALID, "the reason is empty", hint="Say what is wrong.", span=statement.span
+            )
+        plan = self.recomputing.plan(view, slice_)
+        origin = {
+            "statement": masked(statement.span.source),
+            "reason": statement.reason,
+            **({} if self.principal.name is None else {"by": self.principal.name}),
+        }
+        with self.loop.exclusive():
+            catalog = self.reader.catalog
+            if self._view(catalog, statement) is not view:
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f'view "{view.name}" was replaced meanwhile',
+                    hint="Run the statement again.",
+                )
+            entry = Dirty(
+                view.id,
+                INVALIDATED,
+                time.time(),
+                slice=slice_,
+                repair=Repair.REPLAY,
+                cost=plan.cost,
+                whole=plan.whole,
+            )
+            marked = self.marking.mark(catalog, [entry], origin)
+        above = [
+            f"{catalog.by_id[e.view].name}{'' if e.slice == slice_ else ' (all rows)'}"
+            for e in marked[1:]
+        ]
+        also = f"; so {'is' if len(above) == 1 else 'are'} {', '.join(above)}" if above else ""
+        what = "all rows" if slice_ == Slice() else "a slice"
+        return (
+            f"{what} of view {view.name} {'are' if slice_ == Slice() else 'is'} dirty{also}: "
+            f"to be recomputed from about {plan.cost:,} of {plan.whole:,} rows"
+        )
+
+    @staticmethod
+    def _view(catalog: Catalog, statement: Invalidate) -> View:
+        found = catalog.resolve(statement.name.dotted, statement.name.span)
+        if isinstance(found, View) and not found.name.startswith(HIDDEN):
+            return found
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{found.name}" is a {found.kind}, not a materialized view',
+            hint="Only the rows of materialized views are recomputed.",
+            span=statement.name.span,
+        )
