@@ -419,7 +419,7 @@ def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
             f"SELECT * FROM information_schema.{name}"
             for name in (
                 "tables", "columns", "views", "streams", "dependencies", "arrangements",
-                "freshness", "sinks", "rejects",
+                "freshness", "dirty", "sinks", "rejects",
             )
         ),
     ):  # fmt: skip

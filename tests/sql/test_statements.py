@@ -294,6 +294,8 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("SHOW REJECTS", {"is": "Show", "listing": "rejects"}),
     ("SHOW REJECTS FOR s", {"is": "Show", "listing": "rejects", "relation": "s"}),
     ("SHOW DIRTY", {"is": "Show", "listing": "dirty"}),
+    ("SHOW DIRTY FOR a.v", {"is": "Show", "listing": "dirty", "relation": "a.v"}),
+    ("REPAIR MATERIALIZED VIEW v", {"is": "Repair", "name": "v"}),
     ("SHOW EPOCHS", {"is": "Show", "listing": "epochs"}),
     ("SHOW FRESHNESS", {"is": "Show", "listing": "freshness"}),
     ("DESCRIBE t", {"is": "Describe", "name": "t"}),

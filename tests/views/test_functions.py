@@ -198,7 +198,7 @@ def test_views_wait_for_a_function_and_miss_nothing(oracle):
     waits = headrace.connect(
         run.directory, spark=run.spark, **{**run.settings, "functions": functions(["clean"])}
     )
-    causes = {view: (cause, why) for view, cause, _, why in waits.sql("SHOW DIRTY").fetchall()}
+    causes = {row[0]: (row[1], row[-1]) for row in waits.sql("SHOW DIRTY").fetchall()}
     assert causes == {
         "grouped": ("waiting", 'It calls function "clean", which is not registered.'),
         "joined": ("waiting", 'It calls function "clean", which is not registered.'),

@@ -1,0 +1,148 @@
+"""Slices of views that are reported, shown, and recomputed from their inputs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+import headrace
+from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import EpochCommit, RunKind
+from headrace.runtime.attempt import new_run, new_runs
+from headrace.spine import write_run
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def lose(db: headrace.Database, name: str, where: Any) -> None:
+    """Have a view, and what is above it, lose the stored rows for which ``where`` is true."""
+    reader, loop, ledger = db.parts.reader, db.parts.loop, db.parts.ledger
+    with loop.exclusive():
+        view = reader.catalog.resolve(name)
+        (page,) = reader.published.spine(view, loop.directory).scan(1 << 16)
+        lost: np.ndarray = page.table.to_pandas().apply(where, axis=1).to_numpy()
+        file = write_run(loop.directory / "runs", page.filter(lost).negated())
+        above = loop.follow(view, (file,), ledger.clock())
+        run = new_run(rows_of(view.id), file, RunKind.DELTA)
+        runs = (run, *new_runs(above.reports, RunKind.DELTA))
+        ledger.commit(EpochCommit(ledger.last_epoch(), uuid4().hex, runs=runs))
+
+
+@pytest.fixture
+def shop(db: headrace.Database) -> headrace.Database:
+    db.sql(
+        """
+        CREATE TABLE orders (id INT PRIMARY KEY, region STRING, amount INT);
+        INSERT INTO orders VALUES (1, 'EU', 10), (2, 'EU', 20), (3, 'US', 5);
+        CREATE MATERIALIZED VIEW totals AS
+          SELECT region, sum(amount) AS total FROM orders GROUP BY region;
+        CREATE MATERIALIZED VIEW doubled AS SELECT region, total * 2 AS twice FROM totals;
+        CREATE MATERIALIZED VIEW summed AS SELECT sum(total) AS total FROM totals;
+        """
+    )
+    return db
+
+
+def listed(db: headrace.Database) -> list[tuple[Any, ...]]:
+    text = "SELECT table_name, condition, repair, state FROM information_schema.dirty"
+    return db.sql(text).fetchall()
+
+
+def test_wrong_rows_that_are_reported_are_replaced_with_all_above_them(shop) -> None:
+    lose(shop, "totals", lambda row: row["region"] == "EU")
+    assert shop.sql("SELECT * FROM summed").fetchall() == [(5,)]
+    with shop.subscribe("summed") as followed:
+        assert [change.row["total"] for change in followed.poll(10) or []] == [5]
+        said = shop.sql("INVALIDATE VIEW totals WHERE region = 'EU' BECAUSE 'rows are missing'")
+        assert "doubled, summed (all rows)" in said.message
+        assert listed(shop) == [
+            ("totals", "region = 'EU'", "replay", "open"),
+            ("doubled", "region = 'EU'", "deltas", "open"),
+            ("summed", None, "deltas", "open"),
+        ]
+        shop.sql("INSERT INTO orders VALUES (4, 'US', 1)")
+        (done,) = shop.sql("REPAIR VIEW summed").fetchall()
+        assert done[:2] == ("totals", "dirty: invalidated, region = 'EU'")
+        changes = {c.row["total"]: c.weight for c in followed.poll(10) or []}
+        assert (changes[5], changes[36]) == (-1, 1)
+    assert listed(shop) == []
+    assert sorted(shop.sql("SELECT * FROM totals").fetchall()) == [("EU", 30), ("US", 6)]
+    assert {row[3] for row in shop.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+def test_show_dirty_says_what_why_and_how_it_is_repaired(shop) -> None:
+    statement = (
+        "INVALIDATE VIEW totals WHERE total > 7 SINCE TIMESTAMP '2026-01-31 12:00:00' BECAUSE 'x'"
+    )
+    shop.sql(statement)
+    shown = shop.sql("SHOW DIRTY FOR totals")
+    (row,) = (dict(zip(shown.columns, each, strict=True)) for each in shown.fetchall())
+    assert row["slice"] == "WHERE total > 7 SINCE TIMESTAMP '2026-01-31 12:00:00'"
+    assert (row["cause"], row["origin"]) == ("invalidated", statement)
+    assert (row["repair"], row["state"], row["rebuild_cost"]) == ("replay", "open", 3)
+    assert 0 <= row["age_seconds"] < 1000
+    (above, _) = [r for r in shop.sql("SHOW DIRTY").fetchall() if r[0] != "totals"]
+    assert above[5] == f"{statement}, through view totals"
+    # What it reads is not passed through under its name.
+    assert above[2] == "SINCE TIMESTAMP '2026-01-31 12:00:00'"
+
+
+@pytest.mark.parametrize(
+    ("clause", "words"),
+    [
+        ("WHERE nothing = 1", 'column "nothing" does not exist'),
+        ("WHERE region IN (SELECT region FROM orders)", "a subquery in a slice"),
+        ("WHERE rand() > 0.5", "rand"),
+        ("WHERE current_date() > DATE '2026-01-01'", "reads the clock"),
+        ("SINCE NULL", "SINCE is NULL"),
+        ("SINCE 'soon'", "soon"),
+    ],
+)
+def test_what_is_no_slice_is_refused_at_its_place(shop, clause: str, words: str) -> None:
+    with pytest.raises(HeadraceError, match=words) as caught:
+        shop.sql(f"INVALIDATE VIEW totals {clause} BECAUSE 'x'")
+    assert caught.value.span is not None
+    assert caught.value.span.text.startswith("INVALIDATE VIEW totals")
+    assert caught.value.span.start > len("INVALIDATE VIEW totals ")
+    assert listed(shop) == []
+
+
+def test_only_materialized_views_are_invalidated(shop) -> None:
+    shop.sql("CREATE VIEW plain AS SELECT * FROM orders")
+    for name in ("orders", "plain"):
+        with pytest.raises(HeadraceError, match="not a materialized view") as caught:
+            shop.sql(f"INVALIDATE VIEW {name} BECAUSE 'x'")
+        assert caught.value.code is Code.INVALID
+
+
+def test_a_view_that_is_replaced_or_dropped_has_no_dirty_slices(shop) -> None:
+    shop.sql("INVALIDATE VIEW totals BECAUSE 'x'")
+    shop.sql(
+        "CREATE OR REPLACE MATERIALIZED VIEW totals AS"
+        " SELECT region, sum(amount) AS total FROM orders GROUP BY region"
+    )
+    assert listed(shop) == [], "it was computed anew, and those above have followed"
+    shop.sql("INVALIDATE VIEW totals BECAUSE 'y'; DROP MATERIALIZED VIEW totals CASCADE")
+    assert listed(shop) == []
+
+
+def test_slices_are_repaired_in_the_background_also_after_a_restart(tmp_path, spark) -> None:
+    settings = {"spark": spark, "partitions": 2}
+    with headrace.connect(tmp_path / "d", continuous=False, **settings) as db:
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT); INSERT INTO t VALUES (1, 1), (2, 1)")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g")
+        lose(db, "v", lambda _: True)
+        db.sql("INVALIDATE VIEW v BECAUSE 'x'")
+    with headrace.connect(tmp_path / "d", repair="manual", **settings) as db:
+        assert db.sql("SELECT * FROM v").fetchall() == []
+    with headrace.connect(tmp_path / "d", **settings) as db:
+        until = time.monotonic() + 60
+        while listed(db) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert db.sql("SELECT * FROM v").fetchall() == [(1, 2)]
+        assert listed(db) == []
