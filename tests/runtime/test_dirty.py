@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.types import LongType
 
-from headrace.catalog import Catalog, Table, View
+from headrace.catalog import Catalog, RefreshKind, RefreshPolicy, Table, View
 from headrace.ledger import Dirty, Repair, Slice
-from headrace.runtime.dirty import EVENT, next_to_repair, removed_with, repairable
+from headrace.runtime.dirty import EVENT, followed_by, next_to_repair, removed_with, repairable
 from headrace.types import Column, DirtyId, RelationId, Schema
 from runtime.pure import PureDatabase
 from runtime.test_crashes import Crash, Faults
@@ -58,6 +59,20 @@ def test_entries_of_other_events_stay() -> None:
     alone = entry(3, 4, Repair.DELTAS)
     assert removed_with([mine], [mine, other, alone], CATALOG) == (1,)
     assert removed_with([entry(1, 2, Repair.REPLAY)], [alone], CATALOG) == (1,)
+
+
+def test_a_view_that_lags_is_dirty_until_it_is_refreshed() -> None:
+    lagging = replace(view(4, 2), refresh=RefreshPolicy(RefreshKind.MANUAL))
+    catalog = CATALOG.with_(lagging)
+    two, four, five = (
+        entry(1, 2, Repair.REPLAY, "e"),
+        entry(3, 4, Repair.DELTAS, "e"),
+        entry(4, 5, Repair.DELTAS, "e"),
+    )
+    assert followed_by({lagging.id}, [two, four, five], catalog) == (), "what it read was wrong"
+    assert removed_with([two], [two, four, five], catalog) == (1,)
+    assert followed_by({lagging.id}, [four, five], catalog) == (3, 4)
+    assert followed_by({RelationId(3)}, [four, five], catalog) == ()
 
 
 def test_a_rebuild_makes_right_what_reads_the_inputs_again() -> None:

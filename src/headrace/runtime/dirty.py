@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.catalog import View
 from headrace.ledger import Repair
 
 if TYPE_CHECKING:
@@ -35,20 +36,53 @@ def removed_with(
 ) -> tuple[DirtyId, ...]:
     """Return the ids of the entries that become right when some are repaired: theirs first.
 
-    An entry of a view above is removed with the last entry of its event below it.
+    An entry of a view above is removed with the last entry of its event below it; not yet if that
+    view, or one between, lags: see :func:`followed_by`.
     """
     gone = {e.id for e in repaired}
-    events = {e.origin[EVENT] for e in repaired if EVENT in e.origin}
-    others = [e for e in entries if e.id not in gone and e.origin.get(EVENT) in events]
-    left = [e for e in others if e.repair is not Repair.DELTAS]
-    right = [
-        e
-        for e in others
-        if e.repair is Repair.DELTAS
-        and not any(_over(e, other, catalog) for other in left)
-        and any(_over(e, each, catalog) for each in repaired)
-    ]
+    left = [e for e in entries if e.id not in gone]
+    right = _settled(left, {e.origin.get(EVENT) for e in repaired}, frozenset(), catalog)
     return tuple(e.id for e in (*repaired, *right) if e.id is not None)
+
+
+def followed_by(
+    refreshed: Collection[RelationId], entries: Iterable[Dirty], catalog: Catalog
+) -> tuple[DirtyId, ...]:
+    """Return the ids of the entries that become right when views that lag are refreshed.
+
+    The views have read all repairs that are committed.
+    """
+    listed = list(entries)
+    events = {e.origin.get(EVENT) for e in listed if e.view in refreshed}
+    right = _settled(listed, events, frozenset(refreshed), catalog)
+    return tuple(e.id for e in right if e.id is not None)
+
+
+def _settled(
+    entries: Collection[Dirty],
+    events: Collection[object],
+    refreshed: frozenset[RelationId],
+    catalog: Catalog,
+) -> list[Dirty]:
+    """Return the entries of events that need deltas only, and have them."""
+    found = [e for e in entries if EVENT in e.origin and e.origin[EVENT] in events]
+    wait = {e.view for e in found if e.repair is not Repair.DELTAS or _lags(e.view, catalog)}
+    wait -= refreshed
+    return [
+        e
+        for e in found
+        if e.repair is Repair.DELTAS
+        and not any(
+            other.view in wait and _over(e, other, catalog)
+            for other in found
+            if other.origin[EVENT] == e.origin[EVENT]
+        )
+    ]
+
+
+def _lags(view: RelationId, catalog: Catalog) -> bool:
+    relation = catalog.by_id.get(view)
+    return isinstance(relation, View) and relation.refresh.lags
 
 
 def next_to_repair(

@@ -23,6 +23,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Frontier, Read, RunKind
 from headrace.runtime.attempt import Attempt, new_run
 from headrace.runtime.compaction import compacted
+from headrace.runtime.dirty import followed_by
 from headrace.runtime.epoch import RunStep
 from headrace.runtime.rounds import arranged_for, remove_runs
 from headrace.runtime.shares import NOTHING, arranged, log_share, parts_of_log
@@ -420,6 +421,7 @@ class Refresh:
                 reads,
                 tuple(runs),
                 caught_up=tuple(frontiers.values()),
+                cleaned=followed_by(frontiers, loop.ledger.dirty(), loop.catalog),
                 counters=counters,
                 clock=clock,
             )
