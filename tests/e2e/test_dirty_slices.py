@@ -93,6 +93,26 @@ def test_show_dirty_says_what_why_and_how_it_is_repaired(shop) -> None:
     assert above[2] == "SINCE TIMESTAMP '2026-01-31 12:00:00'"
 
 
+def test_an_answer_says_whether_its_rows_are_dirty(shop) -> None:
+    def dirty(query: str) -> tuple[str, ...]:
+        freshness = shop.sql(query).freshness
+        assert freshness is not None
+        return freshness.dirty
+
+    shop.sql("CREATE VIEW plain AS SELECT * FROM totals")
+    assert dirty("SELECT * FROM totals") == ()
+    shop.sql("INVALIDATE VIEW totals WHERE region = 'EU' BECAUSE 'x'")
+    assert dirty("SELECT * FROM totals WHERE region = 'EU'") == ("totals",)
+    assert dirty("SELECT total FROM totals WHERE region = 'US'") == ()
+    assert dirty("SELECT * FROM totals WHERE region = 'none'") == ("totals",), "it may lack"
+    assert dirty("SELECT * FROM totals") == ("totals",)
+    assert dirty("SELECT count(*) FROM plain") == ("totals",)
+    assert dirty("SELECT * FROM totals JOIN doubled USING (region)") == ("doubled", "totals")
+    assert dirty("SELECT * FROM orders") == ()
+    shop.sql("REPAIR totals")
+    assert dirty("SELECT count(*) FROM plain") == ()
+
+
 @pytest.mark.parametrize(
     ("clause", "words"),
     [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.catalog import Catalog, Table
 from headrace.circuit import rows_of
-from headrace.ledger import Run, RunKind
+from headrace.ledger import Run, RunKind, Slice
 from headrace.runtime.differences import NOTHING, applied, difference
 from headrace.runtime.published import Published
 from headrace.types import ArrangementId, Epoch, Offset, RelationId, Schema
@@ -55,6 +55,7 @@ def histories(draw: st.DrawFn) -> list[Published]:
             {r.id: Offset(draw(st.integers(0, 9))) for r in there},
             draw(ids),
             draw(ids),
+            dirty={id_: (Slice("a = 1"),) for id_ in draw(ids)},
         )
         states.append(state)
     return states

@@ -210,6 +210,7 @@ class Printer:
         if freshness is not None and freshness.committed_at:
             behind = freshness.pending
             facts.append(f"{behind:,} changes behind" if behind else "up to date")
+            facts += [f"dirty: {', '.join(freshness.dirty)}"] if freshness.dirty else []
         if self.display.timing and seconds is not None:
             facts.append(f"{seconds:.3f} s")
         count = table.num_rows

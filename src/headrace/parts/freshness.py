@@ -47,6 +47,8 @@ class ViewFreshness:
     seconds: float
     inputs: tuple[InputPosition, ...]
     dirty_since: float | None
+    dirty_slices: int
+    """The number of the view's own entries in the dirty ledger."""
 
     @property
     def watermark(self) -> int | None:
@@ -87,4 +89,5 @@ def view_freshness(
                 if not catalog.by_id[id_].name.startswith(HIDDEN)
             ),
             since,
+            sum(entry.view == view.id for entry in dirty),
         )

@@ -389,7 +389,7 @@ def _result(document: Any, parts: list[bytes]) -> Result:
         None if document["kind"] == "done" else read(parts),
         document["epoch"],
         document["message"],
-        None if fresh is None else Freshness(**fresh),
+        None if fresh is None else Freshness(**{**fresh, "dirty": tuple(fresh["dirty"])}),
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalog import Relation
-    from headrace.ledger import Frontier, Run
+    from headrace.ledger import Frontier, Run, Slice
     from headrace.types import ArrangementId, Offset, RelationId
     from headrace.zset import Layout
 
@@ -44,6 +44,7 @@ class Difference:
     stopped: frozenset[RelationId] | None = None
     maintained: frozenset[RelationId] | None = None
     lagging: Mapping[RelationId, Frontier] | None = None
+    dirty: Mapping[RelationId, tuple[Slice, ...]] | None = None
 
 
 NOTHING = Published(Epoch(0), 0.0, 0, Catalog(), {}, {}, {}, frozenset(), frozenset())
@@ -74,6 +75,7 @@ def difference(before: Published, after: Published) -> Difference:
         None if after.stopped == before.stopped else after.stopped,
         None if after.maintained == before.maintained else after.maintained,
         None if after.lagging == before.lagging else after.lagging,
+        None if after.dirty == before.dirty else after.dirty,
     )
 
 
@@ -96,6 +98,7 @@ def applied(before: Published, change: Difference) -> Published:
         before.stopped if change.stopped is None else change.stopped,
         before.maintained if change.maintained is None else change.maintained,
         before.lagging if change.lagging is None else change.lagging,
+        before.dirty if change.dirty is None else change.dirty,
     )
 
 

@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.circuit import rows_of
+from headrace.ledger import Repair
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
 from headrace.types import Offset
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.catalog import Relation
-    from headrace.ledger import Frontier, Head, Ledger, Run
+    from headrace.ledger import Frontier, Head, Ledger, Run, Slice
     from headrace.types import ArrangementId, Epoch, RelationId
     from headrace.zset import Layout
 
@@ -42,6 +43,7 @@ class Published:
     arrangement, ``positions`` how far epochs have read each log. Views in ``stopped`` are not
     maintained, so their contents are older; epochs read the logs of ``maintained`` relations.
     ``lagging`` says where the views stand that epochs leave out, since they are refreshed apart.
+    ``dirty`` are the slices of views that are, or may be, inconsistent with their inputs.
     """
 
     epoch: Epoch
@@ -54,6 +56,7 @@ class Published:
     stopped: frozenset[RelationId]
     maintained: frozenset[RelationId]
     lagging: Mapping[RelationId, Frontier] = field(default_factory=dict)
+    dirty: Mapping[RelationId, tuple[Slice, ...]] = field(default_factory=dict)
     _opened: dict[RelationId, tuple[int, Spine]] = field(default_factory=dict, repr=False)
 
     def layout(self, relation: Relation) -> Layout:
@@ -274,4 +277,13 @@ def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]
         stopped,
         maintained_logs(catalog, stopped.union(lagging)),
         lagging,
+        _dirty_slices(head),
     )
+
+
+def _dirty_slices(head: Head) -> dict[RelationId, tuple[Slice, ...]]:
+    found: dict[RelationId, tuple[Slice, ...]] = {}
+    for entry in head.dirty:
+        if entry.repair is not Repair.RESUME:
+            found[entry.view] = (*found.get(entry.view, ()), entry.slice)
+    return found

@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
@@ -122,7 +123,8 @@ def document(result: Result, table: pa.Table | None, token: Token) -> str:
     freshness = None
     if fresh is not None:
         at, pending = fresh.committed_at, fresh.pending
-        freshness = {"epoch": fresh.epoch, "committed_at": at, "pending": pending}
+        dirty = list(fresh.dirty)
+        freshness = {"epoch": fresh.epoch, "committed_at": at, "pending": pending, "dirty": dirty}
     about = {
         "message": result.message,
         "epoch": result.epoch,
@@ -149,6 +151,8 @@ def _headers(result: Result, token: Token) -> dict[str, str]:
     if result.freshness is not None:
         headers["Headrace-Committed-At"] = repr(float(result.freshness.committed_at))
         headers["Headrace-Pending"] = str(result.freshness.pending)
+        if result.freshness.dirty:
+            headers["Headrace-Dirty"] = ", ".join(map(quote, result.freshness.dirty))
     return headers
 
 

@@ -217,6 +217,7 @@ def _freshness(found: ViewFreshness | None, sees: Callable[[str], bool]) -> dict
         "seconds": found.seconds,
         "watermark": _seconds(found.watermark),
         "dirty_since": found.dirty_since,
+        "dirty_slices": found.dirty_slices,
         "inputs": [
             {
                 "relation": each.relation,

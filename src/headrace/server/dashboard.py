@@ -80,6 +80,12 @@ CHARTS: Final = (
         (("{{view}}", "headrace_view_stopped"),),
     ),
     Chart(
+        "Dirty views",
+        "For how long a view is known to differ from its inputs: SHOW DIRTY says where and why.",
+        "s",
+        (("{{view}}", "headrace_view_dirty_age_seconds"),),
+    ),
+    Chart(
         "Requests",
         "By operation and outcome.",
         "reqps",

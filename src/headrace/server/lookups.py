@@ -239,7 +239,7 @@ def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
         return None
     given = [name for name, _ in asked.multi_items() if name != "key"]
     relation = state.catalog.find(request.path_params["name"])
-    if relation is None or len(set(given)) < len(given):
+    if relation is None or relation.id in state.dirty or len(set(given)) < len(given):
         return None
     behind = held.behind(state)
     if "min_epoch" in asked and not Token.of(asked["min_epoch"]).shown_by(state):

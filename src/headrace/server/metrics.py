@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -175,13 +176,22 @@ def _views(fresh: Iterable[ViewFreshness]) -> Iterator[Metric]:
         "view",
     )
     stopped = _by("headrace_view_stopped", "Whether a view has stopped: 0 or 1.", "view")
+    dirty = _by(
+        "headrace_view_dirty_age_seconds",
+        "For how long a view, or one that it reads, is known to differ from its inputs.",
+        "view",
+    )
+    slices = _by("headrace_view_dirty_slices", "The dirty slices of a view.", "view")
     for each in fresh:
         name = [each.view.name]
+        age = 0.0 if each.dirty_since is None else max(0.0, time.time() - each.dirty_since)
+        dirty.add_metric(name, age)
+        slices.add_metric(name, each.dirty_slices)
         if each.pending is not None:
             behind.add_metric(name, each.pending)
         seconds.add_metric(name, each.seconds)
         stopped.add_metric(name, each.state == "stopped")
-    yield from (behind, seconds, stopped)
+    yield from (behind, seconds, stopped, dirty, slices)
 
 
 def _by(name: str, meaning: str, label: str) -> GaugeMetricFamily:

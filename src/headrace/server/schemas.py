@@ -82,7 +82,9 @@ SCHEMAS: Final[dict[str, Any]] = {
         message=TEXT,
         epoch=_WHOLE,
         token=TEXT,
-        freshness=_or_null(_object(epoch=_WHOLE, committed_at=_NUMBER, pending=_WHOLE)),
+        freshness=_or_null(
+            _object(epoch=_WHOLE, committed_at=_NUMBER, pending=_WHOLE, dirty=_list(TEXT))
+        ),
     ),
     "Source": _object(
         name=TEXT,
@@ -101,6 +103,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         seconds=_NUMBER,
         watermark=_or_null(_NUMBER),
         dirty_since=_or_null(_NUMBER),
+        dirty_slices=_WHOLE,
         inputs=_list(
             _object(relation=TEXT, position=_WHOLE, end=_WHOLE, watermark=_or_null(_NUMBER))
         ),

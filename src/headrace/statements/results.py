@@ -37,12 +37,14 @@ class Freshness:
     """How current a result is.
 
     ``committed_at`` is in Unix seconds; ``pending`` is the number of changes that have arrived and
-    that no epoch has read yet.
+    that no epoch has read yet. ``dirty`` are the views with dirty slices that the rows are from, or
+    may be: by ``SHOW DIRTY``, these are or may be inconsistent with their inputs.
     """
 
     epoch: Epoch
     committed_at: float
     pending: int
+    dirty: tuple[str, ...] = ()
 
 
 class Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.catalog import Relation, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError
@@ -17,16 +17,21 @@ from headrace.statements.results import Freshness, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     import pyarrow as pa
 
     from headrace.catalyst.analysed import Shape
-    from headrace.ledger import Ledger
+    from headrace.ledger import Ledger, Slice
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
     from headrace.runtime.published import Published
     from headrace.serving import Contents
     from headrace.types import Epoch, RelationId
+
+
+_Found: TypeAlias = "tuple[pa.Table, Published, AbstractSet[RelationId]]"
+"""Rows, the state that they are of, and the views with dirty slices that they are from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,19 @@ class Selects:
 
     def select(self, query: Query) -> Result:
         """Run a query in the newest state, or at the epoch that it names."""
-        table, state = self._direct(query) or self._by_spark(query)
-        behind = self.reader.behind(state)
+        table, state, dirty = self._direct(query) or self._by_spark(query)
+        behind, names = self.reader.behind(state), state.catalog.by_id
+        shown = tuple(sorted(names[id_].name for id_ in dirty if id_ in names))
         return Result(
-            table, state.epoch, freshness=Freshness(state.epoch, state.committed_at, behind)
+            table, state.epoch, freshness=Freshness(state.epoch, state.committed_at, behind, shown)
         )
 
-    def _by_spark(self, query: Query) -> tuple[pa.Table, Published]:
+    def _by_spark(self, query: Query) -> _Found:
+        reads: tuple[RelationId, ...] = ()
+
         def state(shape: Shape) -> Published:
+            nonlocal reads
+            reads = shape.reads
             last = self.seen(shape.reads)
             relations = [last.catalog.by_id[id_] for id_ in shape.reads if not is_system(id_)]
             state = self._as_of(query, last, relations)
@@ -65,11 +75,12 @@ class Selects:
             return state
 
         try:
-            return self.snapshots.rows(query.span, state, lambda _: query.text)
+            rows, read = self.snapshots.rows(query.span, state, lambda _: query.text)
         except HeadraceError as error:
             raise error.at(query.span) from error
+        return rows, read, read.dirty.keys() & {*reads}
 
-    def _direct(self, query: Query) -> tuple[pa.Table, Published] | None:
+    def _direct(self, query: Query) -> _Found | None:
         """Return the result without Spark if the query is simple enough; else None."""
         simple = simple_select(query.text)
         if simple is None:
@@ -92,8 +103,20 @@ class Selects:
                 return None
         else:
             found = self.reader.contents(state, relation).whole()
+        dirty = {relation.id} if relation.id in state.dirty else set()
+        if dirty and simple.equal and not self._are_dirty(found, state.dirty[relation.id]):
+            dirty = set()
         chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
-        return found.select(chosen), state
+        return found.select(chosen), state, dirty
+
+    def _are_dirty(self, found: pa.Table, slices: tuple[Slice, ...]) -> bool:
+        """Whether one of the rows of a key is in a slice; also if none is there: one may lack."""
+        conditions = [each.where for each in slices]
+        if not found.num_rows or "" in conditions:
+            return True
+        covers = " OR ".join(f"coalesce(({where}), false)" for where in conditions)
+        rows = self.snapshots.evaluator.computed(found, [f"({covers}) AS __dirty"], "__rows")
+        return any(rows["__dirty"].to_pylist())
 
     def _as_of(self, query: Query, last: Published, relations: Sequence[Relation]) -> Published:
         """Return the state that a query reads: the last one, or that of the epoch it names."""

@@ -81,6 +81,7 @@ function factsOf(relation) {
   if (freshness) {
     if (freshness.watermark !== null) found.push(["Watermark", timeOf(freshness.watermark)]);
     if (freshness.dirty_since !== null) found.push(["Dirty since", timeOf(freshness.dirty_since)]);
+    if (freshness.dirty_slices) found.push(["Dirty slices", count(freshness.dirty_slices)]);
     for (const each of freshness.inputs) found.push([each.relation, `${count(each.position)} of ${count(each.end)} read`]);
   }
   if (source) {
