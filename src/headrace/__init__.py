@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.connecting import connect
     from headrace.database import Database
     from headrace.errors import Code, HeadraceError
-    from headrace.functions import Function, function
+    from headrace.functions import Function, fold, function
     from headrace.remote import RemoteDatabase, RemoteSession
     from headrace.serving import Change
     from headrace.session import Session
@@ -37,6 +37,7 @@ __all__ = [
     "Subscription",
     "__version__",
     "connect",
+    "fold",
     "function",
 ]
 
@@ -54,6 +55,7 @@ _HOMES = {
     "Session": "headrace.session",
     "Subscription": "headrace.statements.results",
     "connect": "headrace.connecting",
+    "fold": "headrace.functions",
     "function": "headrace.functions",
 }
 

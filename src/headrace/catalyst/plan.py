@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
+    from headrace.functions.folding import Folding
     from headrace.types import RelationId
 
 
@@ -322,6 +323,25 @@ class FirstRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Fold:
+    """One row per key: its columns, and the row that a function makes of its events in order.
+
+    The child has the columns of the events, which the function knows by ``names``. ``order`` ends
+    with all of them, so that only equal events tie. ``returns`` is the type of the function's rows,
+    ``folding`` runs it; the last of ``attributes`` is the row.
+    """
+
+    child: Plan
+    function: str
+    names: tuple[str, ...]
+    keys: tuple[Expression, ...]
+    order: tuple[SortKey, ...]
+    returns: DataType
+    folding: Folding
+    attributes: tuple[Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Loop:
     """The rows of a recursive WITH: those of the child, which refers to the loop's own rows.
 
@@ -365,6 +385,7 @@ Plan = (
     | Aggregate
     | Window
     | FirstRows
+    | Fold
 )
 
 

@@ -67,6 +67,8 @@ from headrace.catalyst.sorting import with_arrays_sorted
 from headrace.catalyst.ties import REORDERING, with_ties_marked
 from headrace.dialects import OFFSET, log_of, spark_text
 from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.functions import Folded
+from headrace.functions.fold import check_result
 from headrace.functions.results import require_returnable
 from headrace.sql import Rewritten, quote
 from headrace.types import Column, RelationId, Schema
@@ -168,6 +170,8 @@ class Planner:
         )
         declared = None if function.arguments is None else tuple(arguments)
         require_returnable(function.name, returns)
+        if isinstance(returns, StructType):
+            check_result(function, returns)
         return Registered.of(function, returns, declared)
 
     def register(self, registered: Registered) -> None:
@@ -205,7 +209,7 @@ class Planner:
 
     def define(self, relation: RelationId, name: str, query: str, columns: Sequence[str]) -> None:
         """Declare a plain view: a query that was analysed before, with these columns."""
-        read = spark_text(Span(query, 0, len(query), view_file(name)), self.relations)
+        read = spark_text(Span(query, 0, len(query), view_file(name)), self.relations, self._folds)
         plain = self._one_word(read)
         parsed = self.scala.parser(self._session).parsePlan(plain.text)
         self._reads[name] = relations_read(parsed, self._reads)
@@ -234,7 +238,7 @@ class Planner:
         With ``once`` the query is evaluated once, so that it may use the clock and random
         functions; it cannot be planned as a view then.
         """
-        read = spark_text(query, self.relations)
+        read = spark_text(query, self.relations, self._folds)
         plain = self._one_word(read)
         with self._mapping_errors(read), plain.mapping_errors():
             return self._analysed(read, plain, once=once)
@@ -252,7 +256,7 @@ class Planner:
         seen = {name: relation for name, relation in known.items() if sees(name)}
         into = [r.into for r in seen.values() if isinstance(r, View) and r.into is not None]
         seen |= {each: known[each] for each in map(with_rowtime, into) if each in known}
-        read = spark_text(query, seen)
+        read = spark_text(query, seen, self._folds)
         plain = with_one_word_names(self.scala.parser(self._session), read.span, seen)
         logs = {log_of(relation.id): name for name, relation in self.relations.items()}
         with self._mapping_errors(read), plain.mapping_errors():
@@ -352,8 +356,16 @@ class Planner:
                 self.check,
                 clocked=analysed.clocked,
                 recursion_limit=int(self.spark.conf.get(_RECURSION_LIMIT)),
+                functions=self.functions,
             )
             return reader.plan(analysed.optimised)
+
+    @property
+    def _folds(self) -> dict[str, Folded]:
+        """The folds that queries may name, registered or only recorded, by name."""
+        recorded = {n: Folded(r.key, r.order_by) for n, r in self.remembered.items() if r.key}
+        given = {name: registered.function.folded for name, registered in self.functions.items()}
+        return recorded | {name: folded for name, folded in given.items() if folded is not None}
 
     @property
     def _session(self) -> Any:

@@ -104,7 +104,7 @@ def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
             return (idle & _passes(node.partition),)
         case plan.FirstRows():
             return (idle & _passes(node.keys),)
-        case plan.Expand() | plan.Generate() | plan.Loop():
+        case plan.Expand() | plan.Generate() | plan.Loop() | plan.Fold():
             return (frozenset(),)
 
 

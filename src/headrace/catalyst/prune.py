@@ -12,6 +12,7 @@ from headrace.catalyst.plan import (
     Expand,
     Filter,
     FirstRows,
+    Fold,
     Generate,
     Join,
     Loop,
@@ -40,7 +41,7 @@ def pruned(plan: Plan, needed: Needed) -> Plan:
             return _scan(plan, needed)
         case Constant() | LoopRef():
             return plan
-        case Loop():
+        case Loop() | Fold():
             return replace(plan, child=pruned(plan.child, None))
         case Project():
             refs = _references(e.handle for e in plan.expressions)

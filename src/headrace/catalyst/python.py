@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import arrow_udf, pandas_udf, udf
+from pyspark.sql.types import ArrayType, StructType
 
 from headrace.catalyst.fence import REGISTER, origin
 from headrace.catalyst.resolved import type_of
@@ -20,7 +21,8 @@ from headrace.catalyst.scala import items, kind_of
 from headrace.dialects import TRANSLATED
 from headrace.errors import Code, HeadraceError, Span
 from headrace.functions import Function, FunctionRecord, Kind
-from headrace.functions.call import callable_of
+from headrace.functions.call import callable_of, folding_of
+from headrace.functions.folding import BY, EVENT, Folding
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -59,11 +61,16 @@ class Registered:
                 made = udf(called, returns, useArrow=False)
             case Kind.PANDAS:
                 made = pandas_udf(called, returns)
-            case Kind.ARROW:
+            case Kind.ARROW | Kind.FOLD:
                 made = arrow_udf(called, returns)
         if not function.deterministic:
             made = made.asNondeterministic()
         return cls(function, returns, arguments, made)
+
+    @property
+    def folding(self) -> Folding:
+        """What runs the function, if it is a fold."""
+        return folding_of(self.function, self.returns)
 
     @property
     def record(self) -> FunctionRecord:
@@ -89,6 +96,9 @@ class Registered:
                 hint="Give all arguments by position.",
                 span=place,
             )
+        if self.function.folded is not None:
+            _check_fold(self.function, given, place)
+            return
         least, most = self.function.arity
         if self.arguments is not None:
             least = most = len(self.arguments)
@@ -110,6 +120,28 @@ class Registered:
                     hint=f"Cast it: CAST({value.sql()} AS {wanted}).",
                     span=place,
                 )
+
+
+def _check_fold(function: Function, given: list[Any], place: Span) -> None:
+    """Refuse a call of a fold on anything but the events that its call in FROM collects."""
+    type_ = type_of(given[0]) if len(given) == 1 else None
+    fields = type_.elementType if isinstance(type_, ArrayType) else None
+    if not isinstance(fields, StructType) or fields.names != [BY, EVENT]:
+        raise HeadraceError(
+            Code.INVALID,
+            f'fold "{function.name}" is not called with the rows of a relation',
+            hint=f"Call it in FROM: SELECT * FROM {function.name}(TABLE name).",
+            span=place,
+        )
+    names = [name.lower() for name in fields[EVENT].dataType.names]
+    for nth, name in enumerate(names):
+        if name in names[:nth]:
+            raise HeadraceError(
+                Code.INVALID,
+                f'fold "{function.name}" is called with two columns "{name}"',
+                hint="Name them apart with AS.",
+                span=place,
+            )
 
 
 def call_text(call: Any) -> str:

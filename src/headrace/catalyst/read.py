@@ -10,6 +10,7 @@ from headrace.catalyst.aggregates import called, check_together, leaves_out
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
 from headrace.catalyst.columns import distinct_columns, exact_columns, only_columns
+from headrace.catalyst.folds import fold_of
 from headrace.catalyst.generators import generate_alone
 from headrace.catalyst.pieces import Pieces
 from headrace.catalyst.plan import (
@@ -62,8 +63,9 @@ from headrace.catalyst.window_functions import functions_alone, numbers_all_rows
 from headrace.dialects import OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from headrace.catalyst.python import Registered
     from headrace.errors import Span
     from headrace.types import RelationId
 
@@ -99,7 +101,8 @@ class Reader:
     """Reads one query's plan; ``relations`` maps the RDD id of a placeholder to its relation.
 
     ``recursion_limit`` is how many levels a recursive WITH may have that does not say it. ``check``
-    is called for each node; what it raises ends the reading.
+    is called for each node; what it raises ends the reading. ``functions`` are the Python functions
+    that can be called, by name.
     """
 
     scala: Scala
@@ -108,6 +111,7 @@ class Reader:
     check: Callable[[], None] = field(default=lambda: None)
     clocked: bool = False
     recursion_limit: int = -1
+    functions: Mapping[str, Registered] = field(default_factory=dict)
     pieces: Pieces = field(init=False)
     recursion: Recursion = field(init=False)
 
@@ -135,7 +139,7 @@ class Reader:
                 expressions = tuple(self.pieces.expression(e) for e in named)
                 return Project(child, expressions, attributes_of(node))
             case "BatchEvalPython" | "ArrowEvalPython":
-                return self._with_calls(self._input(node.child()), node)
+                return self._called(node)
             case "Filter":
                 return self._filter(node)
             case "Expand":
@@ -220,10 +224,25 @@ class Reader:
         condition = self.pieces.expression(comparison.condition)
         return Compared(child, value, bound, condition, comparison.below)
 
+    def _called(self, node: Any) -> Plan:
+        """Read a node that calls Python functions: one may be a fold, the others are not."""
+        calls, results = items(node.udfs()), items(node.resultAttrs())
+        for nth, call in enumerate(calls):
+            function = self.functions.get(str(call.name()).lower())
+            if function is not None and function.function.folded is not None:
+                result = results.pop(nth)
+                calls.remove(call)
+                child: Plan = fold_of(
+                    self.pieces, function, call, result, node.child(), self._input
+                )
+                return self._with_values(child, calls, results) if calls else child
+        return self._with_calls(self._input(node.child()), node)
+
     def _with_calls(self, child: Plan, node: Any) -> Plan:
         """Read a node that adds the results of calls of Python functions to the rows of a plan."""
-        calls = items(node.udfs())
-        results = items(node.resultAttrs())
+        return self._with_values(child, items(node.udfs()), items(node.resultAttrs()))
+
+    def _with_values(self, child: Plan, calls: list[Any], results: list[Any]) -> Plan:
         named = [
             *(a.handle for a in child.attributes),
             *(

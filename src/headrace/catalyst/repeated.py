@@ -225,6 +225,14 @@ class _Repeated:
                 numbers = self._all(values, node.child)
                 return (node.rank, node.count, node.skip, len(node.keys), *order, *numbers)
 
+            case plan.Fold():
+                values = [
+                    *(e.handle for e in node.keys),
+                    *(k.expression.handle for k in node.order),
+                ]
+                numbers = self._all(values, node.child)
+                return (node.function, node.names, len(node.keys), *numbers)
+
     def _groups(self, node: plan.Aggregate) -> Number:
         keys = self._all((key.handle for key in node.grouping), node.child)
         calls = self._all((call.handle for call in node.functions), node.child)

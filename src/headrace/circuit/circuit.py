@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.operators import Compared as ComparedRows
     from headrace.operators import (
         FirstRows,
+        Fold,
         GlobalAggregate,
         GroupAggregate,
         InnerJoin,
@@ -141,6 +142,17 @@ class First:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Folded:
+    """The row of each key, by a Python function; columns are named as in :class:`Recompute`."""
+
+    name: str
+    plan: plan.Fold
+    operator: Fold
+    arrangements: tuple[ArrangementId, ArrangementId]
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Temporal:
     """The rows that meet a condition on the clock; columns are named as in :class:`Recompute`."""
 
@@ -222,13 +234,14 @@ Node = (
     | Match
     | Aggregate
     | First
+    | Folded
     | Temporal
     | Compared
     | Recompute
     | Loop
     | Feedback
 )
-Stateful = Join | Match | Aggregate | First | Temporal | Compared | Recompute | Output
+Stateful = Join | Match | Aggregate | First | Folded | Temporal | Compared | Recompute | Output
 
 
 @dataclass(frozen=True, slots=True, eq=False)

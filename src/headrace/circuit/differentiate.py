@@ -20,6 +20,7 @@ from headrace.circuit.circuit import (
     Constant,
     Feedback,
     First,
+    Folded,
     Join,
     Loop,
     Match,
@@ -47,6 +48,7 @@ from headrace.operators import (
     ROW,
     Emits,
     FirstRows,
+    Fold,
     GlobalAggregate,
     GroupAggregate,
     InnerJoin,
@@ -156,6 +158,8 @@ class _Builder:
                 return self.recompute(query, query.group_keys, reason, always=not query.grouping)
             case plan.FirstRows():
                 return self.first(query)
+            case plan.Fold():
+                return self.fold(query)
             case plan.Temporal():
                 return self.temporal(query)
             case plan.Compared():
@@ -277,6 +281,18 @@ class _Builder:
             append_only=is_append_only(query.child, self.is_stream) and not reads_loop(query.child),
         )
         return First(name, query, operator, (ArrangementId(f"{name}.rows"),), child)
+
+    def fold(self, query: plan.Fold) -> Folded:
+        child = self.node(query.child)
+        name = self.name("fold")
+        backwards = tuple(
+            plan.SortKey(key.expression, not key.descending, not key.nulls_first)
+            for key in query.order
+        )
+        layout = side_layout("x", query.child.attributes, query.keys, backwards)
+        operator = Fold(layout, query.names, to_arrow(query.returns), query.folding)
+        kept = ArrangementId(f"{name}.events"), ArrangementId(f"{name}.checkpoints")
+        return Folded(name, query, operator, kept, child)
 
     def temporal(self, query: plan.Temporal) -> Temporal:
         child = self.node(query.child)

@@ -30,6 +30,7 @@ from headrace.circuit.circuit import (
     Constant,
     Feedback,
     First,
+    Folded,
     Join,
     Loop,
     Match,
@@ -120,7 +121,7 @@ class _Structure:
                 bound = self.expression(query.bound, query.child)
                 condition = self.expression(query.condition, query.child, query.value)
                 return "compared", [bound, condition, query.below]
-            case Recompute():
+            case Recompute() | Folded():
                 return self.recomputed(node.plan)
             case Loop():
                 return "loop", [node.plan.limit, self.types(node.plan)]
@@ -188,8 +189,13 @@ class _Structure:
         order = [self.value(key, query.child) for key in query.order]
         return [keys, order, query.rank, query.count, query.skip]
 
-    def recomputed(self, query: plan.Aggregate | plan.Window) -> tuple[str, list[Any]]:
+    def recomputed(self, query: plan.Aggregate | plan.Window | plan.Fold) -> tuple[str, list[Any]]:
         match query:
+            case plan.Fold():
+                keys = self.expressions(query.keys, query.child)
+                order = [self.value(key, query.child) for key in query.order]
+                type_ = query.returns.simpleString()
+                return "fold", [query.function, list(query.names), keys, order, type_]
             case plan.Aggregate():
                 return "recomputed aggregate", self.aggregate(query)
             case plan.Window():

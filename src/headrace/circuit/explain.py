@@ -14,6 +14,7 @@ from headrace.circuit.circuit import (
     Constant,
     Feedback,
     First,
+    Folded,
     Join,
     Loop,
     Match,
@@ -212,7 +213,7 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             return f"Temporal {node.plan.text}"
         case Compared():
             return f"Compared {node.plan.condition.text}, with a value that may change"
-        case Recompute():
+        case Recompute() | Folded():
             return _recomputed(node.plan)
         case Loop():
             last = node.plan.limit - 1
@@ -224,8 +225,12 @@ def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             return "Integrate: the view's rows"
 
 
-def _recomputed(node: plan.Aggregate | plan.Window) -> str:
+def _recomputed(node: plan.Aggregate | plan.Window | plan.Fold) -> str:
     match node:
+        case plan.Fold():
+            by = ", ".join(e.text for e in node.keys)
+            order = ", ".join(key.expression.text for key in node.order)
+            return f"Fold {node.function} by ({by}), ordered by {order}"
         case plan.Aggregate():
             by = ", ".join(e.text for e in node.grouping)
             calls = ", ".join(call.text for call in node.functions)
@@ -273,6 +278,11 @@ def _cost(node: Stateful) -> str:
             return "one lookup of the totals of its group, at most two output rows; no recompute"
         case First():
             return "reads the first rows of its group; no recompute"
+        case Folded():
+            return (
+                "one call from the last state of its key; before the last event, a call for each"
+                " event since the nearest checkpoint, about twice as many as come after"
+            )
         case Temporal():
             return "one row stored for each time at which it will enter or leave; no recompute"
         case Compared():

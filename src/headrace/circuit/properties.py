@@ -30,6 +30,8 @@ def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
             return renamed(grouping, node.results, node.attributes)
         case plan.Window() | plan.FirstRows():
             return unique_key(node.child, key_of)
+        case plan.Fold():
+            return tuple(attribute.id for attribute in node.attributes[:-1])
         case plan.UnionAll() | plan.Expand() | plan.Generate() | plan.Constant():
             return None
         case plan.Loop() | plan.LoopRef():
@@ -49,6 +51,8 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
         case plan.FirstRows():
             passed = tuple(key.passes for key in node.keys)
             return tuple(frozenset() if p is None else frozenset({p}) for p in passed)
+        case plan.Fold():
+            return tuple(frozenset({attribute.id}) for attribute in node.attributes[:-1])
         case plan.Filter():
             return partitioning(node.child)
         case plan.Project():
@@ -79,7 +83,7 @@ def is_append_only(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> 
             return inner and all(is_append_only(side, is_stream) for side in sides)
         case plan.Temporal() | plan.Compared() | plan.Aggregate() | plan.Window():
             return False
-        case plan.FirstRows():
+        case plan.FirstRows() | plan.Fold():
             return False
 
 

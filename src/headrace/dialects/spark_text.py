@@ -1,10 +1,12 @@
-"""Rewrites a query to plain Spark SQL: forms of other dialects, and versions of tables."""
+"""Rewrites a query to plain Spark SQL: forms of other dialects, versions of tables, and folds."""
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.dialects.double_quotes import with_names_unquoted
+from headrace.dialects.folds import with_folds
 from headrace.dialects.system_time import with_versions
 from headrace.dialects.translate import translated
 
@@ -13,17 +15,25 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.errors import Span
+    from headrace.functions import Folded
     from headrace.sql.rewritten import Rewritten
 
 
-def spark_text(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
-    """Return the query for Spark; ``relations`` are by their dotted names.
+_NONE: Mapping[str, Folded] = MappingProxyType({})
+
+
+def spark_text(
+    query: Span, relations: Mapping[str, Relation], folds: Mapping[str, Folded] = _NONE
+) -> Rewritten:
+    """Return the query for Spark; ``relations`` are by their dotted names, ``folds`` by their own.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, at the place in the query as written.
     """
     named = with_names_unquoted(query)
     with named.mapping_errors():
-        first = translated(named.span, relations).after(named)
+        called = with_folds(named.span, folds).after(named)
+    with called.mapping_errors():
+        first = translated(called.span, relations).after(called)
     with first.mapping_errors():
         return with_versions(first.span, relations).after(first)

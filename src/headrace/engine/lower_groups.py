@@ -16,12 +16,12 @@ from pyspark.sql.types import BooleanType, LongType
 from headrace.catalyst import plan
 from headrace.catalyst.scala import items
 from headrace.engine.assembly import Assembly, Frame
-from headrace.operators import PRESENT, VERSION
+from headrace.operators import FOLDED, PRESENT, VERSION
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import First, Recompute
+    from headrace.circuit import First, Folded, Recompute
     from headrace.types import DataType
 
 
@@ -60,9 +60,32 @@ def first_rows(assembly: Assembly, node: First, below: Frame) -> Frame:
     return Frame(transplant.project([*named, weight, hash_], rows), weight, hash_)
 
 
+def folded(assembly: Assembly, node: Folded, below: Frame) -> Frame:
+    """Lower a fold over the delta of its events."""
+    transplant, query = assembly.transplant, node.plan
+    values = [(key.handle, key.type) for key in query.keys]
+    order = [(key.expression.handle, key.expression.type) for key in query.order]
+    keyed, _ = _arranged(assembly, node, values, order, below)
+    layout = node.operator.layout
+    types: list[tuple[str, DataType]] = [(HASH, LongType())]
+    types += [(name, type_) for name, (_, type_) in zip(layout.key, values, strict=True)]
+    types += [(FOLDED, query.returns), (WEIGHT, LongType())]
+    inputs = ((HASH, *layout.columns.names, WEIGHT),)
+    task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+    rows = assembly.stepped(task, keyed, types)
+    output = transplant.output(rows)
+    columns = [output[name] for name in (*layout.key, FOLDED)]
+    named = [
+        transplant.alias(column, attribute.name, attribute.handle)
+        for column, attribute in zip(columns, query.attributes, strict=True)
+    ]
+    weight, hash_ = output[WEIGHT], output[HASH]
+    return Frame(transplant.project([*named, weight, hash_], rows), weight, hash_)
+
+
 def _arranged(
     assembly: Assembly,
-    node: First | Recompute,
+    node: First | Folded | Recompute,
     keys: list[tuple[Any, DataType]],
     order: list[tuple[Any, DataType]],
     below: Frame,

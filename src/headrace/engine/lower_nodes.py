@@ -18,6 +18,7 @@ from headrace.circuit import (
     Constant,
     Feedback,
     First,
+    Folded,
     Join,
     Kind,
     Loop,
@@ -32,7 +33,7 @@ from headrace.circuit import (
 from headrace.circuit.accumulators import ROWS
 from headrace.engine.assembly import Assembly, Frame, Tail
 from headrace.engine.lower_compared import compared
-from headrace.engine.lower_groups import first_rows, recomputed
+from headrace.engine.lower_groups import first_rows, folded, recomputed
 from headrace.engine.lower_joins import joined, matched
 from headrace.engine.lower_loops import fed_back, looped
 from headrace.engine.lower_temporal import temporal
@@ -102,6 +103,9 @@ class Nodes:
             case First():
                 below = self.node(node.child)
                 return None if below is None else first_rows(self.assembly, node, below)
+            case Folded():
+                below = self.node(node.child)
+                return None if below is None else folded(self.assembly, node, below)
             case Temporal():
                 return temporal(self.assembly, node, self.node(node.child), ticks=self.ticks)
             case Compared():

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.catalyst.python import Registered
+    from headrace.functions import Folded
     from headrace.serving import Contents
 
 
@@ -104,6 +105,7 @@ class Queries:
     _canonical: SparkSession = field(init=False)
     _registrations: dict[SparkSession, PendingRegistrations] = field(init=False)
     _relations: dict[str, Relation] = field(default_factory=dict, init=False)
+    _folds: dict[str, Folded] = field(default_factory=dict, init=False)
     plans: Plans = field(default_factory=Plans, init=False)
     _scans: Scans = field(default_factory=Scans, init=False)
 
@@ -207,12 +209,15 @@ class Queries:
     def declare_function(self, function: Registered) -> None:
         """Declare a Python function to both kinds of queries, replacing one of its name."""
         self.plans.clear()
+        if function.function.folded is not None:
+            self._folds[function.function.key] = function.function.folded
         for session in self._registrations:
             function.declare(session)
 
     def forget_function(self, function: Registered) -> None:
         """Remove the declaration of a Python function."""
         self.plans.clear()
+        self._folds.pop(function.function.key, None)
         for session in self._registrations:
             function.forget(session)
 
@@ -419,7 +424,7 @@ class Queries:
 
     def _plain(self, query: str) -> str:
         """Return the query in Spark SQL."""
-        read = spark_text(Span(query, 0, len(query)), self._relations)
+        read = spark_text(Span(query, 0, len(query)), self._relations, self._folds)
         parser = scala_of(self.spark).parser(self._canonical._jsparkSession)  # noqa: SLF001
         return with_one_word_names(parser, read.span, self._relations).text
 

@@ -1,5 +1,6 @@
 """Python functions that queries can call: declaration, identity, execution."""
 
-from headrace.functions.function import Function, FunctionRecord, Kind, function
+from headrace.functions.fold import fold
+from headrace.functions.function import Folded, Function, FunctionRecord, Kind, function
 
-__all__ = ["Function", "FunctionRecord", "Kind", "function"]
+__all__ = ["Folded", "Function", "FunctionRecord", "Kind", "fold", "function"]

@@ -20,6 +20,7 @@ from pyspark import cloudpickle
 from pyspark.sql.types import DataType, StructType
 
 from headrace.errors import Code, HeadraceError
+from headrace.functions.folding import Folding, folded_lists
 from headrace.functions.function import Function, Kind
 from headrace.functions.results import UnfitError, fitted
 from headrace.types import to_arrow
@@ -37,6 +38,7 @@ class Call:
     name: str
     code: bytes
     type: DataType
+    hint: str = "Correct the data, or let the function return None for such arguments."
 
     def run(self, arguments: tuple[Any, ...], shown: str) -> Any:
         """Call the function; raise its exceptions as ``invalid``, with their place and ``shown``.
@@ -44,11 +46,19 @@ class Call:
         ``shown`` describes the arguments.
         """
         try:
-            return _loaded(self.code)(*arguments)
+            return self.parts()(*arguments)
         except Exception as error:
-            name = type(error).__name__
-            message = f"{name}: {error}" if str(error) else name
-            raise self.failed(f"{message}{_place(error)}{shown}") from error
+            raise self.raised(error, shown) from error
+
+    def parts(self) -> Any:
+        """Return what was pickled: the function or, of a fold, all functions that it has."""
+        return _loaded(self.code)
+
+    def raised(self, error: Exception, shown: str) -> HeadraceError:
+        """Return the error of an exception that the function has raised, with its place."""
+        name = type(error).__name__
+        message = f"{name}: {error}" if str(error) else name
+        return self.failed(f"{message}{_place(error)}{shown}")
 
     def failed(self, why: str) -> HeadraceError:
         """Return the error of a call; its detail is one line."""
@@ -56,7 +66,7 @@ class Call:
             Code.INVALID,
             f'function "{self.name}" failed',
             detail=" ".join(why.split()),
-            hint="Correct the data, or let the function return None for such arguments.",
+            hint=self.hint,
         )
 
 
@@ -92,6 +102,20 @@ def callable_of(function: Function, type_: DataType) -> Callable[..., Any]:
             return _of_series(call)
         case Kind.ARROW:
             return _of_arrays(call)
+        case Kind.FOLD:
+            return _of_lists(folding_of(function, type_))
+
+
+def folding_of(function: Function, type_: DataType) -> Folding:
+    """Return what runs a fold over events.
+
+    Raises:
+        HeadraceError: ``invalid`` if the fold cannot be sent to Spark's workers.
+    """
+    if not isinstance(type_, StructType):
+        raise HeadraceError(Code.INTERNAL, "a fold does not return a row")
+    hint = "Correct the data, or the function, and register it with replace=True."
+    return Folding(Call(function.key, _pickled(function), type_, hint), type_)
 
 
 def _of_series(call: Call) -> Callable[..., Any]:
@@ -133,6 +157,14 @@ def _of_arrays(call: Call) -> Callable[..., Any]:
     return called
 
 
+def _of_lists(folding: Folding) -> Callable[..., Any]:
+    def called(lists):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        return folded_lists(folding, lists)
+
+    called.__annotations__ = {"lists": pa.Array, "return": pa.Array}
+    return called
+
+
 def _check_length(call: Call, rows: int, arguments: tuple[Any, ...]) -> None:
     if rows != len(arguments[0]):
         raise call.failed(f"It returned {rows} values for {len(arguments[0])} rows.")
@@ -148,9 +180,8 @@ def _arrow(call: Call, convert: Callable[[], pa.Array]) -> pa.Array:
 
 
 @lru_cache(maxsize=64)
-def _loaded(code: bytes) -> Callable[..., Any]:
-    loaded: Callable[..., Any] = cloudpickle.loads(code)
-    return loaded
+def _loaded(code: bytes) -> Any:
+    return cloudpickle.loads(code)
 
 
 def _pickled(function: Function) -> bytes:
@@ -161,7 +192,7 @@ def _pickled(function: Function) -> bytes:
         if by_value and module is not None:
             cloudpickle.register_pickle_by_value(module)
         try:
-            code: bytes = cloudpickle.dumps(function.body)
+            code: bytes = cloudpickle.dumps(function.parts)
         finally:
             if by_value and module is not None:
                 cloudpickle.unregister_pickle_by_value(module)

@@ -30,6 +30,8 @@ class Kind(StrEnum):
     """A pandas Series per argument (of a struct, a DataFrame); it returns one as long."""
     ARROW = "arrow"
     """An Arrow array per argument; it returns one as long."""
+    FOLD = "fold"
+    """A state and an event; it returns the next state. See :func:`headrace.fold`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,17 @@ class FunctionRecord:
     deterministic: bool
     digest: str
     python: str
+    key: tuple[str, ...] = ()
+    """Of a fold: the columns of which each combination of values has a state of its own."""
+    order_by: tuple[str, ...] = ()
+    """Of a fold: the columns that order the events of a key."""
 
     @property
     def signature(self) -> str:
         """The name, the arguments and the result, as text."""
+        if self.kind is Kind.FOLD:
+            key, order = ", ".join(self.key), ", ".join(self.order_by)
+            return f"{self.name}(TABLE PARTITION BY {key} ORDER BY {order}) RETURNS {self.returns}"
         arguments = "..." if self.arguments is None else ", ".join(self.arguments)
         return f"{self.name}({arguments}) RETURNS {self.returns}"
 
@@ -60,6 +69,8 @@ class FunctionRecord:
         """Return descriptions of the differences between two functions of one name."""
         parts = {
             "its result": self.returns != other.returns,
+            "its key": self.key != other.key,
+            "its order": self.order_by != other.order_by,
             "its arguments": self.arguments != other.arguments,
             "its kind": self.kind is not other.kind,
             "whether it is deterministic": self.deterministic is not other.deterministic,
@@ -79,6 +90,7 @@ class FunctionRecord:
             "deterministic": self.deterministic,
             "digest": self.digest,
             "python": self.python,
+            **({"key": list(self.key), "order_by": list(self.order_by)} if self.key else {}),
         }
 
     @classmethod
@@ -93,7 +105,23 @@ class FunctionRecord:
             value["deterministic"],
             value["digest"],
             value["python"],
+            tuple(value.get("key", ())),
+            tuple(value.get("order_by", ())),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a fold has besides the function of a state and an event.
+
+    ``key`` and ``order_by`` are columns of the events. ``start`` is the state before the first
+    event. ``finish`` makes the row of a state; without it, a state is its row.
+    """
+
+    key: tuple[str, ...]
+    order_by: tuple[str, ...]
+    start: Any = None
+    finish: Body | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +143,8 @@ class Function:
     arguments: tuple[str, ...] | None = None
     kind: Kind = Kind.PYTHON
     deterministic: bool = False
+    folded: Folded | None = None
+    """What makes it a fold: there if ``kind`` is :attr:`Kind.FOLD`."""
 
     def __post_init__(self) -> None:
         """Raise ``invalid`` for a function that could not be called from SQL."""
@@ -174,6 +204,13 @@ class Function:
             return f"{least} or more"
         return str(least) if least == most else f"{least} to {most}"
 
+    @property
+    def parts(self) -> Any:
+        """The Python values that are its code: what its digest covers, and what workers need."""
+        if self.folded is None:
+            return self.body
+        return (self.body, self.folded.start, self.folded.finish)
+
     def record(self, returns: DataType, arguments: tuple[DataType, ...] | None) -> FunctionRecord:
         """Return the catalog's record of the function, with the types that Spark parsed."""
         return FunctionRecord(
@@ -182,8 +219,10 @@ class Function:
             None if arguments is None else tuple(a.simpleString() for a in arguments),
             self.kind,
             self.deterministic,
-            digest(self.body),
+            digest(self.parts),
             f"{sys.version_info.major}.{sys.version_info.minor}",
+            () if self.folded is None else self.folded.key,
+            () if self.folded is None else self.folded.order_by,
         )
 
     def _refused(self, why: str, hint: str) -> HeadraceError:
@@ -210,6 +249,12 @@ def function(
     The default name is that of the Python function.
     Returns the :class:`Function` or, without a ``body``, a decorator that makes one of the body.
     """
+    if kind == Kind.FOLD:
+        raise HeadraceError(
+            Code.INVALID,
+            "a fold is declared without its key and its order",
+            hint="Make it one: @headrace.fold(key=[...], order_by=[...], returns=...).",
+        )
     if kind not in list(Kind):
         close = nearest(str(kind), list(Kind))
         raise HeadraceError(
