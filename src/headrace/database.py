@@ -35,6 +35,8 @@ from headrace.parts.opening import restore
 from headrace.parts.parts import Parts
 from headrace.parts.reader import Reader
 from headrace.parts.rebuilding import Rebuilds
+from headrace.parts.reconciler import Reconciler
+from headrace.parts.reconciling import Reconciling
 from headrace.parts.repairing import Repairing
 from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
@@ -47,6 +49,7 @@ from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.feeds import Feeds
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
+from headrace.runtime.settings import OnDifference
 from headrace.runtime.timetable import machine_clock
 from headrace.session import Session
 from headrace.settings import AUTOMATIC, Settings, variable
@@ -129,6 +132,7 @@ class Database(DefaultSession):
         if settings.continuous:
             self.parts.pump.start()
             self.parts.repairing.start()
+            self.parts.reconciler.start()
         self.parts.sinks.begin_all()
         self.parts.feeding.begin_all()
         self.parts.capturing.begin_all()
@@ -164,6 +168,24 @@ class Database(DefaultSession):
         functions = Functions(ledger, engine, queries)
         destinations = Destinations(directory, secrets, reader, log, queries)
         definer = Definer(ledger, loop, declarations, filling, deliveries, feeds)
+        comparing = Comparing(reader, engine, queries)
+        repairing = Repairing(
+            ledger,
+            reader,
+            Rebuilds(reader, ledger, definer),
+            automatic=self.settings.repair == AUTOMATIC,
+            cancel_jobs=self._spark.sparkContext.cancelJobsWithTag,
+        )
+        reconciling = Reconciling(
+            reader,
+            ledger,
+            engine,
+            loop,
+            pump.compaction,
+            comparing,
+            repairing,
+            OnDifference(self.settings.on_difference),
+        )
         return Parts(
             ledger=ledger,
             engine=engine,
@@ -180,7 +202,7 @@ class Database(DefaultSession):
             reader=reader,
             snapshots=Snapshots(reader, OwnEvaluator(reader, engine, queries, information)),
             information=information,
-            comparing=Comparing(reader, engine, queries),
+            comparing=comparing,
             log=log,
             declarations=declarations,
             definer=definer,
@@ -191,13 +213,9 @@ class Database(DefaultSession):
             feeding=Feeding(reader, ledger, log, queries, secrets, feeds),
             capturing=Capturing(reader, ledger, log, feeds, captures),
             sources=SourceStates(ledger, captures, feeds, admission),
-            repairing=Repairing(
-                ledger,
-                reader,
-                Rebuilds(reader, ledger, definer),
-                automatic=self.settings.repair == AUTOMATIC,
-                cancel_jobs=self._spark.sparkContext.cancelJobsWithTag,
-            ),
+            repairing=repairing,
+            reconciling=reconciling,
+            reconciler=Reconciler(reconciling, self.settings.reconcile_budget, partitions),
         )
 
     @property
@@ -322,6 +340,7 @@ class Database(DefaultSession):
         self.parts.loop.published.wake()
         for session in list(self._sessions):
             session.close()
+        self.parts.reconciler.close()
         self.parts.repairing.close()
         self.parts.feeds.close()
         self.parts.deliveries.close()

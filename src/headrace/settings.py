@@ -7,6 +7,7 @@ Every setting is a keyword of :func:`headrace.connect`, and an environment varia
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from headrace.engine.heap import LEAST_HEAP, heap_bytes
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.runtime.settings import RuntimeSettings
+from headrace.runtime.settings import OnDifference, RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
 AUTOMATIC = "automatic"
-_WORDS = {"repair": (AUTOMATIC, "manual")}
+_WORDS = {"repair": (AUTOMATIC, "manual"), "on_difference": tuple(OnDifference)}
 """The values of settings that are one of some words."""
 _RANGES: dict[str, tuple[int, int | None]] = {
     "partitions": (1, 1024),
@@ -33,12 +34,14 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "fill_rows": (1, None),
     "attempts": (1, 100),
     "recursion_rows": (1, None),
+    "reconcile_budget": (0, 1),
 }
 """The least and the greatest value of numeric settings with a limited range."""
 _NEARLY = 0.8
 """The least similarity, of 1, at which a name is taken for a mistyped name of a setting."""
 URL = "HEADRACE_URL"
 TOKEN = "HEADRACE_TOKEN"  # noqa: S105  (the name of a variable)
+_DECIMAL = re.compile(r"\d+(\.\d*)?|\.\d+")
 _NO_SETTING = ("HEADRACE_HISTORY", URL, TOKEN)
 
 
@@ -72,6 +75,12 @@ class Settings:
     repair: str = AUTOMATIC
     """When dirty slices of views are recomputed: ``automatic``, in the background (if epochs are
     made there), or ``manual``, when REPAIR asks for it."""
+    reconcile_budget: float = 0.02
+    """The share of one processor for comparing samples of views with their queries in the
+    background, while ``continuous``; 0 compares none."""
+    on_difference: str = "repair"
+    """What is done about rows that reconciliation finds to differ: ``repair``, ``quarantine`` (the
+    view stops until it is repaired) or ``report``."""
     chosen: frozenset[str] = field(default=frozenset(), kw_only=True)
     """The names of the settings that were given explicitly. Not a setting itself."""
 
@@ -154,6 +163,8 @@ def _caches(environment: Mapping[str, str]) -> Path:
 
 def _checked(name: str, value: Any, kind: type) -> Any:
     natural = not isinstance(value, bool) and isinstance(value, int) and value >= 0
+    if kind is float and natural:
+        return float(value)
     if natural if kind is int else isinstance(value, kind):
         return value
     raise HeadraceError(
@@ -186,7 +197,7 @@ def _require_sense(what: str, name: str, value: Any) -> None:
     if name not in _RANGES:
         return
     least, most = _RANGES[name]
-    if value < least or (most is not None and value > most):
+    if not value >= least or (most is not None and value > most):
         some = f"{least} or more" if most is None else f"a number from {least} to {most}"
         raise HeadraceError(Code.INVALID, f"{what} cannot be {value}", hint=f"Give {some}.")
 
@@ -210,10 +221,12 @@ def _parsed(variable: str, text: str, kind: type) -> Any:
         return text.lower() in ("true", "1")
     if kind is int and text.isdigit():
         return int(text)
+    if kind is float and _DECIMAL.fullmatch(text):
+        return float(text)
     if kind is str:
         return text
     raise HeadraceError(Code.INVALID, f'{variable} cannot be "{text}"', hint=f"Give {_kind(kind)}.")
 
 
 def _kind(kind: type) -> str:
-    return {int: "a whole number", bool: "true or false", str: "text"}[kind]
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]

@@ -361,6 +361,11 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("REPAIR TABLE a.t", {"is": "Repair", "name": "a.t"}),
     ("VERIFY", {"is": "Verify"}),
     ("VERIFY a.v", {"is": "Verify", "name": "a.v"}),
+    ("RECONCILE VIEW a.v", {"is": "Reconcile", "name": "a.v"}),
+    ("RECONCILE ALL SAMPLE 500 ROWS", {"is": "Reconcile", "rows": 500}),
+    ("RECONCILE ALL SAMPLE 2.5 PERCENT", {"is": "Reconcile", "percent": 2.5}),
+    ("SHOW RECONCILIATION", {"is": "Show", "listing": "reconciliation"}),
+    ("SHOW EVIDENCE FOR v", {"is": "Show", "listing": "evidence", "relation": "v"}),
     ("SUBSCRIBE v", {"is": "Subscribe", "target": "v"}),
     (
         "SUBSCRIBE TO v AS OF EPOCH 3",

@@ -168,6 +168,12 @@ STATEMENTS: dict[str, Synopsis] = {
         "VERIFY [name]",
         "VERIFY totals;",
     ),
+    "RECONCILE": Synopsis(
+        "compare a sample of views with their queries, and have differences repaired",
+        "RECONCILE VIEW name [SAMPLE n ROWS | PERCENT]\nRECONCILE ALL [SAMPLE n ROWS | PERCENT]\n"
+        "SHOW RECONCILIATION [FOR name]\nSHOW EVIDENCE [FOR name]",
+        "RECONCILE VIEW totals SAMPLE 5 PERCENT;",
+    ),
     "REPAIR": Synopsis(
         "rebuild what is damaged or has stopped, and recompute dirty slices of views",
         "REPAIR [name]",

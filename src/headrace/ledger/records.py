@@ -393,6 +393,9 @@ class DirtyState(StrEnum):
     OPEN = "open"
     REPAIRING = "repairing"
     QUARANTINED = "quarantined"
+    """The view has stopped, and stays so until REPAIR asks for it."""
+    REPORTED = "reported"
+    """It is left as it is until REPAIR asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,8 +429,9 @@ class Evidence:
     That was at ``epoch``, whose ``offsets`` say how far it had read the logs below the view;
     ``at`` is in Unix seconds. ``expected`` are rows that the slice lacked, ``found`` rows that it
     had beyond its query, as JSON objects: a bounded number of each, of ``differences`` rows that
-    differed. ``circuit`` is the digest of the program that maintained the view. ``outcome`` says
-    what became of the slice, and is empty until it is right again. The ledger gives ``id``.
+    were not what they should be. ``circuit`` is the digest of the program that maintained the
+    view. ``outcome`` says what became of the slice, and is empty until it is right again. The
+    ledger gives ``id``.
     """
 
     view: RelationId

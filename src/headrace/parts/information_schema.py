@@ -20,6 +20,7 @@ from headrace.parts.dirty_slices import dirty_slices
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, SYSTEM_SCHEMA, schema_of
+from headrace.parts.sampling import rounds_of
 from headrace.parts.stopped import view_state
 from headrace.types import Column, RelationId, Schema
 
@@ -303,6 +304,24 @@ def _rejects(at: _Moment) -> list[tuple[Any, ...]]:
     ]
 
 
+def _reconciliation(at: _Moment) -> list[tuple[Any, ...]]:
+    by_id = at.state.catalog.by_id
+    return [
+        (
+            *_place(by_id[id_]),
+            made.samples,
+            made.total.units,
+            made.total.wrong,
+            made.complete,
+            made.covered,
+            made.bound,
+            None if made.at is None else _time(made.at),
+        )
+        for id_, made in rounds_of(at.ledger).items()
+        if id_ in by_id and not by_id[id_].name.startswith(HIDDEN) and at.sees(by_id[id_].name)
+    ]
+
+
 Columns = tuple[tuple[str, "DataType"], ...]
 _PLACE: Columns = (("table_schema", _TEXT), ("table_name", _TEXT))
 _JOBS: Columns = tuple(
@@ -381,6 +400,19 @@ _RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]
             ("detail", _TEXT),
         ),
         _dirty,
+    ),
+    "reconciliation": (
+        (
+            *_PLACE,
+            ("samples", _WHOLE),
+            ("compared", _WHOLE),
+            ("wrong", _WHOLE),
+            ("rounds", _WHOLE),
+            ("covered", _REAL),
+            ("wrong_at_most", _REAL),
+            ("last_compared", _TIME),
+        ),
+        _reconciliation,
     ),
     "dependencies": (
         (("name", _TEXT), ("type", _TEXT), ("depends_on", _TEXT), ("depends_on_type", _TEXT)),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from headrace.catalog import Sink, View
+
+if TYPE_CHECKING:
+    from headrace.catalog import Catalog, Relation
 
 SYSTEM_SCHEMA: Final = "information_schema"
 """The schema of relations that describe the database itself."""
@@ -17,3 +22,13 @@ DEFAULT_SCHEMA: Final = "default"
 def schema_of(name: str) -> str:
     """Return the schema of a relation's dotted name."""
     return name.rpartition(".")[0].lower() or DEFAULT_SCHEMA
+
+
+def shown_name(relation: Relation, catalog: Catalog) -> str:
+    """Return what a relation is called: a hidden view by what it is for."""
+    if isinstance(relation, View) and relation.index is not None:
+        return f"index {relation.index.name}"
+    if not relation.name.startswith(HIDDEN):
+        return relation.name
+    fed = [s.name for s in catalog if isinstance(s, Sink) and s.source == relation.id]
+    return f"query of {', '.join(fed)}" if fed else "a query that is followed"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from headrace.parts.information_schema import InformationSchema
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
+    from headrace.parts.reconciler import Reconciler
+    from headrace.parts.reconciling import Reconciling
     from headrace.parts.repairing import Repairing
     from headrace.parts.schemas import Schemas
     from headrace.parts.sinks import Sinks
@@ -68,3 +70,5 @@ class Parts:
     capturing: Capturing
     sources: SourceStates
     repairing: Repairing
+    reconciling: Reconciling
+    reconciler: Reconciler

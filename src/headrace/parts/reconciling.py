@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.catalog import View
+from headrace.catalog import Sink, View
 from headrace.circuit.digest import digest
 from headrace.engine.comparisons import sampled_by
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty, DirtyState, Evidence, Repair, Slice
-from headrace.parts.sampling import Rounds
+from headrace.ledger import Dirty, DirtyState, Evidence, Repair, Repaired, Slice
+from headrace.parts.naming import HIDDEN
+from headrace.parts.sampling import Rounds, rounds_of
+from headrace.parts.stopped import mark_stopped
 from headrace.runtime.cancelling import StatementLock
+from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
+from headrace.runtime.settings import OnDifference
 from headrace.serving.values import json_value
 from headrace.zset import WEIGHT
 
@@ -33,41 +36,36 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
     from headrace.parts.comparing import Comparing
-    from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
+    from headrace.parts.repairing import Repairing
+    from headrace.runtime.compaction import Compaction
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
     from headrace.runtime.published import Published
-    from headrace.types import Epoch
+    from headrace.types import DirtyId, Epoch
 
 RECONCILIATION: Final = "reconciliation"
 """The cause of the dirty entry of a slice that reconciliation has found to differ."""
 COPIES: Final = "__copies"
 """The key of the number of a row's copies in evidence, where they are several."""
 
+_STATES: Final = {
+    OnDifference.REPAIR: DirtyState.OPEN,
+    OnDifference.QUARANTINE: DirtyState.QUARANTINED,
+    OnDifference.REPORT: DirtyState.REPORTED,
+}
 _MOST_ROWS: Final = 100
 _TOGETHER: Final = 2
 """The number of views that are compared in one job: planning more of them takes longer."""
-
-
-class OnDifference(StrEnum):
-    """What is done about rows that differ, besides keeping evidence and marking them dirty."""
-
-    REPAIR = "repair"
-    """They are recomputed, and compared again."""
-    QUARANTINE = "quarantine"
-    """The view stops: it is neither maintained nor read until REPAIR has filled it anew."""
-    REPORT = "report"
-    """Nothing: the view goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """The outcome of comparing a sample of a view.
 
-    ``rows`` are the stored rows of the sample, ``differences`` the distinct rows that differ, of
-    which there is ``evidence``. ``outcome`` says what was done about them; or, if the query fails
-    in batch, why nothing was compared.
+    ``rows`` are the stored rows of the sample, ``differences`` how many are not what they should
+    be, of which there is ``evidence``. ``outcome`` says what was done about them; or, if the query
+    fails in batch, why nothing was compared.
     """
 
     view: View
@@ -87,29 +85,43 @@ class Reconciling:
     ledger: Ledger
     engine: Engine
     loop: EpochLoop
+    compaction: Compaction
     comparing: Comparing
-    definer: Definer
+    repairing: Repairing
     on_difference: OnDifference
     _alone: StatementLock = field(default_factory=StatementLock)
 
     def views(self, state: Published) -> list[View]:
-        """Return the views that a state maintains, each after those that it reads."""
-        return [view for view in state.catalog.views_in_order() if view.id not in state.stopped]
+        """Return the views that epochs maintain in a state, each after those that it reads.
+
+        Queries that are followed are left out, since they live no longer than their readers, and
+        views that lag, or read one that does, since what they show is not one state of the logs.
+        """
+        fed = {sink.source for sink in state.catalog if isinstance(sink, Sink)}
+        return [
+            view
+            for view in state.catalog.views_in_order()
+            if view.id not in state.stopped
+            and not state.catalog.below([view.id]) & state.lagging.keys()
+            and (view.id in fed or view.index is not None or not view.name.startswith(HIDDEN))
+        ]
 
     def rounds(self, state: Published) -> dict[View, Rounds]:
         """Return how far each of these views has been compared, as of its last comparison."""
-        known = self.ledger.reconciled()
-        found = {}
-        for view in self.views(state):
-            made = known.get(view.id)
-            rows, began = self._inputs(view, state)
-            found[view] = Rounds.of_json(made) if made else Rounds.first(rows, began)
-        return found
+        known = rounds_of(self.ledger)
+        return {v: known.get(v.id) or self._first(v, state) for v in self.views(state)}
+
+    def inputs(self, view: View, state: Published) -> dict[str, int]:
+        """Return what tells the contents of a view in a state from its contents in others."""
+        catalog = state.catalog
+        found = {str(id_): int(state.positions.get(id_, 0)) for id_ in catalog.bases([view.id])}
+        if catalog.below([view.id]) & self.engine.temporal().keys():
+            found["clock"] = state.clock
+        return {**found, "build": view.build}
 
     def is_settled(self, view: View, rounds: Rounds, state: Published) -> bool:
         """Whether all rows were compared, and nothing that the view reads has changed since."""
-        _, began = self._inputs(view, state)
-        return rounds.is_over and dict(rounds.began) == began
+        return rounds.is_over and dict(rounds.began) == self.inputs(view, state)
 
     def compare(
         self,
@@ -129,15 +141,15 @@ class Reconciling:
         """
         with self._alone:
             known = self.rounds(state)
-            begun = {view: self._begun(view, known[view], state) for view in views}
-            samples = {
-                view.id: rounds.sample(
+            begun = {view: self._begun(view, known[view], state, wanted) for view in views}
+            samples = {}
+            for view, rounds in begun.items():
+                size = _rows(view, state)
+                columns, slices = (
                     sampled_by(view.schema, view.key),
                     rounds.slices_for(size, wanted(size)),
                 )
-                for view, rounds in begun.items()
-                for size, _ in (self._inputs(view, state),)
-            }
+                samples[view.id] = rounds.sample(columns, slices)
             counts = self._counted(views, state, samples)
             return [
                 Compared(view, begun[view], outcome=found.primary, failed=True)
@@ -148,18 +160,16 @@ class Reconciling:
 
     # -- comparing -------------------------------------------------------------------------
 
-    def _inputs(self, view: View, state: Published) -> tuple[int, dict[str, int]]:
-        """Return about how many rows a view has, and what tells its contents from others."""
-        rows = sum(run.rows for run in state.runs(view))
-        catalog = state.catalog
-        began = {str(id_): state.positions.get(id_, 0) for id_ in sorted(catalog.bases([view.id]))}
-        if catalog.below([view.id]) & self.engine.temporal().keys():
-            began["clock"] = state.clock
-        return rows, {**began, "build": view.build}
+    def _first(self, view: View, state: Published) -> Rounds:
+        return Rounds.first(_rows(view, state), self.inputs(view, state))
 
-    def _begun(self, view: View, rounds: Rounds, state: Published) -> Rounds:
-        """Return the round at hand, the next one if it is over."""
-        rows, began = self._inputs(view, state)
+    def _begun(
+        self, view: View, rounds: Rounds, state: Published, wanted: Callable[[int], int]
+    ) -> Rounds:
+        """Return the round at hand, the next one if it is over; a new one if all is wanted."""
+        rows, began = _rows(view, state), self.inputs(view, state)
+        if rounds.done and not rounds.is_over and wanted(rows) >= rows:
+            return rounds.anew(rows, began)
         if rounds.began.get("build") != began["build"]:
             return rounds.anew(rows, began)
         return rounds.next_round(rows, began) if rounds.is_over else rounds
@@ -235,7 +245,7 @@ class Reconciling:
             digest(self.engine.circuit(view)),
             tuple(sides[False]),
             tuple(sides[True]),
-            count.different,
+            count.wrong,
         )
 
     # -- what is done about differences ----------------------------------------------------
@@ -250,77 +260,117 @@ class Reconciling:
         report: Progress,
     ) -> Compared:
         """Keep the evidence, mark the slice dirty, and do what is to be done about it."""
-        marked = any(e.cause == RECONCILIATION and e.view == view.id for e in self.ledger.dirty())
-        action = OnDifference.REPORT if marked else self.on_difference
-        entries = () if marked else self._entries(view, found, action)
-        made = rounds.to_json()
-        if action is OnDifference.QUARANTINE:
-            with self.loop.exclusive():
-                evidence = self.ledger.record_comparison(view.id, made, found, entries)
-        else:
-            evidence = self.ledger.record_comparison(view.id, made, found, entries)
-        compared = Compared(view, rounds, count.stored, count.different, evidence)
-        match action:
-            case OnDifference.REPAIR:
+        ledger, made = self.ledger, rounds.to_json()
+        known = self._marked(view)
+        entries = () if known else self._entries(view, found)
+        with self.loop.exclusive():  # if the view stops, that is published
+            evidence = ledger.record_comparison(view.id, made, found, entries)
+        compared = Compared(view, rounds, count.stored, count.wrong, evidence)
+        if known:
+            return replace(compared, outcome="it is dirty already: SHOW DIRTY")
+        match self.on_difference:
+            case OnDifference.REPAIR if self.repairing.automatic:
                 return self._repaired(compared, sample, report)
             case OnDifference.QUARANTINE:
                 return replace(compared, outcome=f"quarantined: REPAIR {view.name} fills it anew")
-            case OnDifference.REPORT:
-                return replace(compared, outcome="not repaired")
+            case _:
+                return replace(compared, outcome=f"not repaired: REPAIR {view.name} does that")
 
-    @staticmethod
-    def _entries(view: View, found: Evidence, action: OnDifference) -> tuple[Dirty, ...]:
+    def _marked(self, view: View) -> list[DirtyId]:
+        """Return the dirty entries of a view of which there is evidence."""
+        of_view = (e for e in self.ledger.dirty() if e.view == view.id)
+        return [e.id for e in of_view if e.cause == RECONCILIATION and e.id is not None]
+
+    def _entries(self, view: View, found: Evidence) -> tuple[Dirty, ...]:
         rows = "row differs" if found.differences == 1 else "rows differ"
         detail = f"{found.differences} {rows} from the query at epoch {found.epoch}"
-        quarantined = action is OnDifference.QUARANTINE
         entry = Dirty(
             view.id,
             RECONCILIATION,
             found.at,
             detail,
             slice=found.slice,
-            repair=Repair.REPLAY if action is OnDifference.REPAIR else Repair.REBUILD,
-            state=DirtyState.QUARANTINED if quarantined else DirtyState.OPEN,
+            repair=Repair.REPLAY,
+            state=_STATES[self.on_difference],
         )
+        if self.on_difference is not OnDifference.QUARANTINE:
+            return (entry,)
         stop = Dirty(view.id, STOPPED, found.at, f"Reconciliation has quarantined it: {detail}.")
-        return (entry, stop) if quarantined else (entry,)
+        return (entry, stop)
 
     def _repaired(self, compared: Compared, sample: Sample, report: Progress) -> Compared:
-        """Have a sample recomputed that differs, unless it has become right, and compare it again.
+        """Have a slice recomputed that differs, and compare it again, and all that reads it.
 
-        It has if a view that it reads was wrong, and has been repaired since.
+        If a view that it reads was wrong and has been repaired since, it is right already.
         """
         view, evidence = compared.view, compared.evidence
-        outcome = self._made_equal(view, sample)
-        if outcome is None:
-            epoch = self._rebuild(view, report)
-            equal = self._made_equal(view, sample) is not None
-            again = "equal again" if equal else "still differs"
-            outcome = f"rebuilt in epoch {epoch}, and {again}"
-            if not equal:
+        equal = self._equal_in(view, sample)
+        outcome = f"equal in epoch {equal}, since what it reads was repaired"
+        if equal is None:
+            error = self._recompute(view, report)
+            equal = self._equal_in(view, sample)
+            outcome = f"recomputed, and equal in epoch {equal}"
+            if equal is None:
+                failed = "recomputed, and still differs"
+                outcome = failed if error is None else f"not repaired: {error.primary}"
                 return replace(compared, outcome=outcome)
         self.ledger.clear_dirty(view.id, RECONCILIATION)
         if evidence is not None and evidence.id is not None:
             self.ledger.settle_evidence(evidence.id, outcome)
         state = self.reader.published
-        rounds = compared.rounds.anew(*self._inputs(_live(state, view), state))
+        now = _live(state, view)
+        rounds = compared.rounds.anew(_rows(now, state), self.inputs(now, state))
         self.ledger.record_comparison(view.id, rounds.to_json())
+        for above in self._above(view):
+            self.compare([above], self.reader.published, lambda rows: rows, report)
         return replace(compared, outcome=outcome)
 
-    def _made_equal(self, view: View, sample: Sample) -> str | None:
-        """Compare a sample as it is now; return since when it is equal, None if it differs."""
+    def _equal_in(self, view: View, sample: Sample) -> Epoch | None:
+        """Compare a sample as it is now; return its epoch if it is equal, None if it differs."""
         state = self.reader.published
         now = _live(state, view)
         (count,) = self.comparing.counted([now], state, {view.id: sample})
         if count.different and self.comparing.differing(now, state, 1, sample).num_rows:
             return None
-        return f"equal again in epoch {state.epoch}"
+        return state.epoch
 
-    def _rebuild(self, view: View, report: Progress) -> Epoch:
-        """Fill a new build of a view beside the epochs; what reads it follows the difference."""
-        now = _live(self.reader.published, view)
-        again = replace(now, replacement=self.ledger.reserve_build())
-        return self.definer.replace_view(now, again, report)
+    def _recompute(self, view: View, report: Progress) -> HeadraceError | None:
+        """Have the slices recomputed that are marked; return the error if that fails.
+
+        What reads the view follows the difference. Where it cannot, since it never followed the
+        rows that were wrong, it stops meanwhile, and is filled anew.
+        """
+        error = self._replayed(view, report)
+        above = self._above(view)
+        if error is None or error.code not in (Code.INTERNAL, Code.INVALID) or not above:
+            return error
+        last = self.ledger.last_epoch()
+        with self.loop.exclusive():
+            for each in above:
+                why = f'It is filled anew after view "{view.name}", which is repaired.'
+                mark_stopped(self.ledger, each, last, why)
+        error = self._replayed(view, report)
+        with self.loop.exclusive(), self.compaction.busy:
+            for each in above:
+                Fill(self.loop, each, report).again(Repaired(each.id, STOPPED, last))
+        return error
+
+    def _replayed(self, view: View, report: Progress) -> HeadraceError | None:
+        done = self.repairing.repair(self._marked(view), lambda _entry: report)
+        errors = [each.done for each in done if isinstance(each.done, HeadraceError)]
+        return errors[0] if errors else None
+
+    def _above(self, view: View) -> list[View]:
+        """Return the maintained views that read a view, each after those that it reads."""
+        state = self.reader.published
+        ids = {relation.id for relation in state.catalog.dependants(view.id)}
+        views = state.catalog.views_in_order()
+        return [v for v in views if v.id in ids and v.id not in state.stopped]
+
+
+def _rows(view: View, state: Published) -> int:
+    """Return an upper bound of the number of rows that a state stores of a view."""
+    return sum(run.rows for run in state.runs(view))
 
 
 def _live(state: Published, view: View) -> View:

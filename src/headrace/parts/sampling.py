@@ -15,6 +15,7 @@ they were compared. Rows that change afterwards are not sampled again before the
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,9 @@ from headrace.parts.confidence import upper_bound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from headrace.ledger import Ledger
+    from headrace.types import RelationId
 
 SLICE_ROWS: Final = 256
 """About how many rows a slice has."""
@@ -80,12 +84,14 @@ class Rounds:
 
     @property
     def bound(self) -> float:
-        """The upper bound, at 95%, on the share of wrong units.
+        """The upper bound, at 95%, on the share of wrong units, rounded up to four digits.
 
         By the samples of the round at hand and of the last complete one.
         """
         wrong, units = self.tally.wrong + self.last.wrong, self.tally.units + self.last.units
-        return upper_bound(wrong, units)
+        bound = upper_bound(wrong, units)
+        digit = 10.0 ** (math.floor(math.log10(bound)) - 3)
+        return min(1.0, float(f"{math.ceil(bound / digit) * digit:.4g}"))
 
     def slices_for(self, rows: int, wanted: int) -> int:
         """Return how many slices of a view with some rows have about a wanted number of them."""
@@ -134,6 +140,11 @@ class Rounds:
         """Return the rounds that :meth:`to_json` wrote."""
         tallies = {name: Tally(**value[name]) for name in ("tally", "last", "total")}
         return cls(**{**value, **tallies})
+
+
+def rounds_of(ledger: Ledger) -> dict[RelationId, Rounds]:
+    """Return how far reconciliation has come with each view of which it has compared a sample."""
+    return {id_: Rounds.of_json(made) for id_, made in ledger.reconciled().items()}
 
 
 def _slices(rows: int) -> int:

@@ -46,11 +46,16 @@ def refuse_stopped(
     waiting = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
     if waiting:
         raise waits(relation.name, waiting[0])
-    causes = {entry.view: entry.detail for entry in dirty}
-    over = {id_: {v.id for v in catalog.dependants(id_)} for id_ in causes}
-    why, failed = "its query failed on its data", relation
-    if relation.id not in causes:
-        failed = catalog.by_id[next(id_ for id_ in causes if relation.id in over[id_])]
+    marked = {entry.view: entry for entry in dirty if entry.cause in (STOPPED, WAITING)}
+    over = {id_: {v.id for v in catalog.dependants(id_)} for id_ in marked}
+    failed = relation
+    if relation.id not in marked:
+        failed = catalog.by_id[next(id_ for id_ in marked if relation.id in over[id_])]
+    entry = marked[failed.id]
+    if "evidence" in entry.origin:
+        raise _quarantined(relation, failed, entry)
+    why = "its query failed on its data"
+    if failed is not relation:
         why = f'it reads view "{failed.name}", whose query failed on its data'
     again = (
         f'DROP VIEW "{failed.name}" CASCADE, and create it and the views that read it again'
@@ -61,8 +66,21 @@ def refuse_stopped(
     raise HeadraceError(
         Code.UNAVAILABLE,
         f'view "{relation.name}" stopped, since {why}',
-        detail=causes[failed.id].removeprefix("error[invalid]: "),
+        detail=entry.detail.removeprefix("error[invalid]: "),
         hint=f"Correct the data, then REPAIR {failed.name}; or correct the query: {again}.{before}",
+    )
+
+
+def _quarantined(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceError:
+    """Return the error of reading a view in quarantine, or one that reads such a view."""
+    what = "is quarantined"
+    if wrong is not relation:
+        what = f'reads view "{wrong.name}", which is quarantined'
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f'{relation.kind} "{relation.name}" {what}',
+        detail=entry.detail,
+        hint=f"SHOW EVIDENCE FOR {wrong.name} lists the rows; REPAIR {wrong.name} fills it anew.",
     )
 
 

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class OnDifference(StrEnum):
+    """What is done about rows that differ, besides keeping evidence and marking them dirty."""
+
+    REPAIR = "repair"
+    """They are recomputed, and compared again."""
+    QUARANTINE = "quarantine"
+    """The view stops: it is neither maintained nor read until REPAIR has filled it anew."""
+    REPORT = "report"
+    """Nothing: the view goes on."""
 
 
 @dataclass(frozen=True, slots=True)

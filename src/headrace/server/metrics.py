@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from headrace.catalog import Stream, Table
 from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
+from headrace.parts.sampling import rounds_of
 from headrace.server.tallies import BOUNDS, Tallies
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class _State(Collector):
             state.behind(ends),
         )
         yield from _views(view_freshness(parts.reader, parts.log.admission, state))
+        yield from self._reconciliation()
         yield from self._logs([r for r in state.catalog if isinstance(r, Stream | Table)])
         yield GaugeMetricFamily(
             "headrace_statements_running", "Statements that run or wait.", self.runner.running
@@ -146,6 +148,31 @@ class _State(Collector):
                 "Reader processes that ended, or did not answer.",
                 self.readers.lost,
             )
+
+    def _reconciliation(self) -> Iterator[Metric]:
+        parts = self.database.parts
+        by_id = parts.reader.catalog.by_id
+        labels = ["view"]
+        compared = CounterMetricFamily(
+            "headrace_reconciled_rows", "Rows of views that were compared.", labels=labels
+        )
+        wrong = CounterMetricFamily(
+            "headrace_reconciled_wrong_rows",
+            "Rows of views that were compared, and were not what they should be.",
+            labels=labels,
+        )
+        age = _by(
+            "headrace_reconciled_seconds_ago", "Since a sample of a view was compared.", "view"
+        )
+        for id_, made in rounds_of(parts.ledger).items():
+            if id_ not in by_id or by_id[id_].name.startswith(HIDDEN):
+                continue
+            name = [by_id[id_].name]
+            compared.add_metric(name, made.total.units)
+            wrong.add_metric(name, made.total.wrong)
+            if made.at is not None:
+                age.add_metric(name, max(0.0, time.time() - made.at))
+        yield from (compared, wrong, age)
 
     def _logs(self, relations: list[Relation]) -> Iterator[Metric]:
         parts = self.database.parts

@@ -46,6 +46,7 @@ from headrace.sql import (
     ObjectKind,
     Print,
     Query,
+    Reconcile,
     Refresh,
     Repair,
     ResetOption,
@@ -68,6 +69,7 @@ from headrace.statements.changing.targets import writable
 from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.damage import with_owner
 from headrace.statements.checking.invalidations import Invalidations
+from headrace.statements.checking.reconciliations import Reconciliations
 from headrace.statements.checking.repairs import Repairs
 from headrace.statements.checking.verifications import Verifications
 from headrace.statements.defining.alterations import Alterations
@@ -228,6 +230,9 @@ class Statements:
             parts.repairing.recomputing,
             principal,
         )
+        self._reconciliations = Reconciliations(
+            parts.reader, parts.reconciling, principal, client.report
+        )
 
     def run(self, statement: Statement) -> Result | Subscription:
         """Run one statement.
@@ -304,13 +309,8 @@ class Statements:
                 return self._refresh(statement)
             case Show() | ShowCreate() | Describe() | Explain():
                 return self._describe(statement)
-            case Verify():
-                rows = self._verifications.verify(statement.name)
-                return self._table(("view", "rows", "differences", "verdict"), rows)
-            case Repair():
-                return self._repair(statement)
-            case Invalidate():
-                return self._done(self._invalidations.invalidate(statement))
+            case Verify() | Reconcile() | Repair() | Invalidate():
+                return self._check(statement)
             case SetOption() | ResetOption() | ShowOption():
                 return self._configure(statement)
             case CreateToken():
@@ -322,6 +322,8 @@ class Statements:
         match statement:
             case Show(listing=Listing.TOKENS | Listing.GRANTS):
                 return self._show_tokens(statement)
+            case Show(listing=Listing.RECONCILIATION | Listing.EVIDENCE):
+                return self._reconciliations.show(statement)
             case Show():
                 return self._listings.show(statement)
             case ShowCreate():
@@ -330,6 +332,18 @@ class Statements:
                 return self._descriptions.describe(statement)
             case Explain():
                 return self._explanations.explain(statement)
+
+    def _check(self, statement: Verify | Reconcile | Repair | Invalidate) -> Result:
+        match statement:
+            case Verify():
+                rows = self._verifications.verify(statement.name)
+                return self._table(("view", "rows", "differences", "verdict"), rows)
+            case Reconcile():
+                return self._reconciliations.reconcile(statement)
+            case Repair():
+                return self._repair(statement)
+            case Invalidate():
+                return self._done(self._invalidations.invalidate(statement))
 
     def _show_tokens(self, statement: Show) -> Result:
         if statement.listing is Listing.TOKENS:

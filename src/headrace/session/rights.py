@@ -52,6 +52,7 @@ from headrace.sql import (
     ObjectKind,
     Print,
     Query,
+    Reconcile,
     Refresh,
     Repair,
     ResetOption,
@@ -392,6 +393,15 @@ def _explain(asked: _Asked, statement: Explain) -> Iterator[Need]:
     yield from asked.define(target)
 
 
+def _reconcile(_asked: _Asked, statement: Reconcile) -> Iterator[Need]:
+    """Yield what is needed to compare a view, and have it repaired."""
+    name = statement.name
+    if name is None:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+    else:
+        yield Need(Role.OWNER, schema_of(name.dotted), name.span)
+
+
 def _print(asked: _Asked, statement: Print) -> Iterator[Need]:
     over = {
         relation.name
@@ -415,6 +425,7 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     Explain: _explain,
     Refresh: _read_one,
     Verify: _read_one,
+    Reconcile: _reconcile,
     Flush: _nothing,
     SetOption: _nothing,
     ResetOption: _nothing,

@@ -20,6 +20,7 @@ from headrace.sql.parts import (
     Role,
     Watermark,
 )
+from headrace.sql.reconcile import Reconcile
 from headrace.sql.rewritten import Rewritten
 from headrace.sql.slices import Invalidate, SliceOf
 from headrace.sql.statements import (
@@ -121,6 +122,7 @@ __all__ = [
     "Option",
     "Print",
     "Query",
+    "Reconcile",
     "Refresh",
     "Repair",
     "ResetOption",

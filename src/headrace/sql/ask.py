@@ -48,6 +48,7 @@ _DROPPED_ALONE: Final[Mapping[str, type[DropSecret | DropConnection | DropToken 
 }
 """What is dropped without CASCADE, by its word."""
 _KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", *_DROPPED_ALONE)
+_OF_VIEWS = frozenset({Listing.DIRTY, Listing.RECONCILIATION, Listing.EVIDENCE})
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 
@@ -144,7 +145,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         schema = cursor.name("a schema's name")
     if listing is Listing.REJECTS and (cursor.accept("FOR") or cursor.accept("FROM")):
         relation = cursor.name("a stream's or table's name")
-    if listing is Listing.DIRTY and cursor.accept("FOR"):
+    if listing in _OF_VIEWS and cursor.accept("FOR"):
         relation = cursor.name("a view's name")
     if listing is Listing.INDEXES and (cursor.accept("FROM") or cursor.accept("ON")):
         relation = cursor.name("a table's or view's name")
@@ -162,7 +163,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
 
 
 def _further(listing: Listing) -> tuple[str, ...]:
-    if listing in {Listing.REJECTS, Listing.GRANTS, Listing.DIRTY}:
+    if listing in {Listing.REJECTS, Listing.GRANTS, *_OF_VIEWS}:
         return ("FOR",)
     if listing is Listing.INDEXES:
         return ("FROM",)

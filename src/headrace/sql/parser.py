@@ -27,6 +27,7 @@ from headrace.sql.fragments import at_query, take_query
 from headrace.sql.keywords import STATEMENTS
 from headrace.sql.lexer import Kind, Source, split
 from headrace.sql.push import take_print, take_whole_query
+from headrace.sql.reconcile import take_reconcile
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
 from headrace.sql.slices import take_invalidate
 from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Explain, Explained
@@ -150,6 +151,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "INVALIDATE": take_invalidate,
     "LIST": take_show,
     "PRINT": take_print,
+    "RECONCILE": take_reconcile,
     "REFRESH": take_refresh,
     "REPAIR": take_repair,
     "RESET": take_reset,

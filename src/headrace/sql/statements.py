@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.sql.parts import Name, Query
+from headrace.sql.reconcile import Reconcile
 from headrace.sql.slices import Invalidate
 from headrace.sql.taken import EVERY_ROW, Taken
 
@@ -396,6 +397,8 @@ class Listing(StrEnum):
     CONNECTIONS = "connections"
     TOKENS = "tokens"
     GRANTS = "grants"
+    RECONCILIATION = "reconciliation"
+    EVIDENCE = "evidence"
 
 
 NAMED_LISTINGS = frozenset(Listing) - {
@@ -404,6 +407,8 @@ NAMED_LISTINGS = frozenset(Listing) - {
     Listing.EPOCHS,
     Listing.FRESHNESS,
     Listing.GRANTS,
+    Listing.RECONCILIATION,
+    Listing.EVIDENCE,
     Listing.INDEXES,
 }
 """The listings that have names, so that LIKE can filter them."""
@@ -411,7 +416,7 @@ NAMED_LISTINGS = frozenset(Listing) - {
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """``SHOW``; ``relation`` restricts rejects, indexes and dirty slices to those of one relation.
+    """``SHOW``; ``relation`` restricts what is listed of relations to those of one.
 
     ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern,
     and ``limit`` rejects to a number, the newest first. ``token`` restricts grants to its own.
@@ -588,6 +593,7 @@ Statement: TypeAlias = (
     | Repair
     | Invalidate
     | Verify
+    | Reconcile
     | Subscribe
     | Print
 )

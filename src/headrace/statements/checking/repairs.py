@@ -10,7 +10,7 @@ from headrace.catalog import PlainView, Sink, Table, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, Repaired
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import shown_name
 from headrace.parts.stopped import mark_stopped, stopped_after
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
@@ -226,14 +226,7 @@ class Repairs:
         return any((e.view, e.cause) == (view.id, cause) for e in self.ledger.dirty())
 
     def _shown(self, relation: Table | View) -> str:
-        if not relation.name.startswith(HIDDEN):
-            return relation.name
-        if isinstance(relation, View) and relation.index is not None:
-            return f"index {relation.index.name}"
-        fed = [
-            s.name for s in self.reader.catalog if isinstance(s, Sink) and s.source == relation.id
-        ]
-        return f"query of {', '.join(fed)}" if fed else "a query that is followed"
+        return shown_name(relation, self.reader.catalog)
 
     def _progress(self, what: str) -> FillProgress:
         return lambda done, total: self.report(Progress(what, done, total, "rows"))

@@ -10,7 +10,7 @@ from pyspark.sql.types import DoubleType, FloatType
 from headrace.catalog import PlainView, Sink, View
 from headrace.engine.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import HIDDEN, shown_name
 from headrace.statements.results import Progress
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Verifications:
             for id_, text in damaged.items()
             if id_ not in verdicts
         ]
-        return others + [(_shown(view, fed), *verdicts[view.id]) for view in views]
+        return others + [(shown_name(view, reader.catalog), *verdicts[view.id]) for view in views]
 
     def _views(self, name: Name | None, fed: dict[RelationId, str]) -> list[View]:
         catalog = self.reader.catalog
@@ -159,10 +159,3 @@ def _within(types: set[type]) -> str:
     tolerances = [f"doubles within {TOLERANCE[DoubleType]}"] if DoubleType in types else []
     tolerances += [f"floats within {TOLERANCE[FloatType]}"] if FloatType in types else []
     return ", ".join(tolerances)
-
-
-def _shown(view: View, fed: dict[RelationId, str]) -> str:
-    """Return what a view is called: a hidden one by what it is for."""
-    if view.index is not None:
-        return f"index {view.index.name}"
-    return f"query of {fed[view.id]}" if view.name.startswith(HIDDEN) else view.name

@@ -1,0 +1,131 @@
+"""Reconciliation in the background, within a share of one processor."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headrace.engine.cancelling import StatementJobs
+from headrace.errors import Code, HeadraceError
+from headrace.parts.sampling import SLICE_ROWS
+from headrace.runtime.cancelling import Cancellation, check_cancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalog import View
+    from headrace.parts.reconciling import Reconciling
+    from headrace.parts.sampling import Rounds
+    from headrace.runtime.published import Published
+    from headrace.types import RelationId
+
+_log = logging.getLogger(__name__)
+
+_FIRST_SECONDS: Final = 60.0
+"""How long a database is open before its first comparison: short lives are spared."""
+_IDLE_SECONDS: Final = 10.0
+"""How often to look for something to compare while there is nothing."""
+_CANCEL_SECONDS: Final = 0.2
+_LONGEST_FAREWELL: Final = 10.0
+_TOGETHER: Final = 2
+"""The number of views over a common input that are compared in one job, which reads it once."""
+
+
+@dataclass(slots=True)
+class Reconciler:
+    """Compares one sample after the other, of the view that was compared longest ago.
+
+    ``budget`` is the share of one processor that this may take on average; 0 is none. A comparison
+    is charged as if it had kept all processors busy that its tasks may use, so it takes less.
+    Views whose rows were all compared, and whose inputs have not changed since, are left alone.
+    """
+
+    reconciling: Reconciling
+    budget: float
+    processors: int
+    first: float = _FIRST_SECONDS
+    idle: float = _IDLE_SECONDS
+    error: HeadraceError | None = None
+    """The error of the last comparison, if it could not be made."""
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _cancellation: Cancellation = field(default_factory=Cancellation)
+    _thread: threading.Thread | None = None
+    _failing: dict[RelationId, Mapping[str, int]] = field(default_factory=dict)
+    """The views whose queries fail in batch, with the inputs for which they do."""
+
+    def start(self) -> None:
+        """Begin, unless the budget is 0."""
+        if self.budget > 0:
+            self._thread = threading.Thread(
+                target=self._run, name="headrace-reconciliation", daemon=True
+            )
+            self._thread.start()
+
+    def close(self) -> None:
+        """Cancel the comparison at hand, and end."""
+        self._closed.set()
+        thread, until = self._thread, time.monotonic() + _LONGEST_FAREWELL
+        while thread is not None and thread.is_alive() and time.monotonic() < until:
+            self._cancellation.asked = True
+            if self._cancellation.running:
+                StatementJobs(self.reconciling.engine.spark, self._cancellation.tag).cancel()
+            thread.join(_CANCEL_SECONDS)
+
+    def turn(self) -> float:
+        """Compare the next sample, if there is one; return for how many seconds to pause then."""
+        state = self.reconciling.reader.published
+        views = self._next(state)
+        if not views:
+            return self.idle
+        began = time.monotonic()
+        with self._cancellation.statement():
+            if self._closed.is_set():
+                return 0.0
+            found = self.reconciling.compare(
+                views, state, lambda _rows: SLICE_ROWS, lambda _done, _total: check_cancelled()
+            )
+        for each in found:
+            self._failing.pop(each.view.id, None)
+            if each.failed:
+                self._failing[each.view.id] = self.reconciling.inputs(each.view, state)
+        spent = (time.monotonic() - began) * self.processors
+        return spent / self.budget
+
+    def _run(self) -> None:
+        pause = self.first
+        while not self._closed.wait(pause):
+            try:
+                pause, self.error = self.turn(), None
+            except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
+                if self._closed.is_set():
+                    return
+                pause, self.error = self.idle, _shown(error)
+                if self.error.code not in (Code.CONFLICT, Code.CANCELLED):
+                    _log.warning("views are not reconciled: %s", self.error.primary)
+
+    def _next(self, state: Published) -> list[View]:
+        """Return the view to compare next, and another one with which it shares an input."""
+        waiting = {
+            view: rounds
+            for view, rounds in self.reconciling.rounds(state).items()
+            if not self.reconciling.is_settled(view, rounds, state)
+            and self._failing.get(view.id) != self.reconciling.inputs(view, state)
+        }
+        if not waiting:
+            return []
+        ordered = sorted(waiting, key=lambda view: _since(waiting[view]))
+        bases = {view: state.catalog.bases([view.id]) for view in ordered}
+        return [view for view in ordered if bases[view] & bases[ordered[0]]][:_TOGETHER]
+
+
+def _since(rounds: Rounds) -> float:
+    return rounds.at or 0.0
+
+
+def _shown(error: Exception) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return error
+    return HeadraceError(Code.INTERNAL, "reconciliation failed", detail=f"{error!r}.")

@@ -1,0 +1,82 @@
+"""``RECONCILE``: compare samples of views with their queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.lexer import Kind
+
+if TYPE_CHECKING:
+    from headrace.errors import Span
+    from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
+    from headrace.sql.parts import Name
+
+_WHOLE = 100.0
+"""A sample of everything, in percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """``RECONCILE``: compare a sample of one view, or of all, with what their queries make.
+
+    The sample has about so many ``rows``, or ``percent`` of them; by default, one slice.
+    """
+
+    span: Span
+    name: Name | None = None
+    rows: int | None = None
+    percent: float | None = None
+
+
+def take_reconcile(cursor: Cursor) -> Reconcile:
+    """Take ``RECONCILE {VIEW name | ALL} [SAMPLE n {ROWS | PERCENT}]``."""
+    first = cursor.token
+    cursor.expect("RECONCILE")
+    name = None
+    if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
+        name = cursor.name("a view's name")
+    elif not cursor.accept("ALL"):
+        raise cursor.expected("VIEW", "ALL")
+    rows: int | None = None
+    percent: float | None = None
+    if cursor.accept("SAMPLE"):
+        place = cursor.token
+        share = _number(cursor)
+        if cursor.accept("PERCENT"):
+            percent = share
+            if not 0 < share <= _WHOLE:
+                raise _out_of_range(cursor, place, "a percentage above 0, up to 100")
+        elif cursor.accept("ROWS") or cursor.accept("ROW"):
+            rows = int(share)
+            if rows != share or rows < 1:
+                raise _out_of_range(cursor, place, "a whole number of rows")
+        else:
+            raise cursor.expected("ROWS", "PERCENT")
+        cursor.expect_end()
+    else:
+        cursor.expect_end("SAMPLE")
+    return Reconcile(cursor.span(first), name, rows, percent)
+
+
+def _number(cursor: Cursor) -> float:
+    token = cursor.token
+    if token.kind is Kind.NUMBER:
+        try:
+            value = float(token.text)
+        except ValueError:
+            raise cursor.expected("a number of rows, or a percentage") from None
+        cursor.advance()
+        return value
+    raise cursor.expected("a number of rows, or a percentage")
+
+
+def _out_of_range(cursor: Cursor, place: Token, wanted: str) -> HeadraceError:
+    return HeadraceError(
+        Code.INVALID,
+        f"a sample cannot be of {place.text}",
+        hint=f"Give {wanted}.",
+        span=cursor.span(place, place),
+    )

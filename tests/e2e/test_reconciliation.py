@@ -1,0 +1,147 @@
+"""Reconciliation: wrong rows are found, kept as evidence, and repaired, quarantined or reported."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import headrace
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import DirtyState
+from headrace.parts.reconciler import Reconciler
+from spoiling import spoil
+
+GROUPS = 1100
+
+
+@pytest.fixture
+def shop(db):
+    db.sql(f"""CREATE STREAM sales (g INT, x INT);
+        INSERT INTO sales SELECT id % {GROUPS}, id % 7 FROM explode(sequence(0, {3 * GROUPS - 1})) AS t(id);
+        CREATE MATERIALIZED VIEW totals AS SELECT g, count(*) AS n, sum(x) AS s FROM sales GROUP BY g;
+        CREATE MATERIALIZED VIEW by_count AS SELECT n, count(*) AS m FROM totals GROUP BY n""")
+    return db
+
+
+def verdicts(db, statement):
+    return {view: rest[-1] for view, *rest in db.sql(statement).fetchall()}
+
+
+def test_a_round_covers_every_row_and_finds_what_is_wrong(shop):
+    names = ("view", "rows", "differences", "covered", "wrong_at_most", "verdict")
+    result = shop.sql("RECONCILE VIEW totals")
+    assert result.columns == names
+    ((view, rows, differences, covered, bound, verdict),) = result.fetchall()
+    assert (view, differences, verdict) == ("totals", 0, "equal")
+    first = rows
+    assert 150 < rows < 450
+    assert covered == 0.25
+    assert bound == pytest.approx(1 - 0.05 ** (1 / rows), rel=1e-3)
+    ((_, rows, _, covered, bound, _),) = shop.sql("RECONCILE VIEW totals SAMPLE 100 PERCENT")
+    assert (rows, covered) == (GROUPS, 1.0)
+    listed = shop.sql("SHOW RECONCILIATION FOR totals").fetchall()
+    assert [row[:-1] for row in listed] == [("totals", 2, GROUPS + first, 0, 0, 1.0, bound)]
+    assert shop.sql("SHOW EVIDENCE").fetchall() == []
+    # One row is wrong, one is missing, and one is there that should not be.
+    wrong = {5: {"n": 9}, 6: None}
+    assert spoil(shop, "totals", lambda row: _changed(row, wrong)) == 2
+    assert verdicts(shop, "VERIFY totals")["totals"].startswith("differs")
+    samples = 0
+    while (found := shop.sql("RECONCILE VIEW totals").fetchall()[0])[2] == 0:
+        samples += 1
+        assert samples <= 4, "a round has four slices"
+    assert found[5].startswith(f"{found[2]} row")
+    assert "; recomputed, and equal in epoch" in found[5]
+    (evidence, *_) = shop.sql("SHOW EVIDENCE FOR totals").fetchall()
+    view, _, _, where, differences, expected, stored, inputs, circuit, outcome = evidence
+    assert (view, differences, outcome) == ("totals", found[2], found[5].partition("; ")[2])
+    assert "pmod(xxhash64(" in where
+    assert {row["g"] for row in json.loads(expected)} <= {5, 6}
+    assert all(row["g"] == 5 and row["n"] == 9 for row in json.loads(stored))
+    assert inputs == f"sales {3 * GROUPS:,}"
+    assert circuit.startswith("3:")
+    assert set(verdicts(shop, "VERIFY").values()) == {"equal to batch"}
+    assert shop.sql("SHOW DIRTY").fetchall() == []
+    shop.sql("INSERT INTO sales VALUES (5, 1)")
+    assert set(verdicts(shop, "VERIFY").values()) == {"equal to batch"}
+
+
+def _changed(row, wrong):
+    if row["g"] not in wrong:
+        return row
+    change = wrong[row["g"]]
+    return None if change is None else {**row, **change}
+
+
+@pytest.mark.parametrize("policy", ["quarantine", "report"])
+def test_what_differs_is_quarantined_or_reported(opened_with, policy):
+    db = opened_with(on_difference=policy)
+    db.sql("""CREATE TABLE t (k INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 2);
+        CREATE MATERIALIZED VIEW v AS SELECT v, count(*) AS n FROM t GROUP BY v;
+        CREATE MATERIALIZED VIEW above AS SELECT sum(n) AS n FROM v""")
+    spoil(db, "v", lambda row: {**row, "n": row["n"] + 1})
+    assert verdicts(db, "RECONCILE ALL")["v"].startswith("2 rows differ")
+    (entry, *stopped) = [e for e in db.parts.ledger.dirty() if e.cause != "stopped"]
+    assert not stopped
+    assert entry.cause == "reconciliation"
+    if policy == "report":
+        assert entry.state is DirtyState.REPORTED
+        assert sorted(db.sql("SELECT * FROM v").fetchall()) == [(1, 2), (2, 2)]
+        return
+    assert entry.state is DirtyState.QUARANTINED
+    for name in ("v", "above"):
+        with pytest.raises(HeadraceError) as refused:
+            db.sql(f"SELECT * FROM {name}")
+        assert refused.value.code is Code.UNAVAILABLE
+        assert "quarantined" in str(refused.value)
+    db.sql("INSERT INTO t VALUES (3, 2)")
+    db.sql("REPAIR v")
+    assert sorted(db.sql("SELECT * FROM v").fetchall()) == [(1, 1), (2, 2)]
+    assert db.sql("SELECT * FROM above").fetchall() == [(3,)]
+    assert db.parts.ledger.dirty() == ()
+    assert set(verdicts(db, "VERIFY").values()) == {"equal to batch"}
+
+
+@pytest.fixture
+def opened_with(tmp_path, spark):
+    made = []
+
+    def connect(**settings):
+        made.append(
+            headrace.connect(
+                tmp_path / f"d{len(made)}", spark=spark, partitions=2, continuous=False, **settings
+            )
+        )
+        return made[-1]
+
+    yield connect
+    for each in made:
+        each.close()
+
+
+def test_in_the_background_all_is_compared_until_nothing_changes(shop):
+    reconciler = Reconciler(shop.parts.reconciling, budget=0.5, processors=2, idle=7.0)
+    pauses = []
+    while (pause := reconciler.turn()) != 7.0:
+        pauses.append(pause)
+    assert len(pauses) == 4, "two views in a job, then the rest of the larger one"
+    found = {row[0]: row[4:6] for row in shop.sql("SHOW RECONCILIATION").fetchall()}
+    assert found == {"totals": (0, 1.0), "by_count": (0, 1.0)}
+    assert reconciler.turn() == 7.0, "nothing has changed"
+    shop.sql("INSERT INTO sales VALUES (1, 1); FLUSH")
+    assert reconciler.turn() != 7.0
+
+
+def test_one_who_may_not_is_refused_and_a_mistake_is_shown_at_its_place(shop):
+    for statement, said in {
+        "RECONCILE totals": 'expected VIEW or ALL, found "totals"',
+        "RECONCILE ALL SAMPLE 0 PERCENT": "a sample cannot be of 0",
+        "RECONCILE ALL SAMPLE 2.5 ROWS": "a sample cannot be of 2.5",
+        "RECONCILE VIEW sales": 'stream "sales" is no materialized view',
+        "SHOW EVIDENCE FOR sales": 'stream "sales" is no materialized view',
+    }.items():
+        with pytest.raises(HeadraceError) as refused:
+            shop.sql(statement)
+        assert said in refused.value.primary
+        assert refused.value.span is not None

@@ -1,0 +1,48 @@
+"""Wrong rows in a view: files that the ledger names, whole and sound, and not what they should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+
+from headrace.circuit import rows_of
+from headrace.ledger import EpochCommit, RunKind
+from headrace.runtime.attempt import new_run
+from headrace.spine import write_run
+from headrace.zset import WEIGHT, ZSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import headrace
+
+Row = dict[str, object]
+
+
+def spoil(db: headrace.Database, view: str, changed: Callable[[Row], Row | None]) -> int:
+    """Have stored rows of a view replaced by others of the same key, or None; return their number.
+
+    A row for which ``changed`` returns the same row stays.
+    """
+    reader, loop = db.parts.reader, db.parts.loop
+    relation = reader.catalog.resolve(view)
+    layout = reader.published.layout(relation)
+    delta: list[Row] = []
+    spoiled = 0
+    for part in reader.published.spine(relation, loop.directory).scan(1 << 16):
+        for row in part.table.to_pylist():
+            new = changed(dict(row))
+            if new != row:
+                delta += [{**row, WEIGHT: -row[WEIGHT]}, *([] if new is None else [new])]
+                spoiled += 1
+    if delta:
+        with loop.exclusive():
+            rows = ZSet(layout, pa.Table.from_pylist(delta, schema=layout.schema)).consolidated()
+            run = new_run(
+                rows_of(relation.id), write_run(loop.directory / "runs", rows), RunKind.DELTA
+            )
+            ledger = db.parts.ledger
+            ledger.commit(EpochCommit(ledger.last_epoch(), uuid4().hex, runs=(run,)))
+    return spoiled
