@@ -20,13 +20,17 @@ ONE_OF_KINDS = [
 """Of the three, the damage that only a checksum finds; a long run has all."""
 
 
-def damage(path: Path, kind: str) -> None:
+PAGE = 4096
+"""The size of SQLite's pages: the first byte of each is used, others may not be."""
+
+
+def damage(path: Path, kind: str, unit: int = 1) -> None:
     data = bytearray(path.read_bytes())
     match kind:
         case "truncated":
             path.write_bytes(data[: len(data) // 2])
         case "changed":
-            data[len(data) // 2] ^= 0xFF
+            data[len(data) // 2 // unit * unit] ^= 0xFF
             path.write_bytes(data)
         case "missing":
             path.unlink()
@@ -179,7 +183,7 @@ def test_a_damaged_segment_is_reported_and_not_read(stored, spark, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_ledger_is_reported_and_not_replaced(stored, spark, kind):
-    damage(stored / "ledger.db", kind)
+    damage(stored / "ledger.db", kind, unit=PAGE)
     with pytest.raises(HeadraceError) as found:
         headrace.connect(stored, spark=spark, continuous=False)
     assert found.value.code is Code.CORRUPT
