@@ -28,6 +28,7 @@ from headrace.circuit.circuit import (
 )
 from headrace.circuit.differentiate import differentiate
 from headrace.circuit.sharing import Stored
+from headrace.circuit.slices import Kept, Sliced, sliced
 
 __all__ = [
     "Accumulator",
@@ -40,6 +41,7 @@ __all__ = [
     "First",
     "Folded",
     "Join",
+    "Kept",
     "Kind",
     "Loop",
     "Match",
@@ -47,6 +49,7 @@ __all__ = [
     "Output",
     "Recompute",
     "Shared",
+    "Sliced",
     "Source",
     "Stateful",
     "Stateless",
@@ -58,4 +61,5 @@ __all__ = [
     "own_arrangements",
     "rows_of",
     "shared",
+    "sliced",
 ]

@@ -17,12 +17,14 @@ from headrace.engine.worker import (
     DeltaTask,
     Excerpt,
     HandedTask,
+    LeafSlice,
     LeafTask,
     LogReader,
     OperatorTask,
     SeedTask,
 )
 from headrace.operators import OFFSET, StatefulOperator
+from headrace.runtime.ports import LEAF
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Shared
     from headrace.types import ArrangementId, DataType, RelationId
+    from headrace.zset import Restriction
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,8 @@ class Assembly:
     shares: set[RelationId] = field(default_factory=set)
     shared: dict[ArrangementId, RelationId] = field(default_factory=dict)
     """The contents of relations that operators read in place of a copy."""
+    leaves: int = 0
+    """The number of leaves that read a slice."""
 
     def program(self) -> Program:
         """Return the program: one plan per job, which runs every terminal."""
@@ -162,11 +167,25 @@ class Assembly:
             self.transplant.range(self.partitions), read, spark_schema(published.fields[1:])
         )
 
-    def leaf(self, relation: Relation, columns: tuple[str, ...], *, offsets: bool) -> Any:
-        """Read columns of a relation's share, as ``c0``, ``c1``, ... with its weight."""
+    def leaf(
+        self,
+        relation: Relation,
+        columns: tuple[str, ...],
+        *,
+        offsets: bool,
+        restriction: Restriction | None = None,
+    ) -> Any:
+        """Read columns of a relation's share, as ``c0``, ``c1``, ... with its weight.
+
+        With a restriction, rows that do not meet it are left out, and the others are counted.
+        """
         schema = logged(relation)
         read = pa.schema([schema.arrow.field(name) for name in columns])
-        task = LeafTask(relation.id, read, offsets, self.partitions, self.log)
+        slice_ = None
+        if restriction is not None:
+            self.leaves += 1
+            slice_ = LeafSlice(f"{LEAF}{self.leaves}", restriction)
+        task = LeafTask(relation.id, read, offsets, self.partitions, self.log, slice_)
         types = {c.name: c.type for c in schema.columns}
         fields = [(f"c{i}", types[name]) for i, name in enumerate(columns)]
         fields.append((WEIGHT, LongType()))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.catalyst.planner import Planner
+from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
-from headrace.circuit import Circuit, Stored, differentiate
+from headrace.circuit import Circuit, Sliced, Stored, differentiate, sliced
 from headrace.engine.assembly import Assembly, Program
 from headrace.engine.jobs import jobs_of
+from headrace.engine.lower_differences import difference_program
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
+from headrace.engine.slice_conditions import slice_conditions
 from headrace.engine.worker import LogReader, reports_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
@@ -38,6 +42,18 @@ if TYPE_CHECKING:
 _KEPT_PROGRAMS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What is being filled: a circuit, or a slice of one, and the relations at the time.
+
+    One that is dropped meanwhile can be read to the end.
+    """
+
+    circuit: Circuit
+    relations: Mapping[RelationId, Relation]
+    sliced: Sliced | None = None
+
+
 class Engine:
     """Plans and runs steps for the declared relations. Thread-safe.
 
@@ -57,9 +73,8 @@ class Engine:
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
         self._latest: Circuit | None = None
-        self._filling: dict[BuildId, tuple[Circuit, Mapping[RelationId, Relation]]] = {}
-        """The circuits of builds that are being filled and that no epoch steps yet, with the
-        relations at the time: one that is dropped meanwhile can be read to the end."""
+        self._filling: dict[BuildId, _Filled] = {}
+        """The builds that are being filled and that no epoch steps yet, and the replays."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
 
     @cached_property
@@ -92,7 +107,7 @@ class Engine:
             if isinstance(relation, View) and planned:
                 filled = self._filling.pop(relation.build, None)
                 replaces = relation.id in self._circuits
-                self._circuits[relation.id] = filled[0] if filled else self.circuit(relation)
+                self._circuits[relation.id] = filled.circuit if filled else self.circuit(relation)
                 if replaces:  # the other query may read views that were declared after this one
                     self._order()
             self._changed()
@@ -107,8 +122,33 @@ class Engine:
         """Have a view be filled that is not declared yet: epochs do not step it."""
         with self.planning:
             circuit = self.circuit(view)
-            self._filling[view.build] = (circuit, dict(self._relations))
+            self._filling[view.build] = _Filled(circuit, dict(self._relations))
             return circuit
+
+    def begin_replay(self, replay: BuildId, sliced: Sliced) -> None:
+        """Have a slice of a declared view be filled as if it was a build with this id."""
+        with self.planning:
+            self._filling[replay] = _Filled(sliced.circuit, dict(self._relations), sliced)
+
+    def end_replay(self, replay: BuildId) -> None:
+        """Forget a replay."""
+        with self.planning:
+            self._filling.pop(replay, None)
+            for key in [key for key in self._programs if key[0] == replay]:
+                del self._programs[key]
+
+    def sliced(self, view: View, where: Span | None) -> Sliced:
+        """Return the slice of a view's circuit for a condition on its columns; None is all rows.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unsupported``, with the place in the condition.
+        """
+        with self.planning:
+            circuit = self.circuit(view)
+            attributes = circuit.output.child.plan.attributes
+            conditions = slice_conditions(self.planner, view, where, attributes)
+            names = {id_: self._relations[id_].schema.names for id_ in circuit.reads}
+            return sliced(circuit, conditions, Predicates(self._scala), names)
 
     def end_fill(self, view: View) -> None:
         """Forget a view that was filled, unless it has been declared."""
@@ -257,21 +297,30 @@ class Engine:
     ) -> StepPlan:
         """Return the plan of the steps that fill a build of a view."""
         circuit = self._filled(build)
-        program = self._fill_program(circuit, partitions, looping=looping, ticks=ticks)
+        program = self._fill_program(build, partitions, looping=looping, ticks=ticks)
         return self._needs(program, [circuit])
 
     def run_fill(
         self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
         """Run one step of filling a build, or a further round of its recursions."""
-        program = self._fill_program(
-            self._filled(build), step.partitions, looping=looping, ticks=ticks
-        )
+        program = self._fill_program(build, step.partitions, looping=looping, ticks=ticks)
+        return self._run(step, program)
+
+    def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
+        """Write by what a replayed slice differs from what is stored."""
+        found = self._filling[build].sliced
+        if found is None:
+            raise HeadraceError(Code.INTERNAL, f"build {build} is not replayed")
+        with self.planning:
+            transplant = self._transplant(step.partitions)
+            ids = sorted(step.arrangements)
+            program = difference_program(transplant, step.partitions, found, ids)
         return self._run(step, program)
 
     def _filled(self, build: BuildId) -> Circuit:
         if build in self._filling:
-            return self._filling[build][0]
+            return self._filling[build].circuit
         return next(circuit for circuit in self._circuits.values() if circuit.build == build)
 
     def _live(
@@ -292,18 +341,18 @@ class Engine:
         )
 
     def _fill_program(
-        self, circuit: Circuit, partitions: int, *, looping: bool, ticks: bool
+        self, id_: BuildId, partitions: int, *, looping: bool, ticks: bool
     ) -> Program:
+        filled = self._filling.get(id_) or _Filled(self._filled(id_), self._relations)
+        circuit = filled.circuit
+
         def build(lowering: Lowering) -> Program:
             if looping:
                 none: frozenset[RelationId] = frozenset()
                 return lowering.live((circuit,), none, frozenset({circuit.view}), none)
-            return lowering.stored(circuit, ticks=ticks)
+            return lowering.stored(circuit, ticks=ticks, sliced=filled.sliced)
 
-        _, relations = self._filling.get(circuit.build, (circuit, self._relations))
-        return self._program(
-            (circuit.build, partitions, looping, ticks), partitions, build, relations
-        )
+        return self._program((id_, partitions, looping, ticks), partitions, build, filled.relations)
 
     def _program(
         self,

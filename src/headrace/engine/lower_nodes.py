@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType
@@ -11,6 +11,7 @@ from headrace.catalog import ROWTIME
 from headrace.catalyst import plan
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.halves import halves
+from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import Sliced
     from headrace.circuit.accumulators import Accumulator, Argument
     from headrace.types import DataType, RelationId
 
@@ -54,7 +56,8 @@ class Nodes:
 
     Constants have rows only where a view is being filled. With ``ticks``, time passes; with
     ``loops``, recursions take what the round before has handed to them. ``users`` says how many
-    inputs each node of the circuit is.
+    inputs each node of the circuit is. With ``sliced``, only the slice of each leaf is read; of the
+    pairs of a join, those in its slice are kept, since contents of relations are read in full.
     """
 
     assembly: Assembly
@@ -63,6 +66,7 @@ class Nodes:
     filling: bool
     ticks: bool = False
     loops: bool = False
+    sliced: Sliced | None = None
     _reused: dict[Node, tuple[Any, bool] | None] = field(default_factory=dict)
 
     @property
@@ -84,10 +88,20 @@ class Nodes:
         found = self._reused[node]
         return None if found is None else self.assembly.used(found[0], attributes, there=found[1])
 
+    def _in_slice(self, node: Source | Join, frame: Frame | None) -> Frame | None:
+        """Return the rows that are in the slice of a node."""
+        if self.sliced is None or frame is None:
+            return frame
+        met = Predicates(self.transplant.scala).met(self.sliced.nodes[node])
+        if met is None:
+            return frame
+        return replace(frame, plan=self.transplant.filter(met, frame.plan), tail=None)
+
     def _lowered(self, node: Node) -> Frame | None:
         match node:
             case Source():
-                return self._source(node) if node.plan.relation in self.known else None
+                known = node.plan.relation in self.known
+                return self._in_slice(node, self._source(node)) if known else None
             case Constant():
                 return self._constant(node) if self.filling else None
             case Stateless():
@@ -96,7 +110,8 @@ class Nodes:
             case Sum():
                 return self._sum(node)
             case Join():
-                return joined(self.assembly, node, (self.node(node.left), self.node(node.right)))
+                sides = self.node(node.left), self.node(node.right)
+                return self._in_slice(node, joined(self.assembly, node, sides))
             case Match():
                 below = self.node(node.child)
                 return None if below is None else matched(self.assembly, node, below)
@@ -272,7 +287,10 @@ class Nodes:
             columns = self.transplant.output(below)
             values = [columns[name] for name in names]
         else:
-            below = self.assembly.leaf(relation, names, offsets=plan.PLACE in scan.columns)
+            restriction = None if self.sliced is None else self.sliced.leaves[node]
+            below = self.assembly.leaf(
+                relation, names, offsets=plan.PLACE in scan.columns, restriction=restriction
+            )
             columns = self.transplant.output(below)
             read = iter(range(len(names)))
             values = [

@@ -29,7 +29,7 @@ from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import Node
+    from headrace.circuit import Node, Sliced
     from headrace.engine.assembly import Assembly, Program
     from headrace.engine.worker import OperatorTask
     from headrace.types import DataType, RelationId
@@ -82,12 +82,15 @@ class Lowering:
             self._view(circuit, nodes)
         return self.assembly.program()
 
-    def stored(self, circuit: Circuit, *, ticks: bool = False) -> Program:
-        """Return the program that fills one view from what its inputs have stored.
+    def stored(
+        self, circuit: Circuit, *, ticks: bool = False, sliced: Sliced | None = None
+    ) -> Program:
+        """Return the program that fills one view, or a slice of it, from what its inputs have.
 
         With ``ticks``, time passes in the step.
         """
-        nodes = Nodes(self.assembly, circuit.users(), circuit.reads, filling=True, ticks=ticks)
+        users, reads = circuit.users(), circuit.reads
+        nodes = Nodes(self.assembly, users, reads, filling=True, ticks=ticks, sliced=sliced)
         self._view(circuit, nodes)
         return self.assembly.program()
 

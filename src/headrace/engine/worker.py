@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from pyspark import TaskContext
 
+from headrace.engine.candidates import candidates
 from headrace.errors import Code, HeadraceError, not_written
 from headrace.log import LogShare
 from headrace.runtime.step import Report, RowsShare, Step
 from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
-from headrace.zset import HASH, WEIGHT
+from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,18 +39,31 @@ BATCH_ROWS = 10_000
 SIDE = "__side"
 """The column with the side of a row in the input of a join: 0 is the left one."""
 
-_SCAN_ROWS = 1 << 18
+
+@dataclass(frozen=True, slots=True)
+class LeafSlice:
+    """What Arrow can test of the rows that a leaf is to read, and the name of its reports."""
+
+    name: str
+    restriction: Restriction
 
 
 class LogReader(Protocol):
     """Reads changes of a relation's log; picklable, since it is sent to the workers."""
 
     def read(
-        self, directory: Path, share: LogShare, columns: pa.Schema, *, offsets: bool
+        self,
+        directory: Path,
+        share: LogShare,
+        columns: pa.Schema,
+        *,
+        offsets: bool,
+        restriction: Restriction = EVERY_ROW,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
 
-        A column that was added after a change was appended is NULL in it.
+        A column that was added after a change was appended is NULL in it. Rows that do not meet
+        the restriction are left out: only the columns that it tests are read of them.
         """
         ...
 
@@ -83,13 +97,17 @@ def _read_step(manifest: str) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class LeafTask:
-    """Yield this partition's part of a relation's share of the step."""
+    """Yield this partition's part of a relation's share of the step.
+
+    With a ``slice``, only rows that may be in it are read, and reported under its name.
+    """
 
     relation: RelationId
     columns: pa.Schema
     offsets: bool
     partitions: int
     log: LogReader
+    slice: LeafSlice | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows; the input has one row, the number of the partition."""
@@ -99,26 +117,42 @@ class LeafTask:
 
     def _part(self, step: Step, index: int) -> Iterator[pa.RecordBatch]:
         share = step.shares[self.relation]
+        restriction = EVERY_ROW if self.slice is None else self.slice.restriction
         match share:
             case LogShare():
                 rows = share.rows
                 first = share.first + rows * index // self.partitions
                 end = share.first + rows * (index + 1) // self.partitions
                 part = LogShare(share.segments, type(share.first)(first), type(share.end)(end))
-                found = self.log.read(step.log_directory, part, self.columns, offsets=self.offsets)
+                found = self.log.read(
+                    step.log_directory,
+                    part,
+                    self.columns,
+                    offsets=self.offsets,
+                    restriction=restriction,
+                )
+                among = part.rows
             case RowsShare():
                 low, high = ranges(self.partitions)[index]
                 low, high = max(low, share.low), min(high, share.high)
                 spine = Spine.open(step.runs_directory, share.layout, share.runs, low, high)
-                found = _columns_of(spine, tuple(self.columns.names))
+                among = spine.rows_upper_bound
+                found = _columns_of(spine, tuple(self.columns.names), restriction)
         names = [f"c{i}" for i in range(len(self.columns))]
         names += [WEIGHT, "__offset"] if self.offsets else [WEIGHT]
+        begun, rows = time.perf_counter(), 0
         for batch in found:
+            rows += batch.num_rows
             yield batch.rename_columns(names)
+        if self.slice is not None:
+            seconds = time.perf_counter() - begun
+            leave_report(step, Report(self.slice.name, index, {}, among, rows, rows, seconds))
 
 
-def _columns_of(spine: Spine, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    for part in spine.scan(_SCAN_ROWS):
+def _columns_of(
+    spine: Spine, columns: tuple[str, ...], restriction: Restriction = EVERY_ROW
+) -> Iterator[pa.RecordBatch]:
+    for part in candidates(spine, restriction):
         yield from part.table.select([*columns, WEIGHT]).to_batches(max_chunksize=BATCH_ROWS)
 
 
@@ -272,7 +306,7 @@ class OperatorTask:
             if update.rows and i not in self.read
         }
         read = sum(spine.reads.rows for spine in before)
-        _report(step, self._report(partition, runs, change, taken.output, read, begun))
+        leave_report(step, self._report(partition, runs, change, taken.output, read, begun))
         yield from taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS)
 
     def _spine(self, step: Step, index: int, low: int, high: int) -> Spine:
@@ -335,7 +369,7 @@ class Chain:
         yield from self.second(between)
 
 
-def _report(step: Step, report: Report) -> None:
+def leave_report(step: Step, report: Report) -> None:
     """Leave a report beside the manifest; a second one for the same work is a defect."""
     path = _report_path(step, report.operator, report.partition)
     try:

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from headrace.log.segments import WEIGHT, read_range
 from headrace.types import Offset
+from headrace.zset import EVERY_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from headrace.log.share import LogShare
+    from headrace.zset import Restriction
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +25,29 @@ class EmbeddedLog:
     """Reads changes of a relation's log; see ``LogReader`` in :mod:`headrace.engine.worker`."""
 
     def read(
-        self, directory: Path, share: LogShare, columns: pa.Schema, *, offsets: bool
+        self,
+        directory: Path,
+        share: LogShare,
+        columns: pa.Schema,
+        *,
+        offsets: bool,
+        restriction: Restriction = EVERY_ROW,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
 
         A stream's log has no weights: all its rows are insertions. A column that was added after a
-        change was appended is NULL in it.
+        change was appended is NULL in it. Rows that do not meet the restriction are left out: only
+        the columns that it tests are read of them.
         """
         at = share.first
-        for batch in read_range(directory, share.segments, share.first, share.end):
+        for whole in read_range(directory, share.segments, share.first, share.end):
+            places = np.arange(at, at + whole.num_rows, dtype=np.int64)
+            at = Offset(at + whole.num_rows)
+            kept = restriction.rows(whole)
+            read = [n for n in whole.schema.names if n == WEIGHT or n in columns.names]
+            batch = whole.select(read)
+            if kept is not None:
+                batch = batch.filter(pa.array(kept))
             names = batch.schema.names
             weights = (
                 batch[WEIGHT] if WEIGHT in names else pa.array(np.ones(batch.num_rows, np.int64))
@@ -43,7 +59,6 @@ class EmbeddedLog:
             ]
             arrays.append(weights)
             if offsets:
-                arrays.append(pa.array(np.arange(at, at + batch.num_rows, dtype=np.int64)))
+                arrays.append(pa.array(places if kept is None else places[kept]))
             labels = [*columns.names, WEIGHT, *(["__offset"] if offsets else [])]
             yield pa.RecordBatch.from_arrays(arrays, names=labels)
-            at = Offset(at + batch.num_rows)

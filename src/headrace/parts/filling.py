@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.fill import Fill
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.runtime.fill import Progress
     from headrace.runtime.pump import Pump
     from headrace.types import Epoch, RelationId
+
+T = TypeVar("T")
 
 Join: TypeAlias = "Callable[[Fill, Circuit], Epoch]"
 """Commits a fill that has caught up with the epochs, which are not made meanwhile."""
@@ -39,13 +41,30 @@ class Filling:
         Epochs and other fills go on meanwhile: the lock is held for the last changes only, and for
         ``join``. A view that has recursions is filled with the lock.
         """
-        reader, loop = self.reader, self.loop
+        circuit = self.engine.begin_fill(view)
+        fill = Fill(self.loop, view, progress, clocked=bool(circuit.temporal()))
+
+        def planned() -> Epoch:
+            with self.engine.planning:
+                return join(fill, circuit)
+
+        try:
+            return self.join(fill, planned, alone=bool(circuit.loops()))
+        except BaseException:
+            fill.abandon()
+            raise
+        finally:
+            self.engine.end_fill(view)
+
+    def join(self, fill: Fill, join: Callable[[], T], *, alone: bool) -> T:
+        """Fill what the engine knows of, and have it join the epochs with ``join``.
+
+        If it is filled ``alone``, the lock is held for all of it.
+        """
+        reader, loop, view = self.reader, self.loop, fill.view
         for relation in live(reader.catalog, view.depends_on):
             reader.require_running(relation)
         inputs = {relation.id: relation for relation in live(reader.catalog, view.inputs)}
-        circuit = self.engine.begin_fill(view)
-        fill = Fill(loop, view, progress, clocked=bool(circuit.temporal()))
-        alone = bool(circuit.loops())
         try:
             if not alone:
                 fill.begin(reader.settled(view.depends_on))
@@ -59,15 +78,10 @@ class Filling:
                 else:
                     state = self.pump.settle(fill.ends, frozenset())
                     fill.catch_up(state, loop.quiet_clock())
-                with self.engine.planning:
-                    return join(fill, circuit)
-        except BaseException as error:
-            fill.abandon()
-            if isinstance(error, HeadraceError):
-                live(reader.catalog, inputs, inputs)  # if one is gone, that is why
+                return join()
+        except HeadraceError:
+            live(reader.catalog, inputs, inputs)  # if one is gone, that is why
             raise
-        finally:
-            self.engine.end_fill(view)
 
 
 def live(

@@ -33,6 +33,7 @@ from headrace.log import LogShare
 from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import compacted
 from headrace.runtime.dirty import removed_with, repairable
+from headrace.runtime.ports import LEAF
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
 from headrace.runtime.shares import NOTHING, log_share, parts_of_log, snapshot
 from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
@@ -77,17 +78,26 @@ class Filled:
     rows: int
     caught_up: tuple[FrontierId, ...] = ()
     """The frontier that moves to this epoch, if it is not that of the epochs."""
+    clock: int = 0
 
 
 @dataclass(slots=True)
 class Fill:
-    """Fills one build of a view that the runner has and the ledger does not."""
+    """Fills one build of a view that the runner has and the ledger does not; or a slice of one."""
 
     loop: EpochLoop
     view: View
     progress: Progress
     clocked: bool = False
     """Whether the view reads the clock."""
+    build: BuildId | None = None
+    """What the runner knows it by, if that is not the build of the view."""
+    lookups: frozenset[RelationId] = frozenset()
+    """Inputs whose first contents need not be read, since joins find all that matters in them."""
+    among: int = 0
+    """The number of rows of inputs among which those of a slice were looked for."""
+    taken: int = 0
+    """The number of rows of inputs in a slice."""
     _clock: int = 0
     _partitions: int = 1
     _files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
@@ -98,6 +108,10 @@ class Fill:
     _rows: int = 0
     _layouts: Mapping[ArrangementId, Layout] = field(default_factory=dict)
     _committing: bool = False
+
+    @property
+    def _known_as(self) -> BuildId:
+        return self.view.build if self.build is None else self.build
 
     @property
     def ends(self) -> Mapping[RelationId, Offset]:
@@ -130,7 +144,7 @@ class Fill:
         The clock of that is the epoch's.
         """
         frontier, view = self._new_frontier(), self.view
-        filled = self._filled(frontier)
+        filled = self.written(frontier)
         contents, state = self._arrangements(filled)
         definition = view.to_json()
         created = NewObject(view.id, view.name, view.kind, definition, view.inputs, (contents,))
@@ -157,7 +171,7 @@ class Fill:
         everything that reads them. The dirty entries ``cleaned`` are repaired by that.
         """
         frontier, view, rows = self._new_frontier(), self.view, rows_of(self.view.id)
-        filled = self._filled(frontier)
+        filled = self.written(frontier)
         _, state = self._arrangements(filled)
         stored = self.loop.ledger.spine(rows)
         kept = tuple(run for run in filled.runs if run.arrangement != rows)
@@ -293,7 +307,7 @@ class Fill:
         try:
             state = published.at_frontier(self.view) if frontier is None else published.current
             self.begin(state, clock)
-            return self._filled(frontier)
+            return self.written(frontier)
         except BaseException:
             self.abandon()
             raise
@@ -304,14 +318,16 @@ class Fill:
         ends = self._fixed_point(inputs, state)
         named = snapshot(loop.ledger, state, inputs, ends)
         self._partitions = loop.partitions_for(sum(share.rows for share in named.values()))
-        needs = loop.runner.plan_fill(self.view.build, self._partitions)
-        shares = {id_: share for id_, share in named.items() if id_ in needs.reads}
+        needs = loop.runner.plan_fill(self._known_as, self._partitions)
+        wanted = needs.reads - self.lookups
+        shares = {id_: share for id_, share in named.items() if id_ in wanted}
         self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads}
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
         rounds = Rounds(loop.directory / "runs", needs.loops, loop.settings.recursion_rows)
         pending = needs.globals
-        contents = _Contents({id_: shares[of] for id_, of in needs.shared.items()})
+        contents = _Contents({id_: named[of] for id_, of in needs.shared.items()})
+        contents.below = dict.fromkeys(map(rows_of, self.lookups))
         for parts, rows in self._parts(shares):
             for id_, part in parts.items():
                 contents.begin(rows_of(id_), part)
@@ -346,7 +362,7 @@ class Fill:
         ticks = self.clocked and clock.after > clock.before
         if rows or ticks:
             self._partitions = loop.partitions_for(rows)
-            needs = loop.runner.plan_fill(self.view.build, self._partitions, ticks=ticks)
+            needs = loop.runner.plan_fill(self._known_as, self._partitions, ticks=ticks)
             inputs = [before.catalog.by_id[id_] for id_ in needs.shared.values()]
             there = snapshot(loop.ledger, before, inputs, {})
             contents = _Contents({id_: there[of] for id_, of in needs.shared.items()})
@@ -363,8 +379,8 @@ class Fill:
         """Return the frontier of a new build: one of its own if the view is refreshed apart."""
         return self.loop.ledger.reserve_frontier() if self.view.refresh.lags else LIVE
 
-    def _filled(self, frontier: FrontierId | None) -> Filled:
-        """Return what has been written, on disk, and how it moves a frontier, if it does."""
+    def written(self, frontier: FrontierId | None) -> Filled:
+        """Return what is on disk, which the ledger does not name, and how it moves a frontier."""
         if self._at is None:
             raise HeadraceError(Code.INTERNAL, "a fill has not begun")
         runs = tuple(
@@ -373,7 +389,7 @@ class Fill:
         sync_directory(self.loop.directory / "runs")
         reads, moved = self._unread(frontier), () if frontier in (None, LIVE) else (frontier,)
         last = self.loop.ledger.last_epoch()
-        return Filled(last, reads, runs, self._layouts, self._rows, moved)
+        return Filled(last, reads, runs, self._layouts, self._rows, moved, self._clock)
 
     def _fixed_point(
         self, inputs: Iterable[Relation], state: Published
@@ -457,11 +473,11 @@ class Fill:
         if not rounds.loops:
             return {}
         first = Step(uuid4().hex, loop.directory, self._partitions, {}, {}, clock=clock)
-        needs = loop.runner.plan_fill(self.view.build, self._partitions, looping=True)
+        needs = loop.runner.plan_fill(self._known_as, self._partitions, looping=True)
         while rounds.looping():
             loop.fault("round")
             partitions = loop.partitions_for(rounds.rows)
-            needs = loop.runner.plan_fill(self.view.build, partitions, looping=True)
+            needs = loop.runner.plan_fill(self._known_as, partitions, looping=True)
             step = rounds.next_step(
                 replace(first, partitions=partitions), self._before(needs, contents)
             )
@@ -479,11 +495,14 @@ class Fill:
         looping, runner = rounds.count > 0, self.loop.runner
         step.write()
         try:
-            found = runner.run_fill(step, self.view.build, looping=looping, ticks=ticks)
+            found = runner.run_fill(step, self._known_as, looping=looping, ticks=ticks)
             reports = rounds.take(found)
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
         for report in reports:
+            if report.operator.startswith(LEAF):
+                self.among += report.rows_in
+                self.taken += report.rows_out
             for id_, file in report.runs.items():
                 self._files[id_].append(file)
         for id_, layout in self._own(needs).items():

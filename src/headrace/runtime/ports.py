@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from headrace.runtime.step import Report, Step
     from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
     from headrace.zset import Layout, ZSet
+
+
+LEAF: Final = "leaf "
+"""What the operator of a report begins with if it is a leaf that reads a slice: its rows in are
+those among which it has looked, its rows out those that it has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,14 @@ class StepRunner(Protocol):
         self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
         """Run one step of filling a build; see :meth:`plan_fill`."""
+        ...
+
+    def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
+        """Write by what the slice of a build that was computed anew differs from what is stored.
+
+        The step has the arrangements as stored, and the runs of those that were recomputed. The
+        rows out of a report are those that differ.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ effect until the ledger names its runs.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,8 @@ class Step:
     """The inputs of one attempt at a step. ``directory`` is the data directory, shared by tasks.
 
     ``initialise`` names the operators that emit a row even without input: the global aggregates of
-    a view that is being created.
+    a view that is being created. ``recomputed`` are the runs of arrangements that were computed
+    anew, where a step is to write by what they differ from what is stored.
     """
 
     attempt: str
@@ -84,6 +85,7 @@ class Step:
     arrangements: Mapping[ArrangementId, Arranged]
     initialise: frozenset[str] = frozenset()
     clock: Clock = Clock(0, 0)
+    recomputed: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -144,6 +146,9 @@ class Step:
             },
             "initialise": sorted(self.initialise),
             "clock": asdict(self.clock),
+            "recomputed": {
+                id_: [r.to_json() for r in runs] for id_, runs in self.recomputed.items()
+            },
         }
 
     @classmethod
@@ -162,6 +167,7 @@ class Step:
             },
             frozenset(value["initialise"]),
             Clock(**value["clock"]),
+            {ArrangementId(id_): _runs(runs) for id_, runs in value["recomputed"].items()},
         )
 
 

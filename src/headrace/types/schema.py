@@ -99,6 +99,11 @@ def is_collated(type_: DataType) -> bool:
             return False
 
 
+def is_exact(type_: DataType) -> bool:
+    """Whether values of a type that are equal in SQL are the same value."""
+    return not (holds(type_, (FloatType, DoubleType, MapType, VariantType)) or is_collated(type_))
+
+
 def require_key(type_: DataType) -> None:
     """Raise ``unsupported`` for a key type in which different values can be equal in SQL."""
     if holds(type_, (FloatType, DoubleType, MapType)) or is_collated(type_):

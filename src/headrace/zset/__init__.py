@@ -3,13 +3,18 @@
 from headrace.zset.equality import row_codes, same, same_rows
 from headrace.zset.layout import HASH, WEIGHT, Layout
 from headrace.zset.order import OrderBy, orderable
+from headrace.zset.restriction import EVERY_ROW, Bounds, Restriction, Test
 from headrace.zset.zset import ZSet
 
 __all__ = [
+    "EVERY_ROW",
     "HASH",
     "WEIGHT",
+    "Bounds",
     "Layout",
     "OrderBy",
+    "Restriction",
+    "Test",
     "ZSet",
     "orderable",
     "row_codes",

@@ -1,0 +1,204 @@
+"""Conditions over columns: taken apart, moved to other columns, and made safe to evaluate early.
+
+Where a condition on a result is moved to what the result is computed from, it is evaluated for rows
+that the query may leave out before it computes anything. So its failure is no error there: a row
+for which it fails counts as one that meets it, and is left to the query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import BooleanType
+
+from headrace.catalyst.resolved import columns_of, type_of
+from headrace.catalyst.scala import items, kind_of
+from headrace.catalyst.walk import replaced
+from headrace.types import is_collated, to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql.types import DataType
+
+    from headrace.catalyst.scala import Scala
+
+_FLIPPED = {
+    "EqualTo": "EqualTo",
+    "GreaterThan": "LessThan",
+    "GreaterThanOrEqual": "LessThanOrEqual",
+    "LessThan": "GreaterThan",
+    "LessThanOrEqual": "GreaterThanOrEqual",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conjunct:
+    """A condition, Catalyst's handle of it, and the ids of the attributes that it uses."""
+
+    handle: Any
+    uses: frozenset[int]
+
+    @property
+    def text(self) -> str:
+        """The condition for people."""
+        return str(self.handle.sql())
+
+    def same(self, other: Conjunct) -> bool:
+        """Whether both are the same condition."""
+        return bool(self.handle.semanticEquals(other.handle))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Values that an attribute must have for a condition to be true: some, or between two.
+
+    ``values`` are None if ``low`` and ``high`` bound it, both included; None is no bound.
+    """
+
+    attribute: int
+    values: pa.Array | None = None
+    low: pa.Scalar | None = None
+    high: pa.Scalar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Predicates:
+    """Takes conditions apart and puts them together."""
+
+    scala: Scala
+    _of_types: dict[str, DataType] = field(default_factory=dict)
+
+    def conjuncts(self, condition: Any) -> tuple[Conjunct, ...]:
+        """Return the conditions that all have to be true for a condition to be true."""
+        if kind_of(condition) == "And":
+            return (*self.conjuncts(condition.left()), *self.conjuncts(condition.right()))
+        return (self.conjunct(condition),)
+
+    def conjunct(self, handle: Any) -> Conjunct:
+        """Return a condition as it is."""
+        return Conjunct(handle, frozenset(int(a.exprId().id()) for a in columns_of(handle)))
+
+    def never(self) -> Any:
+        """Return a condition that no row meets."""
+        return self._boolean(value=False)
+
+    def moved(self, conjunct: Conjunct, columns: Mapping[int, Any]) -> Conjunct:
+        """Return a condition over other columns: ``columns`` has the value of each attribute."""
+
+        def other(expression: Any, kind: str, _node: str) -> Any | None:
+            if kind != "AttributeReference":
+                return None
+            value = columns.get(int(expression.exprId().id()))
+            return None if value is None else _unnamed(value)
+
+        return self.conjunct(replaced(self.scala, conjunct.handle, "", other))
+
+    def either(self, conjuncts: Sequence[Conjunct]) -> Conjunct:
+        """Return the condition that one of some conditions is true."""
+        handle = conjuncts[0].handle
+        for each in conjuncts[1:]:
+            handle = self.scala.expression("Or", handle, each.handle)
+        return self.conjunct(handle)
+
+    def met(self, conjuncts: Iterable[Conjunct]) -> Any | None:
+        """Return an expression that is true if every condition is true or fails; None without any.
+
+        It never fails, and is never NULL.
+        """
+        expression, seq, literal = self.scala.expression, self.scala.seq, self._boolean
+        found = None
+        for each in conjuncts:
+            known = expression("Coalesce", seq([each.handle, literal(value=False)]))
+            tried = expression("TryEval", known)
+            total = expression("Coalesce", seq([tried, literal(value=True)]))
+            found = total if found is None else expression("And", found, total)
+        return found
+
+    def range(self, conjunct: Conjunct) -> Range | None:
+        """Return the range of the one attribute that a condition compares with constants, if so."""
+        return self._range(conjunct.handle)
+
+    def _range(self, handle: Any) -> Range | None:
+        kind = kind_of(handle)
+        if kind in _FLIPPED:
+            return self._compared(kind, handle.left(), handle.right())
+        if kind in ("In", "InSet"):
+            attribute = handle.value() if kind == "In" else handle.child()
+            if kind_of(attribute) != "AttributeReference":
+                return None
+            if kind == "InSet":
+                return self._among(attribute, _elements(handle.hset()))
+            given = items(handle.list())
+            if any(kind_of(each) != "Literal" for each in given):
+                return None
+            return self._among(attribute, [_plain(each.value()) for each in given])
+        if kind == "Or":
+            sides = self._range(handle.left()), self._range(handle.right())
+            left, right = sides
+            if left is None or right is None or left.attribute != right.attribute:
+                return None
+            if left.values is None or right.values is None:
+                return None
+            return Range(left.attribute, pa.concat_arrays([left.values, right.values]))
+        return None
+
+    def _compared(self, kind: str, left: Any, right: Any) -> Range | None:
+        if kind_of(right) == "AttributeReference":
+            kind, left, right = _FLIPPED[kind], right, left
+        if kind_of(left) != "AttributeReference" or kind_of(right) != "Literal":
+            return None
+        found = self._among(left, [_plain(right.value())])
+        if found is None or found.values is None or kind == "EqualTo":
+            return found
+        if not len(found.values):
+            return found  # nothing compares with NULL
+        bound = found.values[0]
+        if kind.startswith("Greater"):
+            return Range(found.attribute, low=bound)
+        return Range(found.attribute, high=bound)
+
+    def _among(self, attribute: Any, given: Iterable[Any]) -> Range | None:
+        """Return the range of some of Catalyst's values; None for types that Arrow compares not so.
+
+        NULL equals nothing.
+        """
+        known = str(attribute.dataType().json())
+        if known not in self._of_types:
+            self._of_types[known] = type_of(attribute)
+        type_ = self._of_types[known]
+        arrow = to_arrow(type_)
+        if pa.types.is_string(arrow) and not is_collated(type_):
+            values = pa.array([None if v is None else str(v) for v in given], arrow)
+        elif pa.types.is_integer(arrow) or pa.types.is_boolean(arrow):
+            values = pa.array(list(given), arrow)
+        elif pa.types.is_date32(arrow):
+            values = pa.array(list(given), pa.int32()).cast(arrow)
+        elif pa.types.is_timestamp(arrow):
+            values = pa.array(list(given), pa.int64()).cast(arrow)
+        else:
+            return None
+        return Range(int(attribute.exprId().id()), values.drop_null())
+
+    def _boolean(self, *, value: bool) -> Any:
+        type_ = self.scala.type(BooleanType().json())
+        return self.scala.expression("Literal", value, type_)
+
+
+def _unnamed(value: Any) -> Any:
+    """Return a named value without its name."""
+    return value.child() if kind_of(value) == "Alias" else value
+
+
+def _elements(found: Any) -> list[Any]:
+    iterator, values = found.iterator(), []
+    while iterator.hasNext():
+        values.append(_plain(iterator.next()))
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """Return a constant of Catalyst as Python has it: text is an object of its own there."""
+    return value if value is None or isinstance(value, bool | int | str) else str(value.toString())

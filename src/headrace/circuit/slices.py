@@ -1,0 +1,455 @@
+"""Slices: the part of each node of a circuit that some rows of its view are computed from.
+
+A slice begins as conditions on the view's columns, all of which a row meets. From the output down,
+each node says which conditions on its inputs follow: a projection moves them to what it computes
+from, a group by its keys passes on those on keys, a join those on a side that it preserves, and, by
+the equality of keys, to the other side. A condition that no rule moves is lost: below, the slice is
+larger.
+
+Let ``p(n)`` be the conditions at a node ``n``, and ``n|p`` its rows that meet them. *Where each
+input has all its rows that meet the conditions passed to it, n|p(n) is right.* For every rule: each
+row of ``n|p(n)`` is computed from rows of the inputs, and from the absence of others, that all meet
+what was passed on. So, by induction from the leaves, the circuit over inputs of which only the rows
+of their leaves' slices are read has the right rows in the slice of each node and arrangement; what
+it has besides is left out. Replacing the slice of every arrangement leaves the others as they are.
+
+A node with several users has the conditions that all of them pass on: fewer, so a larger slice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.catalyst import plan
+from headrace.circuit.circuit import (
+    Aggregate,
+    Circuit,
+    Compared,
+    First,
+    Join,
+    Match,
+    Node,
+    Output,
+    Recompute,
+    Source,
+    Stateful,
+    Stateless,
+    Sum,
+    Temporal,
+    inputs,
+    own_arrangements,
+    shared,
+)
+from headrace.operators import RowKind
+from headrace.types import is_exact
+from headrace.zset import Restriction, Test
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.catalyst.predicates import Conjunct, Predicates
+    from headrace.types import ArrangementId, RelationId
+    from headrace.zset import Layout
+
+Conditions: TypeAlias = "tuple[Conjunct, ...]"
+
+_MOST_PROJECTIONS = 64
+"""The projections of an Expand beyond which a condition is not moved through each of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lost:
+    """A condition that a node does not pass to one of its inputs, and why."""
+
+    condition: Conjunct
+    node: Node | Output
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """The slice of an arrangement: its conditions, and its column of each attribute they use."""
+
+    layout: Layout
+    conditions: Conditions
+    columns: Mapping[int, plan.Attribute]
+    names: Mapping[int, str]
+    restriction: Restriction
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sliced:
+    """A circuit, the slice of each of its nodes, and those of the arrangements that it owns.
+
+    ``leaves`` has, for each leaf, what Arrow can test of its slice, by the relation's columns;
+    ``lookups`` the relations that need not be read for the slice: all their rows that it needs are
+    found in their contents, by their key.
+    """
+
+    circuit: Circuit
+    nodes: Mapping[Node | Output, Conditions]
+    arrangements: Mapping[ArrangementId, Kept]
+    leaves: Mapping[Source, Restriction]
+    lookups: frozenset[RelationId]
+    lost: tuple[Lost, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is replaced but, perhaps, rows of the view itself."""
+        (contents,) = self.circuit.output.arrangements
+        others = (kept for id_, kept in self.arrangements.items() if id_ != contents)
+        restricted = any(self.nodes[leaf] for leaf in self.circuit.sources())
+        return not restricted and not any(kept.conditions for kept in others)
+
+
+def sliced(
+    circuit: Circuit,
+    conditions: Conditions,
+    predicates: Predicates,
+    names_of: Mapping[RelationId, tuple[str, ...]],
+) -> Sliced:
+    """Return the slices of a circuit's nodes for conditions on the attributes of its output.
+
+    ``names_of`` has the columns of the relations that it reads.
+    """
+    return _Slicing(circuit, predicates, names_of).of(conditions)
+
+
+class _Slicing:
+    def __init__(
+        self,
+        circuit: Circuit,
+        predicates: Predicates,
+        names_of: Mapping[RelationId, tuple[str, ...]],
+    ) -> None:
+        self.circuit = circuit
+        self.predicates = predicates
+        self.names_of = names_of
+        self.lost: list[Lost] = []
+
+    def of(self, conditions: Conditions) -> Sliced:
+        nodes = self._nodes(conditions)
+        kept = {}
+        for node in self.circuit.stateful():
+            own = own_arrangements(node)
+            for position, id_ in enumerate(node.arrangements):
+                if position not in shared(node):
+                    kept[id_] = self._kept(node, position, own[id_], nodes)
+        leaves = {leaf: self._leaf(leaf, nodes[leaf]) for leaf in self.circuit.sources()}
+        lookups = looked_up(self.circuit)
+        return Sliced(self.circuit, nodes, kept, leaves, lookups, tuple(self.lost))
+
+    # -- nodes -------------------------------------------------------------------------------
+
+    def _nodes(self, conditions: Conditions) -> dict[Node | Output, Conditions]:
+        """Return the conditions at each node: those that all its users pass on."""
+        found: dict[Node | Output, Conditions] = {self.circuit.output: conditions}
+        passed: dict[Node | Output, list[Conditions]] = defaultdict(list)
+        for node in reversed(list(self.circuit.nodes())):
+            if node in passed:
+                found[node] = _common(passed[node])
+            for child, conds in zip(inputs(node), self._below(node, found[node]), strict=True):
+                passed[child].append(conds)
+        return found
+
+    def _below(self, node: Node | Output, given: Conditions) -> tuple[Conditions, ...]:
+        """Return the conditions on each input of a node that follow from those on its rows."""
+        match node:
+            case Output():
+                if self.circuit.loops():
+                    return (self._all_lost(node, given, "the view is recursive"),)
+                return (given,)
+            case Stateless():
+                return (self._of_stateless(node, given),)
+            case Sum():
+                return tuple(self._of_union(node, child, given) for child in node.children)
+            case Join():
+                return self._of_join(node, given)
+            case Match():
+                left = {a.id for a in node.plan.left.attributes}
+                right = {a.id for a in node.plan.right.attributes}
+                return (tuple(c for c in given if c.uses <= left or c.uses <= right),)
+            case Aggregate():
+                return (self._of_groups(node, node.plan, given),)
+            case Recompute(plan=plan.Aggregate() as query):
+                return (self._of_groups(node, query, given),)
+            case Recompute(plan=plan.Window() as query):
+                return (self._on_keys(node, query.partition, given, "PARTITION BY"),)
+            case First():
+                return (self._on_keys(node, node.plan.keys, given, "each group of"),)
+            case Temporal():
+                return (given,)
+            case Compared():
+                return (given, ())
+            case _:
+                return tuple(() for _ in inputs(node))
+
+    def _of_stateless(self, node: Stateless, given: Conditions) -> Conditions:
+        match node.plan:
+            case plan.Filter():
+                return given
+            case plan.Project() as query:
+                pairs = list(zip(query.attributes, query.expressions, strict=True))
+                passed = {a.id for a, e in pairs if e.passes is not None}
+                values = {a.id: e.handle for a, e in pairs}
+                movable = passed if query.calls else values.keys()
+                why = "a Python function computes it"
+                return self._moved(node, given, movable, values, why)
+            case plan.Generate() as query:
+                below = {a.id: a.handle for a in query.child.attributes}
+                return self._moved(node, given, below.keys(), below, "a generator computes it")
+            case plan.Expand() as query:
+                return self._of_expand(node, query, given)
+
+    def _of_expand(self, node: Stateless, query: plan.Expand, given: Conditions) -> Conditions:
+        if len(query.projections) > _MOST_PROJECTIONS:
+            return self._all_lost(node, given, f"a row is in {len(query.projections)} windows")
+        ids = [a.id for a in query.attributes]
+        found = []
+        for condition in given:
+            values = [dict(zip(ids, row, strict=True)) for row in query.projections]
+            each = [self.predicates.moved(condition, columns) for columns in values]
+            found.append(self.predicates.either(each))
+        return tuple(found)
+
+    def _of_union(self, node: Sum, child: Node, given: Conditions) -> Conditions:
+        pairs = zip(node.plan.attributes, child.plan.attributes, strict=True)
+        values = {a.id: b.handle for a, b in pairs}
+        return self._moved(node, given, values.keys(), values, "")
+
+    def _of_join(self, node: Join, given: Conditions) -> tuple[Conditions, Conditions]:
+        query = node.plan
+        sides = query.left, query.right
+        preserved = {
+            plan.JoinKind.INNER: (True, True),
+            plan.JoinKind.RIGHT: (False, True),
+            plan.JoinKind.FULL: (False, False),
+        }.get(query.kind, (True, False))
+        passed: tuple[list[Conjunct], list[Conjunct]] = ([], [])
+        for condition in given:
+            on = [condition.uses <= {a.id for a in side.attributes} for side in sides]
+            which = 0 if on[0] else 1
+            if not any(on):
+                self._lose(condition, node, "it uses columns of both sides of the join")
+            elif not preserved[which]:
+                self._lose(condition, node, f"a {query.kind.value} join adds NULLs to that side")
+            else:
+                passed[which].append(condition)
+                other = self._through_keys(query, which, condition, preserved)
+                if other is None:
+                    why = "the join is by other columns: its other side is read whole"
+                    self._lose(condition, node, why)
+                else:
+                    passed[1 - which].append(other)
+        return (tuple(passed[0]), tuple(passed[1]))
+
+    def _through_keys(
+        self, query: plan.Join, which: int, condition: Conjunct, preserved: tuple[bool, bool]
+    ) -> Conjunct | None:
+        """Return a condition on the keys of one side as one on those of the other, if it is one.
+
+        A side that is not preserved counts its rows by key: there, keys have to be columns.
+        """
+        keys = (query.left_keys, query.right_keys)
+        values = {}
+        for mine, other in zip(keys[which], keys[1 - which], strict=True):
+            column = other.passes is not None or all(preserved)
+            if mine.passes is not None and column and is_exact(mine.type):
+                values[mine.passes] = other.handle
+        if not condition.uses or not condition.uses <= values.keys():
+            return None
+        return self.predicates.moved(condition, values)
+
+    def _of_groups(
+        self, node: Aggregate | Recompute, query: plan.Aggregate, given: Conditions
+    ) -> Conditions:
+        keys = self._grouping(query)
+        values = {a.id: e.handle for a, e in keys.items()}
+        on_keys = self._conditions_on_groups(node, query, given)
+        return tuple(self.predicates.moved(c, values) for c in on_keys)
+
+    def _conditions_on_groups(
+        self, node: Aggregate | Recompute, query: plan.Aggregate, given: Conditions
+    ) -> Conditions:
+        """Return the conditions that are on keys of groups, as conditions on their attributes."""
+        results = dict(zip((a.id for a in query.attributes), query.results, strict=True))
+        ids, found = {a.id for a in self._grouping(query)}, []
+        for condition in given:
+            values = {id_: results[id_].handle for id_ in condition.uses}
+            moved = self.predicates.moved(condition, values)
+            if moved.uses and moved.uses <= ids:
+                found.append(moved)
+            else:
+                self._lose(condition, node, "it is computed from the rows of a group")
+        return tuple(found)
+
+    def _grouping(self, query: plan.Aggregate) -> dict[plan.Attribute, plan.Expression]:
+        """Return the keys of groups whose equal values are the same value."""
+        pairs = zip(query.grouping_attributes, query.grouping, strict=True)
+        return {
+            attribute: key
+            for i, (attribute, key) in enumerate(pairs)
+            if i != query.session and is_exact(key.type)
+        }
+
+    def _on_keys(
+        self,
+        node: Recompute | First,
+        keys: tuple[plan.Expression, ...],
+        given: Conditions,
+        what: str,
+    ) -> Conditions:
+        columns = {k.passes for k in keys if k.passes is not None and is_exact(k.type)}
+        shown = ", ".join(k.text for k in keys) or "all rows"
+        kept = []
+        for condition in given:
+            if condition.uses and condition.uses <= columns:
+                kept.append(condition)
+            else:
+                self._lose(condition, node, f"the rows of {what} {shown} are needed together")
+        return tuple(kept)
+
+    def _moved(
+        self,
+        node: Node,
+        given: Conditions,
+        movable: Iterable[int],
+        values: Mapping[int, object],
+        why: str,
+    ) -> Conditions:
+        known, found = frozenset(movable), []
+        for condition in given:
+            if condition.uses <= known:
+                found.append(self.predicates.moved(condition, values))
+            else:
+                self._lose(condition, node, why)
+        return tuple(found)
+
+    def _all_lost(self, node: Node | Output, given: Conditions, why: str) -> Conditions:
+        for condition in given:
+            self._lose(condition, node, why)
+        return ()
+
+    def _lose(self, condition: Conjunct, node: Node | Output, why: str) -> None:
+        self.lost.append(Lost(condition, node, why))
+
+    # -- arrangements and leaves -------------------------------------------------------------
+
+    def _kept(
+        self,
+        node: Stateful,
+        position: int,
+        layout: Layout,
+        nodes: Mapping[Node | Output, Conditions],
+    ) -> Kept:
+        """Return the slice of one of a node's own arrangements."""
+        attributes: tuple[plan.Attribute, ...]
+        names: Iterable[str]
+        conditions: Conditions
+        match node:
+            case Output():
+                attributes, names = node.child.plan.attributes, layout.columns.names
+                conditions = nodes[node]
+                if self.circuit.loops():
+                    conditions = ()
+            case Join():
+                is_left = node.arrangements[position].rpartition(".")[2].startswith("left")
+                side, prefix = (node.left, "l") if is_left else (node.right, "r")
+                attributes = side.plan.attributes
+                names = [f"{prefix}{i}" for i in range(len(attributes))]
+                conditions = nodes[side]
+            case Match():
+                is_left = node.operator.alone is RowKind.LEFT
+                below, prefix = (node.plan.left, "l") if is_left else (node.plan.right, "r")
+                attributes = below.attributes
+                names = [f"{prefix}{i}" for i in range(len(attributes))]
+                ids = {a.id for a in attributes}
+                conditions = tuple(c for c in nodes[node.child] if c.uses <= ids)
+            case Aggregate():
+                attributes = node.plan.grouping_attributes
+                names = [f"g{i}" for i in range(len(attributes))]
+                count = len(self.lost)
+                conditions = self._conditions_on_groups(node, node.plan, nodes[node])
+                del self.lost[count:]  # as for its input
+            case _:
+                attributes = node.child.plan.attributes
+                names = [f"x{i}" for i in range(len(attributes))]
+                whole = position > 0  # a value, or whether there is a result yet
+                conditions = () if whole else nodes[node.child]
+        by_id = {a.id: (a, name) for a, name in zip(attributes, names, strict=False)}
+        used = {id_ for condition in conditions for id_ in condition.uses}
+        tests = self._tests(conditions, {id_: by_id[id_][1] for id_ in used})
+        return Kept(
+            layout,
+            conditions,
+            {id_: by_id[id_][0] for id_ in used},
+            {id_: by_id[id_][1] for id_ in used},
+            tests,
+        )
+
+    def _leaf(self, leaf: Source, conditions: Conditions) -> Restriction:
+        names, scan = self.names_of[leaf.plan.relation], leaf.plan
+        columns = {
+            a.id: names[i]
+            for a, i in zip(scan.attributes, scan.columns, strict=True)
+            if i < len(names)
+        }
+        return self._tests(conditions, columns)
+
+    def _tests(self, conditions: Conditions, names: Mapping[int, str]) -> Restriction:
+        tests = []
+        for condition in conditions:
+            found = self.predicates.range(condition)
+            if found is not None and found.attribute in names:
+                tests.append(Test(names[found.attribute], found.values, found.low, found.high))
+        return Restriction(tuple(tests))
+
+
+def looked_up(circuit: Circuit) -> frozenset[RelationId]:
+    """Return relations of which only rows are needed that joins find in their contents by key.
+
+    Each of their leaves is the side of a join that reads the relation's contents, and whose rows
+    are in the result only beside rows of the other side. So reading the other side finds all pairs.
+    """
+    found: dict[RelationId, bool] = {}
+    driven: set[Node] = set()
+    for node in circuit.nodes():
+        if isinstance(node, Join):
+            side = _side_looked_up(node, driven)
+            driven |= set() if side is None else _scanned(side)
+    users = circuit.users()
+    for leaf in circuit.sources():
+        alone = leaf in driven and users[leaf] == 1
+        found[leaf.plan.relation] = found.get(leaf.plan.relation, True) and alone
+    return frozenset(id_ for id_, only in found.items() if only)
+
+
+def _side_looked_up(join: Join, driven: set[Node]) -> Node | None:
+    """Return the side of a join that need not be read, if there is one; the other one is."""
+    query = join.plan
+    of_right = {1} if query.kind.of_one_side or query.kind is plan.JoinKind.INNER else {1, 2}
+    candidates = []
+    if query.kind is not plan.JoinKind.FULL and query.kind is not plan.JoinKind.RIGHT:
+        candidates.append((join.right, join.left, of_right))
+    if query.kind is plan.JoinKind.INNER:
+        candidates.append((join.left, join.right, {0}))
+    for side, other, positions in candidates:
+        there = {i for i in positions if i < len(join.arrangements)}
+        if there <= join.shared.keys() and _scanned(side) and not (_scanned(other) & driven):
+            return side
+    return None
+
+
+def _scanned(side: Node) -> set[Node]:
+    """Return the leaf whose rows a side passes on, in a set; an empty set if it does more."""
+    while isinstance(side, Stateless):
+        side = side.child
+    return {side} if isinstance(side, Source) else set()
+
+
+def _common(passed: list[Conditions]) -> Conditions:
+    """Return the conditions that are in each list."""
+    first, *others = passed
+    return tuple(c for c in first if all(any(c.same(d) for d in each) for each in others))

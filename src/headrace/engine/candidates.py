@@ -1,0 +1,57 @@
+"""Reading few rows of an arrangement: those that may meet a restriction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.serving.keys import can_hash, spark_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.spine import Spine
+    from headrace.zset import Layout, Restriction, ZSet
+
+SCAN_ROWS: Final = 1 << 18
+"""How many physical rows are read at a time."""
+
+MOST_KEYS: Final = 100_000
+"""The keys up to which the rows of a slice are looked up by them."""
+
+
+def candidates(spine: Spine, restriction: Restriction) -> Iterator[ZSet]:
+    """Yield the rows of a spine that may meet a restriction, consolidated, by ascending hash.
+
+    If it says which keys they have, they are looked up; otherwise the columns that are tested are
+    read of all rows, and the others of those that pass.
+    """
+    keys = _keys(spine.layout, restriction)
+    if keys is not None:
+        types = [values.type for values in keys]
+        given = zip(*(values.to_pylist() for values in keys), strict=True)
+        hashes = np.array([spark_hash(key, types) for key in given], np.int64)
+        _, found = spine.lookup(hashes, keys)
+        parts: Iterator[ZSet] = iter([found.consolidated()])
+    else:
+        parts = spine.scan(SCAN_ROWS)
+    for part in parts:
+        kept = restriction.rows(part.table)
+        rows = part if kept is None else part.filter(kept)
+        if rows.rows:
+            yield rows
+
+
+def _keys(layout: Layout, restriction: Restriction) -> list[pa.Array] | None:
+    """Return the distinct keys that rows may have; None if they are unknown, or too many."""
+    fields = [layout.columns.field(name) for name in layout.key]
+    if not all(can_hash(field.type) for field in fields):
+        return None
+    found = restriction.of_key(layout.key, MOST_KEYS)
+    if found is None:
+        return None
+    names = [str(position) for position in range(len(found))]
+    distinct = pa.table(found, names=names).group_by(names).aggregate([])
+    return [column.combine_chunks() for column in distinct.columns]

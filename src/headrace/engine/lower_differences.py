@@ -1,0 +1,59 @@
+"""From the slices of arrangements to the job that replaces them.
+
+Conditions are Spark's to evaluate, over the columns that they use alone; rows stay where they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import LongType
+
+from headrace.catalyst.predicates import Predicates
+from headrace.engine.assembly import Program, spark_schema
+from headrace.engine.slice_tasks import PARTITION, PLACE, VERSION, ReplaceTask, SliceTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import Kept, Sliced
+    from headrace.types import ArrangementId, DataType
+
+
+def difference_program(
+    transplant: Transplant, partitions: int, sliced: Sliced, ids: Iterable[ArrangementId]
+) -> Program:
+    """Return the program that writes by what a recomputed slice differs from what is stored.
+
+    It is that of the arrangements with the given ids.
+    """
+    kept = {id_: sliced.arrangements[id_] for id_ in ids}
+    terminals = [_replaced(transplant, partitions, id_, each) for id_, each in kept.items()]
+    job = transplant.finished(transplant.union(terminals))
+    layouts = {id_: each.layout for id_, each in kept.items()}
+    return Program((job,), (), (), layouts, frozenset(), {})
+
+
+def _replaced(transplant: Transplant, partitions: int, id_: ArrangementId, kept: Kept) -> Any:
+    """Return a plan that replaces the slice of one arrangement; it has no rows."""
+    numbers = transplant.range(partitions)
+    met = Predicates(transplant.scala).met(kept.conditions)
+    none = spark_schema([("x", LongType())])
+    if met is None:
+        task = ReplaceTask(id_, kept.restriction, whole=True)
+        return transplant.mapped(numbers, task, none)
+    used = sorted(kept.columns)
+    read = SliceTask(id_, tuple(kept.names[i] for i in used), kept.restriction, partitions)
+    places: list[tuple[str, DataType]] = [(n, LongType()) for n in (PARTITION, VERSION, PLACE)]
+    fields = [*places, *((f"c{n}", kept.columns[i].type) for n, i in enumerate(used))]
+    rows = transplant.mapped(numbers, read, spark_schema(fields))
+    columns = transplant.output(rows)
+    named = [columns[name] for name, _ in places]
+    named += [
+        transplant.alias(columns[f"c{n}"], kept.columns[i].name, kept.columns[i].handle)
+        for n, i in enumerate(used)
+    ]
+    found = transplant.filter(met, transplant.project(named, rows))
+    taken = transplant.project([columns[name] for name, _ in places], found)
+    return transplant.mapped(taken, ReplaceTask(id_, kept.restriction, whole=False), none)

@@ -1,0 +1,215 @@
+"""Replaying slices of views beside the epochs; see :mod:`headrace.runtime.replay`."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Stream
+from headrace.circuit import rows_of
+from headrace.errors import Span
+from headrace.parts.filling import live
+from headrace.runtime.fill import Fill
+from headrace.runtime.replay import replace_slice
+from headrace.types import BuildId, Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalog import View
+    from headrace.circuit import Sliced
+    from headrace.engine.engine import Engine
+    from headrace.ledger import Ledger, Slice
+    from headrace.parts.filling import Filling
+    from headrace.parts.reader import Reader
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.fill import Progress
+    from headrace.runtime.replay import Replaced
+    from headrace.types import ArrangementId, DirtyId, Epoch, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A replay that was committed: its epoch, what it cost, and what it has changed.
+
+    ``read`` are the rows of inputs that were read, of the ``whole`` that a rebuild reads;
+    ``changed`` the rows by which the view changed, ``state`` those by which the state of its
+    operators did. ``how`` is the plan in words.
+    """
+
+    epoch: Epoch
+    read: int
+    whole: int
+    changed: int
+    how: str
+    state: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InputPlan:
+    """What a replay reads of an input: the rows that meet a condition, "" for all of ``rows``.
+
+    With ``looked_up``, joins find the rows that they need by key, and no others are read.
+    """
+
+    relation: RelationId
+    name: str
+    condition: str
+    rows: int
+    read: int
+    looked_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """What a replay replaces of an arrangement: rows that meet a condition, "" for all."""
+
+    arrangement: ArrangementId
+    condition: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """What a replay would read and replace; nothing has been done.
+
+    ``cost`` is the number of rows of inputs that it reads, estimated, and ``whole`` those that a
+    rebuild reads. ``reasons`` say why it reads no less.
+    """
+
+    inputs: tuple[InputPlan, ...]
+    state: tuple[StatePlan, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def cost(self) -> int:
+        """The rows of inputs that are read, as far as that is known before."""
+        return sum(each.read for each in self.inputs)
+
+    @property
+    def whole(self) -> int:
+        """The rows of inputs that a rebuild reads."""
+        return sum(each.rows for each in self.inputs)
+
+    @property
+    def how(self) -> str:
+        """What is read, in words."""
+        return "; ".join(_shown(each) for each in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Plans and runs replays. Those of one view wait for each other; epochs go on meanwhile."""
+
+    reader: Reader
+    ledger: Ledger
+    engine: Engine
+    loop: EpochLoop
+    filling: Filling
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _locks: dict[RelationId, threading.Lock] = field(
+        default_factory=lambda: defaultdict(threading.Lock)
+    )
+
+    def plan(self, view: View, slice_: Slice, where: Span | None = None) -> ReplayPlan:
+        """Return what the replay of a slice would read and replace.
+
+        ``where`` is the place of the slice's condition in a statement, for errors.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unsupported`` for a condition that is none on the
+                view's columns.
+        """
+        return self._planned(view, self._sliced(view, slice_, where))
+
+    def replay(
+        self,
+        view: View,
+        slice_: Slice,
+        progress: Progress,
+        cleaned: tuple[DirtyId, ...] = (),
+        where: Span | None = None,
+    ) -> Replayed:
+        """Recompute a slice of a view from its inputs, and replace it, whatever it was.
+
+        ``cleaned`` are the entries of the dirty ledger that this repairs.
+
+        Raises:
+            HeadraceError: as :meth:`plan`; ``conflict`` if the view or an input is stopped, or is
+                dropped or replaced meanwhile; what its query fails with. Nothing is replaced then.
+        """
+        self.reader.require_running(view)
+        with self._alone(view):
+            found = self._sliced(view, slice_, where)
+            planned = self._planned(view, found)
+            known_as, circuit = BuildId(-next(self._numbers)), found.circuit
+            fill = Fill(
+                self.loop,
+                view,
+                progress,
+                clocked=bool(circuit.temporal()),
+                build=known_as,
+                lookups=found.lookups,
+            )
+
+            def join() -> Replaced:
+                live(self.loop.catalog, [view.id], {view.id: view})
+                return replace_slice(fill, known_as, cleaned)
+
+            self.engine.begin_replay(known_as, found)
+            try:
+                done = self.filling.join(fill, join, alone=bool(circuit.loops()))
+            finally:
+                fill.abandon()
+                self.engine.end_replay(known_as)
+        return Replayed(
+            done.epoch, fill.taken, planned.whole, done.changed, planned.how, done.state
+        )
+
+    def _sliced(self, view: View, slice_: Slice, where: Span | None) -> Sliced:
+        if slice_.where and where is None:
+            where = Span.whole(slice_.where)
+        return self.engine.sliced(view, where)
+
+    def _planned(self, view: View, found: Sliced) -> ReplayPlan:
+        catalog, state = self.reader.catalog, self.reader.published
+        inputs = []
+        for id_ in sorted(found.circuit.reads):
+            relation = catalog.by_id[id_]
+            if isinstance(relation, Stream):
+                rows = int(state.positions.get(id_, Offset(0)))
+            else:
+                rows = sum(run.rows for run in state.runs(relation))
+            leaves = [leaf for leaf in found.circuit.sources() if leaf.plan.relation == id_]
+            texts = {_conditions(found.nodes[leaf]) for leaf in leaves}
+            text = "" if "" in texts else " OR ".join(sorted(texts))
+            looked_up = id_ in found.lookups
+            read = 0 if looked_up else rows
+            inputs.append(InputPlan(id_, relation.name, text, rows, read, looked_up))
+        stored = state.spines
+        kept = tuple(
+            StatePlan(id_, _conditions(each.conditions), sum(r.rows for r in stored.get(id_, ())))
+            for id_, each in found.arrangements.items()
+            if id_ != rows_of(view.id)
+        )
+        reasons = tuple(dict.fromkeys(f"{each.condition.text}: {each.reason}" for each in found.lost))
+        return ReplayPlan(tuple(inputs), kept, reasons)
+
+    @contextmanager
+    def _alone(self, view: View) -> Iterator[None]:
+        with self._locks[view.id]:
+            yield
+
+
+def _conditions(found: tuple[object, ...]) -> str:
+    return " AND ".join(getattr(each, "text") for each in found)
+
+
+def _shown(each: InputPlan) -> str:
+    if each.looked_up:
+        return f"{each.name} by key"
+    return f"{each.name} where {each.condition}" if each.condition else f"all of {each.name}"
