@@ -34,10 +34,10 @@ from headrace.parts.log import Log
 from headrace.parts.opening import restore
 from headrace.parts.parts import Parts
 from headrace.parts.reader import Reader
-from headrace.parts.rebuilding import Rebuilds
 from headrace.parts.reconciler import Reconciler
 from headrace.parts.reconciling import Reconciling
 from headrace.parts.repairing import Repairing
+from headrace.parts.replaying import Replays
 from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
 from headrace.parts.snapshots import Snapshots
@@ -168,11 +168,12 @@ class Database(DefaultSession):
         functions = Functions(ledger, engine, queries)
         destinations = Destinations(directory, secrets, reader, log, queries)
         definer = Definer(ledger, loop, declarations, filling, deliveries, feeds)
+        replays = Replays(reader, ledger, engine, loop, filling)
         comparing = Comparing(reader, engine, queries)
         repairing = Repairing(
             ledger,
             reader,
-            Rebuilds(reader, ledger, definer),
+            replays,
             automatic=self.settings.repair == AUTOMATIC,
             cancel_jobs=self._spark.sparkContext.cancelJobsWithTag,
         )
@@ -214,6 +215,7 @@ class Database(DefaultSession):
             capturing=Capturing(reader, ledger, log, feeds, captures),
             sources=SourceStates(ledger, captures, feeds, admission),
             repairing=repairing,
+            replays=replays,
             reconciling=reconciling,
             reconciler=Reconciler(reconciling, self.settings.reconcile_budget, partitions),
         )

@@ -18,16 +18,18 @@ from pyspark.sql.types import LongType
 
 from headrace.catalog import CONTINUOUS, Catalog, RefreshPolicy, Sink, Table, View, relation_of_json
 from headrace.circuit import rows_of
-from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject
+from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject, RunKind
 from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
 from headrace.operators import OFFSET, ROWS, GroupAggregate, Integrate, StatefulOperator, Upsert
+from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Delivery
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
-from headrace.runtime.ports import StepPlan
+from headrace.runtime.ports import LEAF, StepPlan
 from headrace.runtime.published import Publisher
 from headrace.runtime.refresh import Refresh
+from headrace.runtime.replay import Replaced, replace_slice
 from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.step import Report, RowsShare, Share, Step
 from headrace.serving import Contents, History
@@ -43,7 +45,7 @@ from headrace.types import (
     RelationId,
     Schema,
 )
-from headrace.zset import HASH, WEIGHT, Layout
+from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -83,6 +85,8 @@ class PureRunner:
     relations: dict[RelationId, Table | View] = field(default_factory=dict)
     filling: dict[BuildId, View] = field(default_factory=dict)
     """The builds of views that are being filled, and that no epoch steps yet."""
+    slices: dict[BuildId, frozenset[int]] = field(default_factory=dict)
+    """Which groups of a view are replayed, by the id of the replay."""
 
     def plan_live(
         self,
@@ -149,7 +153,31 @@ class PureRunner:
         reports: list[Report] = []
         for share in step.shares.values():
             layout = COUNTS if filled.query not in QUERIES else TABLE
-            self._view(step, filled, _stored(step, share, layout), reports)
+            delta = _stored(step, share, layout)
+            if build in self.slices:
+                name = "g" if filled.query in QUERIES else "n"
+                whole, delta = delta, _among(delta, name, self.slices[build])
+                rows = whole.num_rows, delta.num_rows, delta.num_rows
+                reports.append(Report(f"{LEAF}1", 0, {}, *rows, 0.0))
+            self._view(step, filled, delta, reports)
+        sync_directory(step.runs_directory)
+        return tuple(reports)
+
+    def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
+        """Write by what the groups of a slice differ from what is stored."""
+        reports: list[Report] = []
+        for id_, stored in step.arrangements.items():
+            for partition, (low, high) in enumerate(ranges(step.partitions)):
+                parts = []
+                for runs, sign in ((stored.runs, -1), (step.recomputed[id_], 1)):
+                    spine = Spine.open(step.runs_directory, stored.layout, runs, low, high)
+                    for part in spine.scan(1000):
+                        rows = ZSet(part.layout, _among(part.table, "g", self.slices[build]))
+                        parts.append(rows if sign > 0 else rows.negated())
+                change = ZSet.sum_of(stored.layout, parts).consolidated()
+                if change.rows:
+                    written = {id_: write_run(step.runs_directory, change)}
+                    reports.append(Report(str(id_), partition, written, 0, change.rows, 0, 0.0))
         sync_directory(step.runs_directory)
         return tuple(reports)
 
@@ -203,6 +231,10 @@ class PureRunner:
             outputs.append(taken.output)
         empty = operator.step((change.slice(0, 0),), (Spine.open(step.runs_directory, layout, ()),))
         return pa.concat_tables([empty.output, *outputs])
+
+
+def _among(rows: pa.Table, column: str, groups: frozenset[int]) -> pa.Table:
+    return rows.filter(pc.is_in(rows[column], pa.array(sorted(groups), BIGINT)))
 
 
 def _stored(step: Step, share: Share, layout: Layout) -> pa.Table:
@@ -350,6 +382,56 @@ class PureDatabase:
         before = self.loop.published.current
         new = {} if isinstance(relation, Sink) else {rows_of(relation.id): _layout(relation)}
         self.loop.published.publish(before.catalog.with_(relation), {**before.layouts, **new})
+
+    def begin_replay(self, view: View, groups: Iterable[int]) -> Fill:
+        """Begin to recompute groups of a view, as other views would be filled."""
+        replay = BuildId(-view.build)
+        self.runner.filling[replay] = view
+        self.runner.slices[replay] = frozenset(groups)
+        fill = Fill(self.loop, view, lambda _done, _total: None, build=replay)
+        if view.id not in self.loop.published.current.lagging:
+            fill.begin(self.loop.published.current)
+        return fill
+
+    def finish_replay(self, fill: Fill, cleaned: tuple[DirtyId, ...] = ()) -> Replaced:
+        """Read what has changed meanwhile, and replace what is stored of the groups."""
+        lags = fill.view.id in self.loop.published.current.lagging
+        with self.loop.refreshing, self.loop.exclusive():
+            if lags:
+                fill.begin(self.loop.published.at_frontier(fill.view))
+            else:
+                fill.catch_up(self.loop.published.current)
+            done = replace_slice(fill, BuildId(-fill.view.build), cleaned, lags=lags)
+        fill.abandon()
+        return done
+
+    def damage(self, view: View, group: int) -> None:
+        """Have the view count a row too many in a group, in its state, its rows, and above.
+
+        That is what a defect of an operator leaves.
+        """
+        n = next((n for g, n in self.rows(view.id) if g == group), 0)
+        state = pa.table({"g": [group], WEIGHT: [1]})
+        old = [{"g": group, "n": n, WEIGHT: -1}] if n else []
+        new = [{"g": group, "n": n + 1, WEIGHT: 1}]
+        runs = []
+        for id_, layout, rows in (
+            (ArrangementId(f"{view.build}/groups"), GROUPS, state),
+            (rows_of(view.id), COUNTS, pa.Table.from_pylist([*old, *new])),
+        ):
+            given = ZSet.of(layout, hashed(rows, "g")).consolidated()
+            for low, high in ranges(PARTITIONS):
+                part = given.filter((given.hashes >= low) & (given.hashes <= high))
+                if part.rows:
+                    file = write_run(self.directory / "runs", part)
+                    runs.append(new_run(id_, file, RunKind.DELTA))
+        with self.loop.exclusive():
+            delta = tuple(run.file for run in runs if run.arrangement == rows_of(view.id))
+            above = Attempt()
+            self.loop.follow({view.id: delta}, self.ledger.clock(), above)
+            last = self.ledger.last_epoch()
+            followed = new_runs(above.reports, RunKind.DELTA)
+            self.ledger.commit(EpochCommit(last, f"damage-{last}", runs=(*runs, *followed)))
 
     def drop(self, view: View) -> None:
         """Drop a view that nothing reads."""

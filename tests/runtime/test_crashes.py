@@ -46,6 +46,7 @@ changes = st.lists(
 )
 
 
+REPLAY_STAGES = ["fill", "catch up", "replace", "replaced", "before commit", "after commit"]
 MANUAL = RefreshPolicy(RefreshKind.MANUAL)
 
 
@@ -185,6 +186,27 @@ class Crashing(RuleBasedStateMachine):
         """Refresh one or both of the views that lag behind."""
         views = [view for bit, view in ((1, self.late), (2, self.later)) if which & bit]
         self.until(stage, lambda: self.db.refresh(*views))
+
+    @rule(
+        stage=st.sampled_from([None, *REPLAY_STAGES]),
+        which=st.integers(0, 2),
+        groups=st.sets(st.integers(0, 4), min_size=1),
+        given=changes,
+    )
+    def replay(self, stage: str | None, which: int, groups: set[int], given: list[Change]) -> None:
+        """Recompute groups of a view that is right, or has been damaged, while epochs go on."""
+
+        def replayed() -> None:
+            known = (self.view, self.late, self.later)[which]
+            view = self.db.loop.catalog.by_id[known.id]
+            assert isinstance(view, View)
+            fill = self.db.begin_replay(view, groups)
+            self.write(given)
+            self.db.loop.advance()
+            done = self.db.finish_replay(fill)
+            assert done.changed == 0
+
+        self.until(stage, replayed)
 
     @rule()
     def compact(self) -> None:

@@ -137,8 +137,8 @@ class Engine:
             for key in [key for key in self._programs if key[0] == replay]:
                 del self._programs[key]
 
-    def sliced(self, view: View, where: Span | None) -> Sliced:
-        """Return the slice of a view's circuit for a condition on its columns; None is all rows.
+    def sliced(self, view: View, where: str) -> Sliced:
+        """Return the slice of a view's circuit for a condition on its columns; "" is every row.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, with the place in the condition.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.catalyst.predicates import Conjunct, Predicates
 from headrace.catalyst.resolved import attributes_of
@@ -19,51 +19,35 @@ if TYPE_CHECKING:
 
 
 def slice_conditions(
-    planner: Planner, view: View, where: Span | None, attributes: Sequence[Attribute]
+    planner: Planner, view: View, where: str, attributes: Sequence[Attribute]
 ) -> tuple[Conjunct, ...]:
     """Return what a row has to meet, over ``attributes``, which are the view's columns in order.
 
     Raises:
-        HeadraceError: ``invalid`` or ``unsupported``, with its place in the condition.
+        HeadraceError: ``invalid`` or ``unsupported``, with the place in the condition.
     """
-    if where is None:
+    if not where:
         return ()
-    before = f"SELECT * FROM {quote(view.name)} WHERE (("
-    text = f"{before}{where.source}\n))"
+    text = f"SELECT * FROM {quote(view.name)} WHERE (({where}))"
+    place = Span.whole(where)
     try:
         analysed = planner.analyse(Span.whole(text))
-        if analysed.clocked or analysed.calls or set(analysed.reads) - {view.id}:
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                "a slice of a view is a condition on its columns alone",
-                detail="The clock, Python functions and other relations are not supported in it.",
-                span=Span(text, len(before), len(before) + len(where.source)),
-            )
     except HeadraceError as error:
-        raise _placed(error, text, len(before), where) from error
-    predicates = Predicates(planner.scala)
-    plan = analysed.optimised
+        raise error.at(place) from error
+    predicates, plan = Predicates(planner.scala), analysed.optimised
     found: list[Conjunct] = []
     while kind_of(plan) == "Filter":
         found += predicates.conjuncts(plan.condition())
         plan = plan.child()
-    if kind_of(plan) == "LocalRelation" and not plan.data().length():
+    kind = kind_of(plan)
+    if kind == "LocalRelation" and not plan.data().length():
         return (predicates.conjunct(predicates.never()),)
-    if kind_of(plan) != "LogicalRDD":
+    if kind != "LogicalRDD" or analysed.clocked or analysed.calls:
         raise HeadraceError(
-            Code.UNSUPPORTED, "a slice of a view is a condition on its columns alone", span=where
+            Code.UNSUPPORTED,
+            "a slice of a view is a condition on its columns alone",
+            detail="It has no subqueries, does not read the clock, and calls no Python functions.",
+            span=place,
         )
     own = {a.id: b.handle for a, b in zip(attributes_of(plan), attributes, strict=True)}
     return tuple(predicates.moved(each, own) for each in found)
-
-
-def _placed(error: HeadraceError, text: str, shift: int, where: Span) -> HeadraceError:
-    """Return an error of the query that was made of a condition, at its place in the condition."""
-    span: Any = where
-    if error.span is not None and error.span.text == text:
-        length = where.end - where.start
-        start = min(max(error.span.start - shift, 0), length)
-        end = min(max(error.span.end - shift, start), length)
-        if end > start:
-            span = Span(where.text, where.start + start, where.start + end, where.file, where.line)
-    return HeadraceError(error.code, error.primary, error.detail, error.hint, span)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.parts.reconciler import Reconciler
     from headrace.parts.reconciling import Reconciling
     from headrace.parts.repairing import Repairing
+    from headrace.parts.replaying import Replays
     from headrace.parts.schemas import Schemas
     from headrace.parts.sinks import Sinks
     from headrace.parts.snapshots import Snapshots
@@ -72,3 +73,4 @@ class Parts:
     repairing: Repairing
     reconciling: Reconciling
     reconciler: Reconciler
+    replays: Replays

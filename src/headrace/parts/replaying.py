@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
 from headrace.circuit import rows_of
-from headrace.errors import Span
 from headrace.parts.filling import live
 from headrace.runtime.fill import Fill
 from headrace.runtime.replay import replace_slice
 from headrace.types import BuildId, Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from headrace.catalog import View
+    from headrace.catalyst.predicates import Conjunct
     from headrace.circuit import Sliced
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger, Slice
@@ -115,24 +115,17 @@ class Replays:
         default_factory=lambda: defaultdict(threading.Lock)
     )
 
-    def plan(self, view: View, slice_: Slice, where: Span | None = None) -> ReplayPlan:
+    def plan(self, view: View, slice_: Slice) -> ReplayPlan:
         """Return what the replay of a slice would read and replace.
-
-        ``where`` is the place of the slice's condition in a statement, for errors.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported`` for a condition that is none on the
                 view's columns.
         """
-        return self._planned(view, self._sliced(view, slice_, where))
+        return self._planned(view, self.engine.sliced(view, slice_.where))
 
     def replay(
-        self,
-        view: View,
-        slice_: Slice,
-        progress: Progress,
-        cleaned: tuple[DirtyId, ...] = (),
-        where: Span | None = None,
+        self, view: View, slice_: Slice, progress: Progress, cleaned: tuple[DirtyId, ...] = ()
     ) -> Replayed:
         """Recompute a slice of a view from its inputs, and replace it, whatever it was.
 
@@ -144,7 +137,7 @@ class Replays:
         """
         self.reader.require_running(view)
         with self._alone(view):
-            found = self._sliced(view, slice_, where)
+            found = self.engine.sliced(view, slice_.where)
             planned = self._planned(view, found)
             known_as, circuit = BuildId(-next(self._numbers)), found.circuit
             fill = Fill(
@@ -156,13 +149,9 @@ class Replays:
                 lookups=found.lookups,
             )
 
-            def join() -> Replaced:
-                live(self.loop.catalog, [view.id], {view.id: view})
-                return replace_slice(fill, known_as, cleaned)
-
             self.engine.begin_replay(known_as, found)
             try:
-                done = self.filling.join(fill, join, alone=bool(circuit.loops()))
+                done = self._replaced(fill, known_as, cleaned, alone=bool(circuit.loops()))
             finally:
                 fill.abandon()
                 self.engine.end_replay(known_as)
@@ -170,10 +159,21 @@ class Replays:
             done.epoch, fill.taken, planned.whole, done.changed, planned.how, done.state
         )
 
-    def _sliced(self, view: View, slice_: Slice, where: Span | None) -> Sliced:
-        if slice_.where and where is None:
-            where = Span.whole(slice_.where)
-        return self.engine.sliced(view, where)
+    def _replaced(
+        self, fill: Fill, known_as: BuildId, cleaned: tuple[DirtyId, ...], *, alone: bool
+    ) -> Replaced:
+        """Fill the slice, and replace it where the view stands."""
+        view, loop = fill.view, self.loop
+
+        def join(*, lags: bool = False) -> Replaced:
+            live(loop.catalog, [view.id], {view.id: view})
+            return replace_slice(fill, known_as, cleaned, lags=lags)
+
+        if view.id not in self.reader.published.lagging:
+            return self.filling.join(fill, join, alone=alone)
+        with loop.refreshing, loop.exclusive():
+            fill.begin(loop.published.at_frontier(view))
+            return join(lags=True)
 
     def _planned(self, view: View, found: Sliced) -> ReplayPlan:
         catalog, state = self.reader.catalog, self.reader.published
@@ -196,7 +196,9 @@ class Replays:
             for id_, each in found.arrangements.items()
             if id_ != rows_of(view.id)
         )
-        reasons = tuple(dict.fromkeys(f"{each.condition.text}: {each.reason}" for each in found.lost))
+        reasons = tuple(
+            dict.fromkeys(f"{each.condition.text}: {each.reason}" for each in found.lost)
+        )
         return ReplayPlan(tuple(inputs), kept, reasons)
 
     @contextmanager
@@ -205,8 +207,8 @@ class Replays:
             yield
 
 
-def _conditions(found: tuple[object, ...]) -> str:
-    return " AND ".join(getattr(each, "text") for each in found)
+def _conditions(found: Iterable[Conjunct]) -> str:
+    return " AND ".join(each.text for each in found)
 
 
 def _shown(each: InputPlan) -> str:

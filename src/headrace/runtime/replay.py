@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.circuit import rows_of
-from headrace.ledger import EpochCommit, RunKind
-from headrace.runtime.attempt import new_runs
+from headrace.ledger import LIVE, EpochCommit, RunKind
+from headrace.runtime.attempt import Attempt, new_runs
 from headrace.runtime.rounds import remove_runs
 from headrace.runtime.step import Arranged, Clock, Step
 from headrace.spine import sync_directory
@@ -38,23 +38,26 @@ class Replaced:
     state: int
 
 
-def replace_slice(fill: Fill, build: BuildId, cleaned: tuple[DirtyId, ...] = ()) -> Replaced:
+def replace_slice(
+    fill: Fill, build: BuildId, cleaned: tuple[DirtyId, ...] = (), *, lags: bool = False
+) -> Replaced:
     """Commit the slice that a fill has recomputed in place of what is stored.
 
-    The lock of epochs is held since the fill's last catching up. ``cleaned`` are the entries of the
-    dirty ledger that this repairs: they go in the same transaction. What the fill wrote is removed.
+    The lock of epochs is held since the fill's last catching up; if the view ``lags`` behind, since
+    it was begun where the view stands. ``cleaned`` are the entries of the dirty ledger that this
+    repairs: they go in the same transaction. What the fill wrote is left, and not named.
 
     Raises:
         HeadraceError: if a view above fails on the new rows; nothing is replaced then.
     """
-    loop, view, filled = fill.loop, fill.view, fill.written()
+    loop, view, filled = fill.loop, fill.view, fill.written(None if lags else LIVE)
     rows, runs = rows_of(view.id), loop.directory / "runs"
+    clock = loop.ledger.clock() if lags else filled.clock
     loop.fault("replace")
-    reports = _difference(fill, filled, build)
+    reports, above = _difference(fill, filled, build), Attempt()
     try:
-        contents = [r for r in reports if rows in r.runs]
-        delta = tuple(report.runs[rows] for report in contents)
-        above = loop.follow(view, delta, filled.clock)
+        delta = tuple(report.runs[rows] for report in reports if rows in report.runs)
+        loop.follow({view.id: delta}, clock, above)
         changed = sum(run.rows for run in delta)
         written = sum(run.rows for report in reports for run in report.runs.values())
         loop.fault("replaced")
@@ -69,7 +72,7 @@ def replace_slice(fill: Fill, build: BuildId, cleaned: tuple[DirtyId, ...] = ())
                 "replayed": view.name,
                 "changes": filled.rows,
             },
-            clock=filled.clock,
+            clock=clock,
         )
     except BaseException:
         for report in reports:
