@@ -70,9 +70,7 @@ def emptied(db: headrace.Database, name: str, where: str = "") -> int:
                 for id_, layout in layouts.items()
             }
             clock = Clock(parts.ledger.clock(), parts.ledger.clock())
-            step = Step(
-                uuid4().hex, loop.directory, loop.partitions, {}, before, clock=clock
-            )
+            step = Step(uuid4().hex, loop.directory, loop.partitions, {}, before, clock=clock)
             step.write()
             reports = parts.engine.run_difference(step, known_as)
             shutil.rmtree(step.folder)
@@ -91,9 +89,7 @@ def commit(db: headrace.Database, runs) -> Epoch:
     return ledger.commit(EpochCommit(ledger.last_epoch(), uuid4().hex, runs=tuple(runs)))
 
 
-def require_as_before(
-    before: dict[ArrangementId, ZSet], after: dict[ArrangementId, ZSet]
-) -> None:
+def require_as_before(before: dict[ArrangementId, ZSet], after: dict[ArrangementId, ZSet]) -> None:
     """Assert that all arrangements have the same rows."""
     assert before.keys() == after.keys()
     for id_, rows in before.items():

@@ -22,7 +22,7 @@ VIEWS = {
     ),
     "joined": (
         "SELECT s.k, g.name, count(*) AS n FROM s JOIN g ON s.k = g.k GROUP BY s.k, g.name",
-        "name = 'a'",
+        "name = 'b'",
     ),
     "outer_joined": ("SELECT t.id, t.k, g.name FROM t LEFT JOIN g ON t.k = g.k", "k = 2"),
     "by_condition": (
@@ -33,15 +33,19 @@ VIEWS = {
     "anti": ("SELECT id, k FROM t WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.k = t.k)", "id > 2"),
     "both_sides": ("SELECT t.k AS tk, g.k AS gk, id FROM t FULL JOIN g ON t.k = g.k", "tk = 1"),
     "first": (
-        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY x) AS r FROM t)"
-        " WHERE r <= 2",
+        (
+            "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY x) AS r FROM t)"
+            " WHERE r <= 2"
+        ),
         "k = 1",
     ),
     "windows": ("SELECT id, k, sum(x) OVER (PARTITION BY k) AS total FROM t", "k = 1"),
     "lists": ("SELECT k, sort_array(collect_list(x)) AS xs FROM t GROUP BY k", "k = 1"),
     "hops": (
-        "SELECT window.start AS w, k, count(*) AS n FROM s"
-        " GROUP BY window(at, '2 hours', '1 hour'), k",
+        (
+            "SELECT window.start AS w, k, count(*) AS n FROM s"
+            " GROUP BY window(at, '2 hours', '1 hour'), k"
+        ),
         "w >= TIMESTAMP '2026-01-01 01:00:00'",
     ),
     "days": (
@@ -58,8 +62,10 @@ VIEWS = {
         "n = 2",
     ),
     "selves": (
-        "SELECT a.k, a.n, b.n AS m FROM (SELECT k, count(*) AS n FROM s GROUP BY k) a"
-        " JOIN (SELECT k, count(*) AS n FROM s GROUP BY k) b ON a.n = b.n AND a.k <> b.k",
+        (
+            "SELECT a.k, a.n, b.n AS m FROM (SELECT k, count(*) AS n FROM s GROUP BY k) a"
+            " JOIN (SELECT k, count(*) AS n FROM s GROUP BY k) b ON a.n = b.n AND a.k <> b.k"
+        ),
         "k = 1",
     ),
     "totals": ("SELECT count(*) AS n, sum(x) AS x FROM t", "n > 0"),
@@ -67,8 +73,10 @@ VIEWS = {
     "rolled_up": ("SELECT k, id, sum(x) AS x FROM t GROUP BY ROLLUP (k, id)", "k = 1"),
     "compared": ("SELECT id, k FROM t WHERE x > (SELECT avg(x) FROM s)", "k = 1"),
     "reached": (
-        "WITH RECURSIVE r AS (SELECT k, 0 AS d FROM g UNION ALL"
-        " SELECT r.k + 1, d + 1 FROM r JOIN t ON r.k = t.k WHERE d < 2) SELECT k, d FROM r",
+        (
+            "WITH RECURSIVE r AS (SELECT k, 0 AS d FROM g UNION ALL"
+            " SELECT r.k + 1, d + 1 FROM r JOIN t ON r.k = t.k WHERE d < 2) SELECT k, d FROM r"
+        ),
         "k = 2",
     ),
 }
@@ -115,7 +123,7 @@ def test_a_slice_of_any_view_is_made_again(run: Oracle) -> None:
         before = stored(run.db, name)
         assert emptied(run.db, name, where), (name, "the slice is empty")
         done = replay(run.db, name, where)
-        assert done.changed or name == "reached", name
+        assert done.changed or done.state, name
         require_as_before(before, stored(run.db, name))
     _write(run, 1)
     run.epoch()

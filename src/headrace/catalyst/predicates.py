@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from py4j.java_gateway import JavaObject
 from pyspark.sql.types import BooleanType
 
 from headrace.catalyst.resolved import columns_of, type_of
@@ -77,6 +78,19 @@ class Predicates:
             return (*self.conjuncts(condition.left()), *self.conjuncts(condition.right()))
         return (self.conjunct(condition),)
 
+    def stated(self, conjuncts: Sequence[Conjunct]) -> tuple[Conjunct, ...]:
+        """Return conditions without those that Spark has derived: that a column is not NULL.
+
+        If that was written beside another condition on the column, more rows may meet the others.
+        """
+        kept = []
+        for each in conjuncts:
+            others = (c for c in conjuncts if c is not each and kind_of(c.handle) != "IsNotNull")
+            derived = kind_of(each.handle) == "IsNotNull"
+            if not derived or not any(each.uses <= other.uses for other in others):
+                kept.append(each)
+        return tuple(kept)
+
     def conjunct(self, handle: Any) -> Conjunct:
         """Return a condition as it is."""
         return Conjunct(handle, frozenset(int(a.exprId().id()) for a in columns_of(handle)))
@@ -113,7 +127,9 @@ class Predicates:
         for each in conjuncts:
             known = expression("Coalesce", seq([each.handle, literal(value=False)]))
             tried = expression("TryEval", known)
-            total = expression("Coalesce", seq([tried, literal(value=True)]))
+            # After a NULL, evaluation is conditional: Spark would compute common parts before.
+            null = self._boolean(value=None)
+            total = expression("Coalesce", seq([null, tried, literal(value=True)]))
             found = total if found is None else expression("And", found, total)
         return found
 
@@ -182,7 +198,7 @@ class Predicates:
             return None
         return Range(int(attribute.exprId().id()), values.drop_null())
 
-    def _boolean(self, *, value: bool) -> Any:
+    def _boolean(self, *, value: bool | None) -> Any:
         type_ = self.scala.type(BooleanType().json())
         return self.scala.expression("Literal", value, type_)
 
@@ -201,4 +217,4 @@ def _elements(found: Any) -> list[Any]:
 
 def _plain(value: Any) -> Any:
     """Return a constant of Catalyst as Python has it: text is an object of its own there."""
-    return value if value is None or isinstance(value, bool | int | str) else str(value.toString())
+    return str(value.toString()) if isinstance(value, JavaObject) else value

@@ -50,4 +50,4 @@ def slice_conditions(
             span=place,
         )
     own = {a.id: b.handle for a, b in zip(attributes_of(plan), attributes, strict=True)}
-    return tuple(predicates.moved(each, own) for each in found)
+    return tuple(predicates.moved(each, own) for each in predicates.stated(found))
