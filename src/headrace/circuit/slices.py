@@ -28,6 +28,7 @@ from headrace.circuit.circuit import (
     Circuit,
     Compared,
     First,
+    Folded,
     Join,
     Match,
     Node,
@@ -179,6 +180,10 @@ class _Slicing:
                 return (self._on_keys(node, query.partition, given, "PARTITION BY"),)
             case First():
                 return (self._on_keys(node, node.plan.keys, given, "each group of"),)
+            case Folded():
+                pairs = zip(node.plan.attributes, node.plan.keys, strict=False)
+                keys = {a.id: key.handle for a, key in pairs if is_exact(key.type)}
+                return (self._moved(node, given, keys, keys, "it is of the row of a fold"),)
             case Temporal():
                 return (given,)
             case Compared():
@@ -376,7 +381,8 @@ class _Slicing:
             case _:
                 attributes = node.child.plan.attributes
                 names = [f"x{i}" for i in range(len(attributes))]
-                whole = position > 0  # a value, or whether there is a result yet
+                # What is whole is a value, or whether there is a result yet.
+                whole = position > 0 and not isinstance(node, Folded)
                 conditions = () if whole else nodes[node.child]
         by_id = {a.id: (a, name) for a, name in zip(attributes, names, strict=False)}
         used = {id_ for condition in conditions for id_ in condition.uses}
