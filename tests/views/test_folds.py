@@ -171,3 +171,29 @@ def test_a_fold_that_fails_stops_its_view_and_another_one_repairs_it(db):
     db.sql("INSERT INTO paid VALUES ('b', 2, 2), ('a', 0, 9)")
     assert sorted(db.sql("SELECT * FROM v").fetchall()) == [("a", 0.25), ("b", 0.5)]
     assert {verdict for *_, verdict in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+def test_a_fold_that_is_not_of_its_events_alone_is_refused_and_nothing_changes(db):
+    calls = iter(range(10**9))
+
+    def counted(state, event):
+        return {"n": state["n"] + event.amount + next(calls)}
+
+    def summed(state, event):
+        return {"n": state["n"] + event.amount}
+
+    parts = {"key": ["acct"], "order_by": ["at"], "returns": "n BIGINT", "start": {"n": 0}}
+    db.register(headrace.fold(**parts, name="total")(summed))
+    db.sql("CREATE STREAM paid (acct STRING, at INT, amount INT)")
+    db.sql("INSERT INTO paid VALUES ('a', 1, 4), ('a', 2, 5), ('b', 1, 6)")
+    db.sql("CREATE MATERIALIZED VIEW v AS SELECT * FROM total(TABLE paid)")
+    db.register(headrace.fold(**parts, name="counted")(counted))
+    with pytest.raises(HeadraceError, match='fold "counted" gives different rows') as refused:
+        db.sql("CREATE MATERIALIZED VIEW w AS SELECT * FROM counted(TABLE paid)")
+    assert "Events: (1) acct=" in refused.value.detail
+    assert ("materialized view", "w") not in db.relations()
+    with pytest.raises(HeadraceError, match='fold "total" gives different rows'):
+        db.register(headrace.fold(**parts, name="total")(counted), replace=True)
+    assert sorted(db.sql("SELECT * FROM v").fetchall()) == [("a", 9), ("b", 6)]
+    db.sql("INSERT INTO paid VALUES ('b', 0, 1)")
+    assert sorted(db.sql("SELECT * FROM v").fetchall()) == [("a", 9), ("b", 7)]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 import sysconfig
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LONGEST = 200
+_COPIES = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Call:
     code: bytes
     type: DataType
     hint: str = "Correct the data, or let the function return None for such arguments."
+    copy: int = 0
+    """Which copy of what was pickled is called: each is loaded once in a process."""
 
     def run(self, arguments: tuple[Any, ...], shown: str) -> Any:
         """Call the function; raise its exceptions as ``invalid``, with their place and ``shown``.
@@ -52,7 +56,11 @@ class Call:
 
     def parts(self) -> Any:
         """Return what was pickled: the function or, of a fold, all functions that it has."""
-        return _loaded(self.code)
+        return _loaded(self.code, self.copy)
+
+    def fresh(self) -> Call:
+        """Return the call of a copy that was never called."""
+        return replace(self, copy=next(_COPIES))
 
     def raised(self, error: Exception, shown: str) -> HeadraceError:
         """Return the error of an exception that the function has raised, with its place."""
@@ -180,7 +188,7 @@ def _arrow(call: Call, convert: Callable[[], pa.Array]) -> pa.Array:
 
 
 @lru_cache(maxsize=64)
-def _loaded(code: bytes) -> Any:
+def _loaded(code: bytes, _copy: int) -> Any:
     return cloudpickle.loads(code)
 
 

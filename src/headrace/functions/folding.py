@@ -39,6 +39,10 @@ class Folding:
     call: Call
     type: StructType
 
+    def fresh(self) -> Folding:
+        """Return the fold with functions that were never called: a copy as another process has."""
+        return Folding(self.call.fresh(), self.type)
+
     def events(self, columns: pa.Table) -> Iterator[Any]:
         """Yield the rows of a table as events: named tuples of Python values."""
         if not columns.num_rows:

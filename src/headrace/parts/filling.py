@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from headrace.errors import Code, HeadraceError
+from headrace.parts.fold_checks import check_folds
 from headrace.runtime.fill import Fill
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Filling:
         try:
             if not alone:
                 fill.begin(reader.settled(view.depends_on))
+                check_folds(circuit, fill.written, loop.directory / "runs")
                 while fill.catch_up(reader.published) > loop.settings.small_rows:
                     pass
             with loop.exclusive():

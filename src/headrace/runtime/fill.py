@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -117,6 +117,11 @@ class Fill:
     def ends(self) -> Mapping[RelationId, Offset]:
         """How far each stream among the inputs has been read."""
         return self._ends
+
+    @property
+    def written(self) -> Mapping[ArrangementId, Sequence[RunFile]]:
+        """The runs that were written so far."""
+        return self._files
 
     def begin(self, state: Published, clock: int | None = None) -> None:
         """Read what the inputs hold in a state, and the logs of streams that no view reads.

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.catalog import View
+from headrace.circuit import own_arrangements
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.parts.fold_checks import check_folds
 from headrace.parts.functions import listed, users
 
 if TYPE_CHECKING:
-    from headrace.catalog import Catalog, PlainView, View
+    from headrace.catalog import Catalog, PlainView
+    from headrace.catalyst.python import Registered
     from headrace.functions import Function, FunctionRecord
     from headrace.parts.definer import Definer
     from headrace.parts.functions import Functions
@@ -39,6 +43,7 @@ class FunctionChanges:
             calling = users(self.loop.catalog, record.name)
             if not replace or not functions.is_replaceable(record):
                 functions.refuse_other(record, calling)
+            self._check(prepared, calling)
             changed = record != functions.records.get(record.name, record)
             if changed and calling:
                 why = f'Function "{record.name}" was replaced.'
@@ -47,6 +52,23 @@ class FunctionChanges:
             functions.accept(prepared)
             self.waiting.resume()
             return record
+
+    def _check(self, prepared: Registered, calling: tuple[View | PlainView, ...]) -> None:
+        """Refuse a fold that gives different rows for the same events of the views that call it."""
+        if prepared.function.folded is None or prepared.record == self._known(prepared):
+            return
+        loop, engine = self.loop, self.functions.engine
+        stopped = loop.published.current.stopped
+        for view in calling:
+            if isinstance(view, View) and view.id not in stopped:
+                circuit = engine.circuit(view)
+                ids = [id_ for node in circuit.stateful() for id_ in own_arrangements(node)]
+                stored = loop.ledger.spines(ids)
+                files = {id_: [run.file for run in runs] for id_, runs in stored.items()}
+                check_folds(circuit, files, loop.directory / "runs", prepared.folding)
+
+    def _known(self, prepared: Registered) -> FunctionRecord | None:
+        return self.functions.records.get(prepared.record.name)
 
     def drop(self, statement: DropFunction) -> str:
         """Drop a function; with CASCADE, drop the views that call it as well."""

@@ -1,0 +1,240 @@
+"""Folds are checked before they are published: on events of a few keys, every way gives one row.
+
+A fold is a promise: the row of a key depends on its events alone. It is broken by a function that
+reads what changes, such as the clock, a counter, or a random number, or that keeps a part of its
+state elsewhere. Here a sample of events is folded in each of the ways in which it may ever be: all
+at once, again, in another process, on from a state that was kept, and event by event in another
+order, with copies and retractions. If two of them differ, events are left out for as long as they
+do, and the error shows what remains.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.circuit import Folded
+from headrace.errors import Code, HeadraceError
+from headrace.functions.folding import Folding, shown
+from headrace.operators import FOLDED, Fold
+from headrace.spine import Run, Spine
+from headrace.zset import WEIGHT, ZSet
+from headrace.zset.zset import column, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.circuit import Circuit
+    from headrace.spine import RunFile
+    from headrace.types import ArrangementId
+
+KEYS = 6
+"""The number of keys whose events are a sample: those with the most events of the first few."""
+
+EVENTS = 40
+"""The most events of a key in a sample, the last ones."""
+
+_LOOKED_AT = 2_000
+_EPOCHS = 8
+_SPACING = 2
+_SEED = 7
+
+
+def check_folds(
+    circuit: Circuit,
+    runs: Mapping[ArrangementId, Sequence[RunFile]],
+    directory: Path,
+    folding: Folding | None = None,
+) -> None:
+    """Check the folds of a circuit on a sample of the events that are stored for them.
+
+    ``folding`` is another function that is to take the place of the circuit's own, of its name.
+
+    Raises:
+        HeadraceError: ``invalid`` if two ways to fold the same events give different rows.
+    """
+    for node in circuit.stateful():
+        if not isinstance(node, Folded):
+            continue
+        operator = node.operator
+        if folding is not None:
+            if node.plan.function != folding.call.name:
+                continue
+            operator = replace(operator, folding=folding)
+        events = node.arrangements[0]
+        spine = Spine.open(directory, operator.layout, runs.get(events, ()))
+        for sample in _samples(spine):
+            check_agreement(operator, sample)
+
+
+def check_agreement(operator: Fold, events: ZSet) -> None:
+    """Check a fold on the events of one key, consolidated, backwards as they are stored.
+
+    Raises:
+        HeadraceError: ``invalid``, with the fewest events found for which two ways differ.
+    """
+    weights = np.minimum(events.weights, 2).clip(0)
+    rows = take(events.table, np.repeat(np.arange(events.rows), weights)[::-1])
+    trial = _Trial(operator, rows)
+    for way in _WAYS:
+        found = trial.differing(way, list(range(rows.num_rows)))
+        if found is not None:
+            raise _refusal(operator, rows, trial, way, trial.smallest(way, rows.num_rows))
+
+
+def _samples(spine: Spine) -> Iterator[ZSet]:
+    """Yield the last events of a few keys."""
+    parts = [run.slice(0, min(run.rows, _LOOKED_AT)) for run in spine.runs[:2] if run.rows]
+    if not parts:
+        return
+    hashes, counts = np.unique(np.concatenate([part.hashes for part in parts]), return_counts=True)
+    for hash_ in hashes[np.argsort(-counts, kind="stable")[:KEYS]].tolist():
+        part = next(part for part in parts if (part.hashes == hash_).any())
+        one = part.take(np.flatnonzero(part.hashes == hash_)[:1])
+        found = spine.first_rows(one.hashes, one.keys, EVENTS)
+        yield found.rows
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Folds the events at some positions of a table, in several ways."""
+
+    operator: Fold
+    events: pa.Table
+
+    def differing(self, way: _Way, chosen: list[int]) -> tuple[Any, Any] | None:
+        """Return the row of all events at once, and that of a way that differs; else None.
+
+        A function may fail on a part of the events that it gets in the end: that is no difference.
+        """
+        if not chosen:
+            return None
+        rows = take(self.events, np.array(chosen, np.int64))
+        try:
+            expected = self.row(self.states(rows)[-1])
+            for found in way.rows(self, rows):
+                if repr(found) != repr(expected):
+                    return expected, found
+        except HeadraceError as error:
+            if error.code is not Code.INVALID:
+                raise
+        return None
+
+    def smallest(self, way: _Way, count: int) -> list[int]:
+        """Return few positions for which a way differs: half of them are left out, and so on."""
+        chosen, size = list(range(count)), count // 2
+        while size:
+            at = 0
+            while at < len(chosen):
+                fewer = chosen[:at] + chosen[at + size :]
+                if self.differing(way, fewer) is not None:
+                    chosen = fewer
+                else:
+                    at += size
+            size //= 2
+        return chosen
+
+    def states(
+        self, rows: pa.Table, start: bytes | None = None, folding: Folding | None = None
+    ) -> tuple[bytes, ...]:
+        """Return the states before the first event and after each."""
+        used: Any = folding or self.operator.folding
+        names = self.operator.layout.columns.names
+        events = used.events(rows.select(names).rename_columns(list(self.operator.names)))
+        return tuple(used.states(start, events, range(rows.num_rows + 1)))
+
+    def row(self, state: bytes) -> Any:
+        """Return the row of a state."""
+        return self.operator.folding.rows([state]).to_pylist()[0]
+
+
+def _again(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
+    yield trial.row(trial.states(rows)[-1])
+
+
+def _elsewhere(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
+    """Fold with a copy of the function that has never been called, as in another process."""
+    folding = trial.operator.folding
+    if isinstance(folding, Folding):
+        fresh = folding.fresh()
+        yield fresh.rows([trial.states(rows, None, fresh)[-1]]).to_pylist()[0]
+
+
+def _from_kept(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
+    """Go on from the state after each event."""
+    for place, state in enumerate(trial.states(rows)):
+        yield trial.row(trial.states(rows.slice(place), state if place else None)[-1])
+
+
+def _by_epochs(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
+    """Have the operator take the events in order, and in another order with copies retracted."""
+    count = rows.num_rows
+    in_order = np.array_split(np.arange(count), min(count, _EPOCHS))
+    yield _maintained(trial.operator, [(rows.take(pa.array(part)), 1) for part in in_order])
+    dice = random.Random(_SEED)  # noqa: S311  (the same order in every check)
+    order = dice.sample(range(count), count)
+    epochs = []
+    for part in np.array_split(np.array(order), min(count, _EPOCHS)):
+        taken = rows.take(pa.array(part))
+        epochs += [(pa.concat_tables([taken, taken]), 1), (taken, -1)]
+    folding = trial.operator.folding
+    fresh = folding.fresh() if isinstance(folding, Folding) else folding
+    yield _maintained(replace(trial.operator, folding=fresh), epochs)
+
+
+def _maintained(operator: Fold, epochs: list[tuple[pa.Table, int]]) -> Any:
+    """Return the row that the operator has after epochs, of events each with a weight."""
+    operator = replace(operator, spacing=_SPACING)
+    spines = tuple(Spine(layout) for layout in operator.layouts)
+    rows = ZSet.empty(operator.answer)
+    for events, weight in epochs:
+        weights = pa.array(np.full(events.num_rows, weight, np.int64))
+        at = events.schema.get_field_index(WEIGHT)
+        step = operator.step((events.set_column(at, events.schema.field(at), weights),), spines)
+        rows = rows.plus(ZSet(operator.answer, step.output)).consolidated()
+        spines = tuple(
+            Spine(spine.layout, (*spine.runs, Run.of(update)))
+            for spine, update in zip(spines, step.updates, strict=True)
+        )
+    found = column(rows.table, FOLDED).to_pylist()
+    return found[0] if len(found) == 1 else found
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way to fold events: the rows that it gives, and what it is called in the error."""
+
+    name: str
+    rows: Callable[[_Trial, pa.Table], Iterator[Any]]
+
+
+_WAYS = (
+    _Way("once more", _again),
+    _Way("in another process", _elsewhere),
+    _Way("on from a state that was kept", _from_kept),
+    _Way("in several epochs, out of order, with copies that are retracted", _by_epochs),
+)
+
+
+def _refusal(
+    operator: Fold, rows: pa.Table, trial: _Trial, way: _Way, chosen: list[int]
+) -> HeadraceError:
+    folding: Any = operator.folding
+    found = trial.differing(way, chosen)
+    expected, other = found if found is not None else ("another row each time",) * 2
+    names = operator.layout.columns.names
+    taken = take(rows, np.array(chosen, np.int64)).select(names)
+    events = folding.events(taken.rename_columns(list(operator.names)))
+    listed = "; ".join(f"({nth}) {shown(event)}" for nth, event in enumerate(events, 1))
+    return HeadraceError(
+        Code.INVALID,
+        f'fold "{folding.call.name}" gives different rows for the same events',
+        detail=f"All at once: {expected!r}; {way.name}: {other!r}. Events: {listed}",
+        hint="Its row must depend on its events alone: not on the clock, on random numbers, on"
+        " globals, or on anything that it keeps outside of its state.",
+    )
