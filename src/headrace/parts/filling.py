@@ -49,18 +49,29 @@ class Filling:
             with self.engine.planning:
                 return join(fill, circuit)
 
+        def begun() -> None:
+            check_folds(circuit, fill.written, self.loop.directory / "runs")
+
         try:
-            return self.join(fill, planned, alone=bool(circuit.loops()))
+            return self.join(fill, planned, alone=bool(circuit.loops()), begun=begun)
         except BaseException:
             fill.abandon()
             raise
         finally:
             self.engine.end_fill(view)
 
-    def join(self, fill: Fill, join: Callable[[], T], *, alone: bool) -> T:
+    def join(
+        self,
+        fill: Fill,
+        join: Callable[[], T],
+        *,
+        alone: bool,
+        begun: Callable[[], None] = lambda: None,
+    ) -> T:
         """Fill what the engine knows of, and have it join the epochs with ``join``.
 
-        If it is filled ``alone``, the lock is held for all of it.
+        If it is filled ``alone``, the lock is held for all of it; otherwise ``begun`` is called
+        without it, once most is written.
         """
         reader, loop, view = self.reader, self.loop, fill.view
         for relation in live(reader.catalog, view.depends_on):
@@ -69,7 +80,7 @@ class Filling:
         try:
             if not alone:
                 fill.begin(reader.settled(view.depends_on))
-                check_folds(circuit, fill.written, loop.directory / "runs")
+                begun()
                 while fill.catch_up(reader.published) > loop.settings.small_rows:
                     pass
             with loop.exclusive():
