@@ -50,7 +50,7 @@ class Filling:
                 return join(fill, circuit)
 
         def begun() -> None:
-            check_folds(circuit, fill.written, self.loop.directory / "runs")
+            check_folds(circuit, fill.files, self.loop.directory / "runs")
 
         try:
             return self.join(fill, planned, alone=bool(circuit.loops()), begun=begun)

@@ -119,8 +119,8 @@ class Fill:
         return self._ends
 
     @property
-    def written(self) -> Mapping[ArrangementId, Sequence[RunFile]]:
-        """The runs that were written so far."""
+    def files(self) -> Mapping[ArrangementId, Sequence[RunFile]]:
+        """The runs that were written so far, by arrangement."""
         return self._files
 
     def begin(self, state: Published, clock: int | None = None) -> None:
