@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
+    AppendRecord,
+    Correction,
+    CorrectionRecord,
     Ledger,
     LoadProgress,
     NewObject,
@@ -17,6 +21,9 @@ from headrace.ledger import (
 )
 from headrace.types import Offset, RelationId
 from ledger.building import Clock, segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def span(first: int, end: int) -> OffsetRange:
@@ -48,6 +55,32 @@ def test_segments_of_a_range_are_those_that_hold_any_of_it(
             found = ledger.segments(orders.relation, Offset(first), Offset(end))
             wanted = [b for b in bounds if max(b[0], first) < min(b[1], end)]
             assert [(s.range.first, s.range.end) for s in found] == wanted
+
+
+def test_a_correction_is_recorded_with_its_segment_or_not_at_all(
+    tmp_path: Path, ledger: Ledger, orders: NewObject, clock: Clock
+) -> None:
+    clock.now = 77.0
+    why = Correction(2, {"reason": "drift", "by": "ann"})
+    ledger.append(orders.relation, segment(10))
+    ledger.append_all([AppendRecord(orders.relation, segment(4), correction=why)])
+    ledger.append_all([AppendRecord(orders.relation, segment(1), correction=Correction(1))])
+    first = CorrectionRecord(orders.relation, span(10, 14), 77.0, why)
+    second = CorrectionRecord(orders.relation, span(14, 15), 77.0, Correction(1))
+    assert ledger.corrections(orders.relation) == (second, first), "newest first"
+    assert ledger.corrections(orders.relation, 1) == (second,)
+
+    def crash(stage: str) -> None:
+        if stage == "before commit":
+            raise RuntimeError(stage)
+
+    ledger.close()
+    with Ledger.open(tmp_path / "ledger.db", fault=crash) as crashing:
+        crashing.acquire()
+        with pytest.raises(RuntimeError):
+            crashing.append_all([AppendRecord(orders.relation, segment(2), correction=why)])
+        assert crashing.corrections(orders.relation) == (second, first)
+        assert crashing.log_end(orders.relation) == 15
 
 
 def test_an_unknown_relation_has_no_log(ledger: Ledger) -> None:

@@ -296,6 +296,19 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("SHOW DIRTY", {"is": "Show", "listing": "dirty"}),
     ("SHOW DIRTY FOR a.v", {"is": "Show", "listing": "dirty", "relation": "a.v"}),
     ("REPAIR MATERIALIZED VIEW v", {"is": "Repair", "name": "v"}),
+    (
+        "CORRECT STREAM a.s VOID WHERE k = 1 BECAUSE 'x'",
+        {"is": "Correct", "name": "a.s", "assignments": (), "where": "k = 1", "reason": "x"},
+    ),
+    (
+        "INVALIDATE MATERIALIZED VIEW v SINCE now() BECAUSE 'x'",
+        {
+            "is": "Invalidate",
+            "name": "v",
+            "slice": {"is": "SliceOf", "since": "now()"},
+            "reason": "x",
+        },
+    ),
     ("SHOW EPOCHS", {"is": "Show", "listing": "epochs"}),
     ("SHOW FRESHNESS", {"is": "Show", "listing": "freshness"}),
     ("DESCRIBE t", {"is": "Describe", "name": "t"}),

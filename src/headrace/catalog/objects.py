@@ -125,7 +125,11 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An append-only relation; each row has an offset in its log."""
+    """A relation of events, to which others are appended; each has an offset in its log.
+
+    Its events never change, unless it is ``corrected``: then its log may also have changes that
+    replace or retract earlier events.
+    """
 
     kind: ClassVar[str] = "stream"
 
@@ -134,6 +138,7 @@ class Stream:
     """Parts joined by dots, in lower case."""
     schema: Schema
     declaration: Declaration = Declaration()
+    corrected: bool = False
 
     @property
     def event_time(self) -> str | None:
@@ -152,12 +157,14 @@ class Stream:
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""
-        return {**_common(self), "declaration": self.declaration.to_json()}
+        corrected = {"corrected": True} if self.corrected else {}
+        return {**_common(self), "declaration": self.declaration.to_json(), **corrected}
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Stream:
         """Return the stream that :meth:`to_json` wrote."""
-        return cls(*_common_of_json(value), Declaration.of_json(value.get("declaration", {})))
+        declaration = Declaration.of_json(value.get("declaration", {}))
+        return cls(*_common_of_json(value), declaration, value.get("corrected", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +273,8 @@ class View(_NamedQuery):
     """The hidden stream with the rows that are inserted into it; None if none can be."""
     index: Index | None = None
     """What it is an index of; None if it is a view that somebody has named, or follows."""
+    amendable: tuple[RelationId, ...] = ()
+    """Streams that are not corrected yet, and of which the circuit takes corrections."""
     refresh: RefreshPolicy = CONTINUOUS
     """When it reads what has changed below it."""
 
@@ -283,6 +292,7 @@ class View(_NamedQuery):
             "replacement": self.replacement,
             "into": self.into,
             **({} if self.index is None else {"index": self.index.to_json()}),
+            **({"amendable": list(self.amendable)} if self.amendable else {}),
             **({} if self.refresh == CONTINUOUS else {"refresh": self.refresh.to_json()}),
         }
 
@@ -296,6 +306,7 @@ class View(_NamedQuery):
             replacement=value.get("replacement"),
             into=value.get("into"),
             index=Index.of_json(value["index"]) if "index" in value else None,
+            amendable=tuple(RelationId(id_) for id_ in value.get("amendable", ())),
             refresh=RefreshPolicy.of_json(value["refresh"]) if "refresh" in value else CONTINUOUS,
         )
 

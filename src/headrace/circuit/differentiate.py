@@ -85,7 +85,7 @@ def differentiate(
     query: plan.Plan,
     schema: Schema,
     key_of: KeyOf,
-    is_stream: Callable[[RelationId], bool],
+    only_grows: Callable[[RelationId], bool],
     stored_as: StoredAs,
     *,
     by: Sequence[str] = (),
@@ -95,7 +95,7 @@ def differentiate(
     Its contents are arranged ``by`` some columns, whether these are unique or not; by default, by
     those of :func:`_positions`.
     """
-    builder = _Builder(build, is_stream, stored_as)
+    builder = _Builder(build, only_grows, stored_as)
     query = aligned(query, stored_as)
     root = builder.node(query)
     unique = None if by else unique_key(query, key_of)
@@ -127,7 +127,7 @@ def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, .
 @dataclass(slots=True)
 class _Builder:
     build: BuildId
-    is_stream: Callable[[RelationId], bool]
+    only_grows: Callable[[RelationId], bool]
     stored_as: StoredAs
     count: int = field(default=0)
     built: dict[plan.Plan, Node] = field(default_factory=dict)
@@ -253,7 +253,7 @@ class _Builder:
     def aggregate(self, query: plan.Aggregate) -> Aggregate:
         child = self.node(query.child)
         name = self.name("aggregate")
-        append_only = is_append_only(query.child, self.is_stream)
+        append_only = is_append_only(query.child, self.only_grows)
         accumulators = accumulators_of(query.functions, append_only=append_only)
         keys = [pa.field(f"g{i}", to_arrow(e.type)) for i, e in enumerate(query.grouping)]
         layout = Layout(
@@ -278,7 +278,8 @@ class _Builder:
             query.skip,
             # The output retracts rows when better ones arrive; in a loop, these retractions may
             # return as input.
-            append_only=is_append_only(query.child, self.is_stream) and not reads_loop(query.child),
+            append_only=is_append_only(query.child, self.only_grows)
+            and not reads_loop(query.child),
         )
         return First(name, query, operator, (ArrangementId(f"{name}.rows"),), child)
 

@@ -66,21 +66,21 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
             return _by_join_key(node)
 
 
-def is_append_only(node: plan.Plan, is_stream: Callable[[RelationId], bool]) -> bool:
+def is_append_only(node: plan.Plan, only_grows: Callable[[RelationId], bool]) -> bool:
     """Whether no row of a plan is ever retracted."""
     match node:
         case plan.Scan():
-            return is_stream(node.relation)
+            return only_grows(node.relation)
         case plan.Constant() | plan.LoopRef():
             return True  # a loop is append-only if everything else in it is
         case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate() | plan.Loop():
-            return is_append_only(node.child, is_stream)
+            return is_append_only(node.child, only_grows)
         case plan.UnionAll():
-            return all(is_append_only(child, is_stream) for child in node.children)
+            return all(is_append_only(child, only_grows) for child in node.children)
         case plan.Join():
             sides = (node.left, node.right)
             inner = node.kind is plan.JoinKind.INNER
-            return inner and all(is_append_only(side, is_stream) for side in sides)
+            return inner and all(is_append_only(side, only_grows) for side in sides)
         case plan.Temporal() | plan.Compared() | plan.Aggregate() | plan.Window():
             return False
         case plan.FirstRows() | plan.Fold():

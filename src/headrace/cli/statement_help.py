@@ -179,6 +179,13 @@ STATEMENTS: dict[str, Synopsis] = {
         "REPAIR [name]",
         "REPAIR totals;",
     ),
+    "CORRECT STREAM": Synopsis(
+        "replace or void earlier events of a stream; views follow, the log keeps what they were",
+        "CORRECT STREAM name REPLACE SET column = expression, ... WHERE condition\n"
+        "  [BECAUSE 'reason']\n"
+        "CORRECT STREAM name VOID WHERE condition [BECAUSE 'reason']",
+        "CORRECT STREAM readings REPLACE SET reading = 45 WHERE sensor = 's1' BECAUSE 'drift';",
+    ),
     "INVALIDATE": Synopsis(
         "report that rows of a view are not right, so that they are computed again",
         "INVALIDATE VIEW name [WHERE condition] [SINCE timestamp] BECAUSE 'reason'",

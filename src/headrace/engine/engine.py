@@ -206,7 +206,9 @@ class Engine:
                     f'view "{view.name}" has {len(names)} columns, and its query another number',
                 )
             by = () if view.index is None else view.index.columns
-            return self.circuit_of(view.id, view.build, analysed, span, names, by)
+            return self.circuit_of(
+                view.id, view.build, analysed, span, names, by, amendable=view.amendable
+            )
 
     def circuit_of(
         self,
@@ -216,26 +218,33 @@ class Engine:
         query: Span,
         names: tuple[str, ...],
         by: tuple[str, ...] = (),
+        amendable: tuple[RelationId, ...] = (),
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
 
-        Its contents are arranged ``by`` some of them, if any are given. The last circuit is cached,
+        Its contents are arranged ``by`` some of them, if any are given. It takes corrections of the
+        streams ``amendable``, besides those that have been corrected. The last circuit is cached,
         as that of a view that may be declared next.
         """
+
+        def only_grows(relation: RelationId) -> bool:
+            return self._only_grows(relation) and relation not in amendable
+
         with self.planning:
             plan = self.planner.plan(analysed)
             try:
                 schema = analysed.schema.renamed(names)
                 circuit = differentiate(
-                    id_, build, plan, schema, self._key_of, self._is_stream, self._stored_as, by=by
+                    id_, build, plan, schema, self._key_of, only_grows, self._stored_as, by=by
                 )
             except HeadraceError as error:
                 raise error.at(query) from error
             self._latest = circuit
             return circuit
 
-    def _is_stream(self, id_: RelationId) -> bool:
-        return isinstance(self._relations[id_], Stream)
+    def _only_grows(self, id_: RelationId) -> bool:
+        relation = self._relations[id_]
+        return isinstance(relation, Stream) and not relation.corrected
 
     def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
         relation = self._relations[id_]

@@ -47,9 +47,10 @@ from headrace.engine.registrations import PendingRegistrations
 from headrace.engine.scans import LEAF, Refused, Scan, Scans, translated
 from headrace.engine.worker import BATCH_ROWS, LeafTask, LogReader
 from headrace.errors import Span
+from headrace.log import CORRECTION
 from headrace.runtime.step import Share, Step
 from headrace.sql import quote
-from headrace.types import DataType, RelationId, holds, require_kept
+from headrace.types import Column, DataType, RelationId, Schema, holds, require_kept
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class Queries:
             self._declare_log(self._canonical, relation)
 
     def _contents(self, session: SparkSession, relation: Stream | Table | View) -> DataFrame:
+        if isinstance(relation, Stream) and relation.corrected:
+            return self._events(session, relation).select(*map(quote, relation.schema.names))
         names = relation.schema.names
         columns = relation.schema.arrow
         leaf = LeafTask(relation.id, columns, False, self.partitions, self.log)  # noqa: FBT003
@@ -379,6 +382,11 @@ class Queries:
             self._declare_text(self._canonical, relation)
             self._choose_among_ties(relation)
             return
+        if isinstance(relation, Stream) and relation.corrected:
+            events = self._events(self._canonical, relation)
+            names = map(quote, relation.schema.names)
+            events.select(*names).createOrReplaceTempView(quote(relation.name))
+            return
         raw = self._raw_frame(self._canonical, relation)
         raw.createOrReplaceTempView(quote(_raw(relation)))
         text = _canonical_sql(relation)
@@ -401,8 +409,13 @@ class Queries:
         return Transplant(session, scala_of(session))
 
     def _raw_frame(self, session: SparkSession, relation: Stream | Table) -> DataFrame:
-        """Return the changes of a relation's log, as ``c0``, ..., with weights and places."""
+        """Return the changes of a relation's log, as ``c0``, ..., with weights and places.
+
+        The last column of a corrected stream is the number of the correction, or NULL.
+        """
         schema = logged(relation)
+        if isinstance(relation, Stream) and relation.corrected:
+            schema = Schema((*schema.columns, Column(CORRECTION, LongType())))
         leaf = LeafTask(relation.id, schema.arrow, True, self.partitions, self.log)  # noqa: FBT003
         renamed = StructType(
             [
@@ -415,10 +428,27 @@ class Queries:
 
     def _declare_log(self, session: SparkSession, stream: Stream) -> None:
         """Declare a stream with the offset and time of each row, which only its log has."""
+        if stream.corrected:
+            self._events(session, stream).createOrReplaceTempView(log_of(stream.id))
+            return
         names = stream.logged.names
         renamed = [f"c{i} AS {quote(name)}" for i, name in enumerate(names)]
         raw = self._raw_frame(session, stream)
         raw.selectExpr(*renamed, OFFSET).createOrReplaceTempView(log_of(stream.id))
+
+    def _events(self, session: SparkSession, stream: Stream) -> DataFrame:
+        """Return the events of a corrected stream as they are now, with their offsets."""
+        names = stream.logged.names
+        raw = f"__raw_{stream.id}"
+        self._raw_frame(session, stream).createOrReplaceTempView(raw)
+        renamed = ", ".join(f"c{i} AS {quote(name)}" for i, name in enumerate(names))
+        newest = f"c{len(names)} DESC NULLS LAST, {WEIGHT} DESC"
+        last = (
+            f"SELECT *, row_number() OVER (PARTITION BY {OFFSET} ORDER BY {newest}) AS nth "
+            f"FROM {raw}"
+        )
+        kept = f"nth = 1 AND {WEIGHT} > 0"
+        return session.sql(f"SELECT {renamed}, {OFFSET} FROM ({last}) WHERE {kept}")
 
     # -- running ---------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from headrace.ledger import catalogue, commit, dirty, evidence, log, spines
 from headrace.ledger.records import (
     AppendRecord,
     ArrangementRecord,
+    CorrectionRecord,
     Dirty,
     DirtyState,
     EpochCommit,
@@ -248,6 +249,11 @@ class Ledger(Writer):
         """Return the newest rejected rows of a relation, newest first."""
         with self._store.reading() as connection:
             return log.rejects(connection, relation, limit)
+
+    def corrections(self, relation: RelationId, limit: int = 100) -> tuple[CorrectionRecord, ...]:
+        """Return the newest corrections of a stream's events, newest first."""
+        with self._store.reading() as connection:
+            return log.corrections(connection, relation, limit)
 
     def reject_count(self, relation: RelationId) -> int:
         """Return how many rows of a relation were rejected."""

@@ -10,6 +10,8 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.records import (
     AppendRecord,
+    Correction,
+    CorrectionRecord,
     LoadProgress,
     OffsetRange,
     ProducerPosition,
@@ -76,6 +78,16 @@ def append(connection: sa.Connection, append: AppendRecord, now: float) -> Offse
             "appended_at": now,
         }
         connection.execute(_INSERT_SEGMENT, row)
+    if append.correction is not None and rows:
+        correction = {
+            "relation": relation,
+            "first_offset": end,
+            "rows": rows,
+            "at": now,
+            "events": append.correction.events,
+            "origin": dict(append.correction.origin),
+        }
+        connection.execute(schema.corrections.insert(), correction)
     if rejects:
         connection.execute(schema.rejects.insert(), [_reject(relation, r, now) for r in rejects])
     _count(connection, relation, append.left_out)
@@ -84,6 +96,24 @@ def append(connection: sa.Connection, append: AppendRecord, now: float) -> Offse
         ends = {"log_end": end + rows, "rejected": rejected + len(rejects)}
         connection.execute(_UPDATE_LOG, {"its_relation": relation, **ends})
     return OffsetRange(Offset(end), Offset(end + rows))
+
+
+def corrections(
+    connection: sa.Connection, relation: RelationId, limit: int
+) -> tuple[CorrectionRecord, ...]:
+    """Return the newest corrections of a stream, newest first."""
+    table = schema.corrections.c
+    query = sa.select(schema.corrections).where(table.relation == relation)
+    rows = connection.execute(query.order_by(table.first_offset.desc()).limit(limit))
+    return tuple(
+        CorrectionRecord(
+            relation,
+            OffsetRange(Offset(row.first_offset), Offset(row.first_offset + row.rows)),
+            row.at,
+            Correction(row.events, row.origin),
+        )
+        for row in rows
+    )
 
 
 def _count(connection: sa.Connection, relation: RelationId, rows: Mapping[str, int]) -> None:

@@ -120,12 +120,31 @@ class RejectRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Correction:
+    """Why changes of a stream's log amend earlier events; ``origin`` has JSON values by name."""
+
+    events: int
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionRecord:
+    """A correction in the ledger: its changes in the log. ``at`` is in Unix seconds."""
+
+    relation: RelationId
+    range: OffsetRange
+    at: float
+    correction: Correction
+
+
+@dataclass(frozen=True, slots=True)
 class AppendRecord:
     """A segment to append to a relation's log; None if every row was rejected.
 
     ``producers`` are the new positions of those that wrote its rows. If there is just one and its
     number is not above its last, nothing is appended. ``left_out`` counts rows that are not in the
     segment, by reason. ``newest`` has the newest event time of partitions, in microseconds.
+    ``correction`` says why, if the segment amends earlier events of a stream.
     """
 
     relation: RelationId
@@ -135,6 +154,7 @@ class AppendRecord:
     rejects: Sequence[Reject] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
+    correction: Correction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,6 +275,18 @@ evidence = sa.Table(
 )
 """What reconciliation has found that views had, and that their queries do not make."""
 
+corrections = sa.Table(
+    "corrections",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("first_offset", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("events", sa.BigInteger, nullable=False),
+    sa.Column("origin", sa.JSON, nullable=False),
+)
+"""The changes of streams' logs that amend earlier events."""
+
 gaps = sa.Table(
     "gaps",
     metadata,

@@ -3,12 +3,14 @@
 from headrace.log.appender import Admitted, Append, Appender
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, ids_of
-from headrace.log.segments import WEIGHT, open_segment, read_range
+from headrace.log.segments import AMENDED, CORRECTION, WEIGHT, open_segment, read_range
 from headrace.log.share import LogShare
 from headrace.log.watermark import Watermark
 from headrace.log.writer import SegmentWriter, write_segment
 
 __all__ = [
+    "AMENDED",
+    "CORRECTION",
     "WEIGHT",
     "Admitted",
     "Append",

@@ -21,7 +21,14 @@ from headrace.types import Offset
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from headrace.ledger import Ledger, LoadProgress, ProducerPosition, Reject, SegmentFile
+    from headrace.ledger import (
+        Correction,
+        Ledger,
+        LoadProgress,
+        ProducerPosition,
+        Reject,
+        SegmentFile,
+    )
     from headrace.log.writer import SegmentWriter
     from headrace.types import RelationId
 
@@ -62,11 +69,12 @@ class Append:
     outcome: OffsetRange | HeadraceError | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
+    correction: Correction | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether it can share a segment with others."""
-        alone = self.load or self.rejects or self.placed or self.guard
+        alone = self.load or self.rejects or self.placed or self.guard or self.correction
         return not alone and self.rows.num_rows <= _GATHERED_ROWS
 
     def take(self, admitted: Admitted) -> None:
@@ -242,6 +250,7 @@ def _record(appends: list[Append], file: SegmentFile | None) -> AppendRecord:
         first.rejects,
         first.left_out,
         first.newest,
+        first.correction,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.log.segments import WEIGHT, read_range
+from headrace.log.segments import AMENDED, WEIGHT, read_range
 from headrace.types import Offset
 from headrace.zset import EVERY_ROW
 
@@ -35,7 +35,8 @@ class EmbeddedLog:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
 
-        A stream's log has no weights: all its rows are insertions. A column that was added after a
+        A stream's log has no weights, since all its rows are insertions, but for corrections of its
+        events: they have the offset of the event that they amend. A column that was added after a
         change was appended is NULL in it. Rows that do not meet the restriction are left out: only
         the columns that it tests are read of them.
         """
@@ -44,7 +45,7 @@ class EmbeddedLog:
             places = np.arange(at, at + whole.num_rows, dtype=np.int64)
             at = Offset(at + whole.num_rows)
             kept = restriction.rows(whole)
-            read = [n for n in whole.schema.names if n == WEIGHT or n in columns.names]
+            read = [n for n in whole.schema.names if n in {WEIGHT, AMENDED, *columns.names}]
             batch = whole.select(read)
             if kept is not None:
                 batch = batch.filter(pa.array(kept))
@@ -59,6 +60,7 @@ class EmbeddedLog:
             ]
             arrays.append(weights)
             if offsets:
-                arrays.append(pa.array(places if kept is None else places[kept]))
+                found = pa.array(places if kept is None else places[kept])
+                arrays.append(batch[AMENDED] if AMENDED in present else found)
             labels = [*columns.names, WEIGHT, *(["__offset"] if offsets else [])]
             yield pa.RecordBatch.from_arrays(arrays, names=labels)

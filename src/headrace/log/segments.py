@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from headrace.types import Offset
 
 WEIGHT: Final = "__weight"
+AMENDED: Final = "__amended"
+"""In a correction of a stream's events: the offset of the event that a change amends."""
+CORRECTION: Final = "__correction"
+"""In a correction of a stream's events: a number that is greater in every later correction."""
 _HASHED_AT_ONCE: Final = 16 << 20
 
 _MOST_VERIFIED: Final = 65_536

@@ -16,6 +16,7 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, Tim
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
+from headrace.parts.amending import amended_events
 from headrace.parts.dirty_slices import dirty_slices
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_EPOCHS = 1000
 _MOST_REJECTS = 10_000
+_MOST_CORRECTIONS = 10_000
 _TEXT, _WHOLE, _FLAG, _TIME, _REAL = (
     StringType(),
     LongType(),
@@ -255,6 +257,26 @@ def _dirty(at: _Moment) -> list[tuple[Any, ...]]:
     ]
 
 
+def _corrections(at: _Moment) -> list[tuple[Any, ...]]:
+    directory = at.reader.directory / "log"
+    return [
+        (
+            *_place(r),
+            offset,
+            before,
+            after,
+            _time(record.at),
+            record.correction.origin.get("by"),
+            record.correction.origin.get("reason"),
+        )
+        for r in _listed(at)
+        if isinstance(r, Stream) and r.corrected
+        for record, offset, before, after in amended_events(
+            at.ledger, directory, r, _MOST_CORRECTIONS
+        )
+    ]
+
+
 def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
     by_id = at.state.catalog.by_id
     return [
@@ -413,6 +435,18 @@ _RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]
             ("last_compared", _TIME),
         ),
         _reconciliation,
+    ),
+    "corrections": (
+        (
+            *_PLACE,
+            ("event_offset", _WHOLE),
+            ("before", _TEXT),
+            ("after", _TEXT),
+            ("corrected_at", _TIME),
+            ("corrected_by", _TEXT),
+            ("reason", _TEXT),
+        ),
+        _corrections,
     ),
     "dependencies": (
         (("name", _TEXT), ("type", _TEXT), ("depends_on", _TEXT), ("depends_on_type", _TEXT)),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
-from headrace.log import Admitted, Append, LogShare, read_range, write_segment
+from headrace.log import CORRECTION, Admitted, Append, LogShare, read_range, write_segment
 from headrace.parts.generated_columns import (
     has_offsets,
     with_generated_columns,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.engine.queries import Queries
     from headrace.ledger import (
         AppendRecord,
+        Correction,
         Ledger,
         LoadProgress,
         OffsetRange,
@@ -69,7 +70,7 @@ class Log:
     pump: Pump
     admission: Admission
     _changing: dict[RelationId, threading.RLock] = field(default_factory=dict)
-    """By table: the lock of the statements that read it and change the rows they read."""
+    """By relation: the lock of the statements that read it and change the rows they read."""
 
     def append(
         self,
@@ -103,6 +104,25 @@ class Log:
         )
         self.pump.wake()
         return appended
+
+    def correct(self, stream: Stream, rows: pa.Table, correction: Correction) -> OffsetRange:
+        """Append changes that amend earlier events of a stream; return their offsets."""
+
+        def numbered(first: Offset) -> Admitted:
+            number = pa.repeat(pa.scalar(first, pa.int64()), rows.num_rows)
+            return Admitted(rows.append_column(CORRECTION, number))
+
+        appended = self.appender.append(
+            Append(stream.id, rows, placed=numbered, correction=correction)
+        )
+        self.pump.wake()
+        return appended
+
+    @contextmanager
+    def correcting(self, stream: RelationId) -> Iterator[None]:
+        """Have other corrections of a stream wait while the block runs."""
+        with self._changing.setdefault(stream, threading.RLock()):
+            yield
 
     def land(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from headrace.catalog import Stream, Table
 from headrace.errors import HeadraceError
+from headrace.parts.amending import Amending
 from headrace.parts.evaluating import OwnEvaluator
 from headrace.parts.marking import Marking
 from headrace.parts.slices import Slices
@@ -16,6 +17,7 @@ from headrace.session.rights import Rights
 from headrace.sql import (
     AddColumns,
     Copy,
+    Correct,
     CreateConnection,
     CreateIndex,
     CreateMaterializedView,
@@ -64,6 +66,7 @@ from headrace.sql import (
     Verify,
 )
 from headrace.statements.changing.copies import Copies
+from headrace.statements.changing.corrections import Corrections
 from headrace.statements.changing.inserts import Inserts
 from headrace.statements.changing.targets import writable
 from headrace.statements.changing.updates import Updates
@@ -194,6 +197,15 @@ class Statements:
         self._inserts = Inserts(parts.reader, snapshots, parts.log, parts.queries)
         self._updates = Updates(parts.reader, snapshots, parts.log)
         self._copies = Copies(parts.reader, parts.log, parts.ledger, parts.queries, client.report)
+        self._corrections = Corrections(
+            parts.reader,
+            snapshots,
+            parts.log,
+            parts.queries,
+            Amending(parts.reader, parts.ledger, parts.engine, parts.definer),
+            principal,
+            client.report,
+        )
         self._selects = Selects(parts.reader, parts.ledger, snapshots, client.seen)
         self._following = Following(
             parts.reader, parts.definer, views, self._evaluator, client.seen, client.is_open
@@ -292,7 +304,7 @@ class Statements:
 
     def _run(self, statement: Statement) -> Result | Subscription:
         match statement:
-            case Insert() | Update() | Delete() | Truncate():
+            case Insert() | Update() | Delete() | Truncate() | Correct():
                 return self._change(statement)
             case Copy():
                 return self._copy(statement)
@@ -464,8 +476,10 @@ class Statements:
 
     # -- what a session adds -----------------------------------------------------------------
 
-    def _change(self, statement: Insert | Update | Delete | Truncate) -> Result:
+    def _change(self, statement: Insert | Update | Delete | Truncate | Correct) -> Result:
         match statement:
+            case Correct():
+                return self._correct(statement)
             case Insert() if self._sinks.is_job(statement):
                 return self._done(self._sinks.start_job(statement))
             case Insert():
@@ -482,6 +496,12 @@ class Statements:
         """Have later reads of this session see what it wrote; return the number of rows."""
         self._client.wrote(written.relation, written.end)
         return written.rows
+
+    def _correct(self, statement: Correct) -> Result:
+        stream, events, end = self._corrections.correct(statement)
+        self._client.wrote(stream, end)
+        done = "replaced" if statement.assignments else "voided"
+        return self._done(f"{events:,} {'event' if events == 1 else 'events'} {done}")
 
     def _copy(self, statement: Copy) -> Result:
         try:

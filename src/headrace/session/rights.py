@@ -20,6 +20,7 @@ from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
 from headrace.sql import (
     AddColumns,
     Copy,
+    Correct,
     CreateConnection,
     CreateIndex,
     CreateMaterializedView,
@@ -359,6 +360,11 @@ def _invalidate(asked: _Asked, statement: Invalidate) -> Iterator[Need]:
     yield from asked.evaluate(statement.slice.where, statement.slice.since)
 
 
+def _correct(asked: _Asked, statement: Correct) -> Iterator[Need]:
+    yield from _creator(asked, statement)
+    yield from asked.evaluate(statement.where, *(a.expression for a in statement.assignments))
+
+
 def _read_one(asked: _Asked, statement: Refresh | Verify) -> Iterator[Need]:
     if statement.name is not None:
         yield from asked.read(statement.name)
@@ -435,6 +441,7 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     Delete: _delete,
     Truncate: _write,
     Copy: _write,
+    Correct: _correct,
     CreateStream: _relation,
     CreateTable: _relation,
     AddColumns: _creator,

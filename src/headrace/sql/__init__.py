@@ -22,7 +22,6 @@ from headrace.sql.parts import (
 )
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.rewritten import Rewritten
-from headrace.sql.slices import Invalidate, SliceOf
 from headrace.sql.statements import (
     AddColumns,
     Assignment,
@@ -58,7 +57,6 @@ from headrace.sql.statements import (
     OnConflict,
     Print,
     Refresh,
-    Repair,
     ResetOption,
     ResumeSource,
     Revoke,
@@ -71,9 +69,9 @@ from headrace.sql.statements import (
     Subscribe,
     Truncate,
     Update,
-    Verify,
 )
 from headrace.sql.taken import Taken
+from headrace.sql.upkeep import Correct, Invalidate, Repair, SliceOf, Verify
 
 __all__ = [
     "CONNECTION",
@@ -86,6 +84,7 @@ __all__ = [
     "Assignment",
     "ColumnDefinition",
     "Copy",
+    "Correct",
     "CreateConnection",
     "CreateIndex",
     "CreateMaterializedView",

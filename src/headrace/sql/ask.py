@@ -24,7 +24,6 @@ from headrace.sql.statements import (
     Flush,
     Listing,
     Refresh,
-    Repair,
     ResetOption,
     ResumeSource,
     SetOption,
@@ -32,8 +31,8 @@ from headrace.sql.statements import (
     ShowCreate,
     ShowOption,
     Subscribe,
-    Verify,
 )
+from headrace.sql.upkeep import Repair, Verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -91,7 +91,7 @@ def _take_on_conflict(cursor: Cursor) -> OnConflict:
     if not cursor.accept("UPDATE"):
         raise cursor.expected("NOTHING", "UPDATE")
     cursor.expect("SET")
-    assignments = _take_assignments(cursor)
+    assignments = take_assignments(cursor)
     where = take_expression(cursor) if cursor.accept("WHERE") else None
     cursor.expect_end()
     return OnConflict(cursor.span(first), columns, assignments, where)
@@ -103,12 +103,12 @@ def take_update(cursor: Cursor) -> Update:
     cursor.expect("UPDATE")
     target = cursor.name("a table's name")
     cursor.expect("SET")
-    assignments = _take_assignments(cursor)
+    assignments = take_assignments(cursor)
     where = take_expression(cursor) if cursor.accept("WHERE") else None
     return Update(target, assignments, cursor.span(first), where)
 
 
-def _take_assignments(cursor: Cursor) -> tuple[Assignment, ...]:
+def take_assignments(cursor: Cursor) -> tuple[Assignment, ...]:
     """Take ``column = expression, ...``, up to WHERE or the end."""
     assignments: dict[str, Assignment] = {}
     while True:

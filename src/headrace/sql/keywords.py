@@ -20,6 +20,7 @@ KEYWORDS: tuple[str, ...] = tuple(
 STATEMENTS: tuple[str, ...] = (
     "ALTER",
     "COPY",
+    "CORRECT",
     "CREATE",
     "DELETE",
     "DESCRIBE",

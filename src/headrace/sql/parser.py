@@ -21,6 +21,7 @@ from headrace.sql.ask import (
     take_verify,
 )
 from headrace.sql.change import take_copy, take_delete, take_insert, take_truncate, take_update
+from headrace.sql.corrections import take_correct
 from headrace.sql.create import take_alter, take_create
 from headrace.sql.cursor import Cursor
 from headrace.sql.fragments import at_query, take_query
@@ -139,6 +140,7 @@ def _unknown(cursor: Cursor) -> HeadraceError:
 _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "ALTER": take_alter,
     "COPY": take_copy,
+    "CORRECT": take_correct,
     "CREATE": take_create,
     "DELETE": take_delete,
     "DESC": take_describe,

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sql.fragments import take_expression
+from headrace.sql.upkeep import Invalidate, SliceOf
 
 if TYPE_CHECKING:
-    from headrace.errors import Span
     from headrace.sql.cursor import Cursor
-    from headrace.sql.parts import Fragment, Name
-
-
-@dataclass(frozen=True, slots=True)
-class SliceOf:
-    """``[WHERE condition] [SINCE timestamp]``: a part of a view's rows; without both, all."""
-
-    where: Fragment | None = None
-    since: Fragment | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Invalidate:
-    """``INVALIDATE VIEW name [WHERE ...] [SINCE ...] BECAUSE 'reason'``."""
-
-    name: Name
-    slice: SliceOf
-    reason: str
-    span: Span
 
 
 def take_slice(cursor: Cursor, *stops: str) -> SliceOf:

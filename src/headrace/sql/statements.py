@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.sql.parts import Name, Query
 from headrace.sql.reconcile import Reconcile
-from headrace.sql.slices import Invalidate
 from headrace.sql.taken import EVERY_ROW, Taken
+from headrace.sql.upkeep import Correct, Invalidate, Repair, Verify
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -512,22 +512,6 @@ class ShowOption:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
-    """``REPAIR``: rebuild damaged or stopped relations; one relation, or all."""
-
-    span: Span
-    name: Name | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Verify:
-    """``VERIFY``: compare one view, or all, with an independent computation of its query."""
-
-    span: Span
-    name: Name | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Subscribe:
     """``SUBSCRIBE``: a snapshot, then its changes by epoch; ``as_of`` is the epoch to start at.
 
@@ -579,6 +563,7 @@ Statement: TypeAlias = (
     | Update
     | Delete
     | Truncate
+    | Correct
     | Copy
     | Flush
     | Refresh

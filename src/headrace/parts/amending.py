@@ -1,0 +1,127 @@
+"""Corrections of streams: earlier events are amended by later changes of the log.
+
+A correction is a segment of the stream's log: for each event, its row as it was with the weight -1,
+and the row in its place with +1, both with the offset of the event. So whoever sums the log up to
+some offset has the stream as it was then, and views change by an ordinary delta.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.catalog import View
+from headrace.circuit.digest import digest
+from headrace.errors import Code, HeadraceError
+from headrace.log import AMENDED, open_segment
+from headrace.parts.written_rows import weighted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.catalog import Stream
+    from headrace.engine.engine import Engine
+    from headrace.ledger import CorrectionRecord, Ledger
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+    from headrace.runtime.fill import Progress
+
+_ATTEMPTS = 5
+"""How often views that are created meanwhile are prepared as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amending:
+    """Has views take corrections of a stream, before its first one.
+
+    Some operators keep less where no row is ever retracted. Views with such operators over the
+    stream get another build beside the one that serves, which keeps what a correction needs.
+    """
+
+    reader: Reader
+    ledger: Ledger
+    engine: Engine
+    definer: Definer
+
+    def prepared(self, stream: Stream, progress: Progress) -> Stream:
+        """Return a stream that takes corrections: its views, and later ones, follow them.
+
+        Raises:
+            HeadraceError: ``conflict`` if a view that would have to be rebuilt has stopped.
+        """
+        for left in reversed(range(_ATTEMPTS)):
+            if stream.corrected:
+                return stream
+            for view in self._relying(stream):
+                self._rebuild(view, stream, progress)
+            prepared = replace(stream, corrected=True)
+            try:
+                self.definer.redefine(prepared)
+            except HeadraceError as error:
+                # A view may have been created meanwhile.
+                if error.code is not Code.CONFLICT or not left:
+                    raise
+                found = self.reader.catalog.resolve(stream.name)
+                stream = found if isinstance(found, type(stream)) else stream
+            else:
+                return prepared
+        return stream
+
+    def _relying(self, stream: Stream) -> Iterator[View]:
+        """Yield the views whose circuits rely on that no event of a stream changes."""
+        for view in self.reader.catalog.dependants(stream.id):
+            if isinstance(view, View) and stream.id in view.depends_on:
+                with self.engine.planning:
+                    now = digest(self.engine.circuit(view))
+                    then = digest(self.engine.circuit(self._amendable(view, stream)))
+                if now != then:
+                    yield view
+
+    def _amendable(self, view: View, stream: Stream) -> View:
+        amendable = (*view.amendable, stream.id)
+        return replace(view, replacement=self.ledger.reserve_build(), amendable=amendable)
+
+    def _rebuild(self, view: View, stream: Stream, progress: Progress) -> None:
+        self.reader.require_running(view)
+        another = self._amendable(view, stream)
+        with self.engine.planning:
+            circuit = digest(self.engine.circuit(another))
+        self.definer.replace_view(view, replace(another, circuit=circuit), progress)
+
+
+def amendments(old: pa.Table, offsets: pa.ChunkedArray, new: pa.Table | None) -> pa.Table:
+    """Return the changes of a log that amend events; without ``new`` rows they are void."""
+    rows = weighted(old, -1).append_column(AMENDED, offsets)
+    if new is None:
+        return rows
+    return pa.concat_tables([rows, weighted(new, 1).append_column(AMENDED, offsets)])
+
+
+def amended_events(
+    ledger: Ledger, directory: Path, stream: Stream, most: int
+) -> Iterator[tuple[CorrectionRecord, int, str, str | None]]:
+    """Yield the newest corrected events: the correction, the offset, the row before and after.
+
+    Rows are JSON text; None in place of one that is void. ``directory`` is that of the log.
+    """
+    for record in ledger.corrections(stream.id, most):
+        if most <= 0:
+            return
+        events, shown = record.correction.events, min(record.correction.events, most)
+        most -= shown
+        for segment in ledger.segments(stream.id, record.range.first, record.range.end):
+            rows = open_segment(directory, segment.file)
+            names = [name for name in stream.schema.names if name in rows.schema.names]
+            before = rows.slice(0, shown)
+            after: list[Any] = rows.select(names).slice(events, shown).to_pylist()
+            given = zip(before[AMENDED].to_pylist(), before.select(names).to_pylist(), strict=True)
+            for place, (offset, row) in enumerate(given):
+                yield record, offset, _json(row), _json(after[place]) if after else None
+
+
+def _json(row: dict[str, Any]) -> str:
+    return json.dumps(row, default=str, ensure_ascii=False)

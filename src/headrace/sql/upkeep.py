@@ -1,0 +1,56 @@
+"""Statements that correct what has happened, and that check or repair what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.errors import Span
+    from headrace.sql.parts import Fragment, Name
+    from headrace.sql.statements import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOf:
+    """``[WHERE condition] [SINCE timestamp]``: a part of a view's rows; without both, all."""
+
+    where: Fragment | None = None
+    since: Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidate:
+    """``INVALIDATE VIEW name [WHERE ...] [SINCE ...] BECAUSE 'reason'``."""
+
+    name: Name
+    slice: SliceOf
+    reason: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Correct:
+    """``CORRECT STREAM``: replace events, or void them if there are no assignments."""
+
+    name: Name
+    assignments: tuple[Assignment, ...]
+    where: Fragment
+    span: Span
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """``REPAIR``: rebuild damaged or stopped relations; one relation, or all."""
+
+    span: Span
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """``VERIFY``: compare one view, or all, with an independent computation of its query."""
+
+    span: Span
+    name: Name | None = None

@@ -1,0 +1,151 @@
+"""CORRECT STREAM: earlier events are replaced or voided; what they were stays in the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.catalog import ROWTIME, Stream, View
+from headrace.dialects import OFFSET, log_of
+from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.ledger import Correction
+from headrace.parts.amending import amendments
+from headrace.parts.generated_columns import with_computed_columns
+from headrace.parts.naming import HIDDEN
+from headrace.parts.places import in_statement
+from headrace.parts.written_rows import require_present
+from headrace.sql import quote
+from headrace.statements.changing.assignments import split_assignments, updated
+from headrace.statements.changing.targets import chosen
+from headrace.statements.results import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from headrace.catalog import Relation
+    from headrace.catalyst.analysed import Shape
+    from headrace.engine.queries import Queries
+    from headrace.parts.access import Principal
+    from headrace.parts.amending import Amending
+    from headrace.parts.log import Log
+    from headrace.parts.reader import Reader
+    from headrace.parts.snapshots import Snapshots
+    from headrace.runtime.published import Published
+    from headrace.sql import Correct
+    from headrace.statements.changing.assignments import Assigned
+    from headrace.types import Offset, RelationId
+
+
+class Corrected(NamedTuple):
+    """What was corrected: the stream, the number of events, and the log's end afterwards."""
+
+    stream: RelationId
+    events: int
+    end: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """Corrects events of streams; durable when a method returns."""
+
+    reader: Reader
+    snapshots: Snapshots
+    log: Log
+    queries: Queries
+    amending: Amending
+    principal: Principal
+    report: Callable[[Progress], None]
+
+    def correct(self, statement: Correct) -> Corrected:
+        """Replace or void the matching events, as they are after all corrections so far.
+
+        Views change by the difference, in one epoch. Before the first correction of a stream, views
+        that rely on that its events never change are rebuilt.
+        """
+        stream = self._stream(statement)
+        assigned = self._assigned(stream, statement)
+        constants, computed = split_assignments(assigned, dict(stream.declaration.defaults))
+        with self.log.correcting(stream.id):
+            stream = self._stream(statement)
+            found = self._matching(stream, statement, computed)
+            if not found.num_rows:
+                return Corrected(stream.id, 0, self.reader.ledger.log_end(stream.id))
+            names = stream.logged.names
+            old, offsets = found.select(names), found[OFFSET]
+            new = None
+            if statement.assignments:
+                values = found.columns[len(names) + 1 :]
+                new = updated(stream.schema, old, constants, computed, values)
+                require_present(stream, new, statement.span)
+                new = with_computed_columns(self.queries, stream, new)
+                if stream.declaration.rowtime:
+                    new = new.append_column(old.schema.field(ROWTIME), old[ROWTIME])
+            what = f"preparing views of {stream.name}"
+            stream = self.amending.prepared(
+                stream, lambda done, total: self.report(Progress(what, done, total, "rows"))
+            )
+            rows = amendments(old, offsets, new)
+            written = self.log.correct(stream, rows, self._correction(statement, found.num_rows))
+        return Corrected(stream.id, found.num_rows, written.end)
+
+    def _correction(self, statement: Correct, events: int) -> Correction:
+        origin = {"statement": masked(statement.span.source)}
+        if statement.reason is not None:
+            origin["reason"] = statement.reason
+        if self.principal.name is not None:
+            origin["by"] = self.principal.name
+        return Correction(events, origin)
+
+    def _stream(self, statement: Correct) -> Stream:
+        relation = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
+        if isinstance(relation, Stream) and not relation.name.startswith(HIDDEN):
+            return relation
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{relation.name}" is a {relation.kind}, not a stream',
+            hint=_hint(relation),
+            span=statement.name.span,
+        )
+
+    def _assigned(self, stream: Stream, statement: Correct) -> list[Assigned]:
+        columns = {column.name.lower(): column for column in stream.schema.columns}
+        for each in statement.assignments:
+            (column,) = chosen(stream, (each.column,), each.span)
+            if column.name.lower() not in columns:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    f"correcting {column.name} is not supported",
+                    "It is the time at which the event came.",
+                    span=each.span,
+                )
+        return [(columns[a.column.lower()], a.expression.span) for a in statement.assignments]
+
+    def _matching(self, stream: Stream, statement: Correct, computed: list[Assigned]) -> pa.Table:
+        """Return the matching events with their offsets, and the values of expressions."""
+        text = ", ".join(
+            [quote(name) for name in stream.logged.names]
+            + [OFFSET]
+            + [f"({span.source}) AS `__new{i}`" for i, (_, span) in enumerate(computed)]
+        )
+        log, alias = log_of(stream.id), quote(stream.name.rpartition(".")[2])
+        text = (
+            f"SELECT {text} FROM (SELECT *, {OFFSET} AS ROWOFFSET FROM {log}) AS {alias} "
+            f"WHERE (({statement.where.text}))"
+        )
+
+        def state(shape: Shape) -> Published:
+            return self.reader.settled((*shape.reads, stream.id))
+
+        try:
+            rows, _ = self.snapshots.rows(Span.whole(text), state, lambda _: text, (stream.id,))
+        except HeadraceError as error:
+            raise in_statement(error, statement.span) from error
+        return rows
+
+
+def _hint(relation: Relation) -> str:
+    if isinstance(relation, View) and relation.into is not None:
+        return "Correct the events of the streams that it reads."
+    return "UPDATE and DELETE change the rows of a table; INVALIDATE has a view recomputed."

@@ -1,0 +1,143 @@
+"""CORRECT STREAM: earlier events are replaced or voided, and every view follows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace
+from headrace.circuit.digest import digest
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VIEWS = {
+    "largest": "SELECT sensor, max(reading) AS m, count(*) AS n FROM s GROUP BY sensor",
+    "latest": "SELECT sensor, LATEST_BY_OFFSET(reading) AS l FROM s GROUP BY sensor",
+    "top": "SELECT sensor, reading FROM s ORDER BY reading DESC, sensor LIMIT 2",
+    "joined": "SELECT s.sensor, s.reading, g.m FROM s JOIN largest g ON s.sensor = g.sensor",
+}
+"""All but the last rely on that no event changes; one reads the offsets of events."""
+
+EVENTS = [("a", 1), ("a", 5), ("b", 7), ("b", 9), ("c", 3)]
+
+
+class Sensors:
+    """A stream, views over it, and what its events are now, by offset."""
+
+    def __init__(self, db: headrace.Database) -> None:
+        self.db, self.events = db, dict[int, tuple[str, int]]()
+        db.sql("CREATE STREAM s (sensor STRING NOT NULL, reading INT)")
+        self.insert(EVENTS)
+        for name, query in VIEWS.items():
+            db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+
+    def insert(self, events: list[tuple[str, int]]) -> None:
+        for event in events:
+            self.events[self.db.parts.ledger.log_end(self.id)] = event
+            self.db.insert("s", [event])
+
+    @property
+    def id(self) -> Any:
+        return self.db.parts.reader.catalog.resolve("s").id
+
+    def check(self) -> None:
+        found = self.db.sql("SELECT sensor, reading, ROWOFFSET FROM s").fetchall()
+        assert {at: (sensor, reading) for sensor, reading, at in found} == self.events
+        assert sorted(self.db.sql("SELECT * FROM s").fetchall()) == sorted(self.events.values())
+        assert {row[3] for row in self.db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+@pytest.fixture
+def sensors(tmp_path: Path, spark) -> Sensors:
+    with headrace.connect(
+        tmp_path / "d", spark=spark, continuous=False, partitions=2, fill_rows=2
+    ) as db:
+        yield Sensors(db)
+
+
+def test_events_are_replaced_and_voided_and_every_view_follows(sensors: Sensors) -> None:
+    db = sensors.db
+    with db.subscribe("largest") as followed:
+        followed.poll(10)
+        before = db.last_epoch()
+        said = db.sql(
+            "CORRECT STREAM s REPLACE SET reading = reading - 6"
+            " WHERE sensor = 'b' AND reading > 8 BECAUSE 'drift'"
+        )
+        assert said.message == "1 event replaced"
+        sensors.events[3] = ("b", 3)
+        sensors.check()
+        changes = [c for c in followed.poll(10) or [] if c.epoch > before]
+        assert [(c.operation, c.row["m"]) for c in changes] == [("-U", 9), ("+U", 7)]
+        assert len({c.epoch for c in changes}) == 1
+    # An event that was corrected is corrected again; others come; one is void.
+    db.sql("CORRECT STREAM s REPLACE SET reading = 100, sensor = 'd' WHERE ROWOFFSET = 3")
+    sensors.events[3] = ("d", 100)
+    sensors.insert([("b", 2)])
+    db.sql("CORRECT STREAM s VOID WHERE s.reading BETWEEN 5 AND 7")
+    del sensors.events[1], sensors.events[2]
+    sensors.check()
+    assert db.sql("CORRECT STREAM s VOID WHERE reading = 7").message == "0 events voided"
+    # A view that comes later is filled from the log with its corrections, part by part.
+    db.sql("CREATE MATERIALIZED VIEW later AS SELECT max(reading) AS m, count(*) AS n FROM s")
+    assert db.sql("SELECT * FROM later").fetchall() == [(100, 4)]
+    db.sql("CORRECT STREAM s VOID WHERE reading = 100")
+    del sensors.events[3]
+    assert db.sql("SELECT * FROM later").fetchall() == [(3, 3)]
+    sensors.check()
+
+
+def test_what_events_were_stays_readable(sensors: Sensors) -> None:
+    db = sensors.db
+    db.sql("CORRECT STREAM s REPLACE SET reading = 8 WHERE ROWOFFSET = 3 BECAUSE 'drift'")
+    db.sql("CORRECT STREAM s VOID WHERE ROWOFFSET IN (0, 3)")
+    found = db.sql(
+        "SELECT event_offset, before, after, reason FROM information_schema.corrections"
+    ).fetchall()
+    assert sorted(found, key=str) == [
+        (0, '{"sensor": "a", "reading": 1}', None, None),
+        (3, '{"sensor": "b", "reading": 8}', None, None),
+        (3, '{"sensor": "b", "reading": 9}', '{"sensor": "b", "reading": 8}', "drift"),
+    ]
+
+
+def test_only_views_that_rely_on_it_are_rebuilt_and_only_before_the_first(sensors) -> None:
+    db = sensors.db
+
+    def builds() -> dict[str, Any]:
+        return {v.name: v.build for v in db.parts.reader.catalog.views_in_order()}
+
+    before = builds()
+    db.sql("CORRECT STREAM s VOID WHERE ROWOFFSET = 0")
+    after = builds()
+    assert {name for name in VIEWS if before[name] != after[name]} == {*VIEWS} - {"joined"}
+    db.sql("CORRECT STREAM s VOID WHERE ROWOFFSET = 1")
+    assert builds() == after
+    db.close()
+    with headrace.connect(db.directory, spark=db._spark, continuous=False) as again:
+        for view in again.parts.reader.catalog.views_in_order():
+            assert view.circuit == digest(again.parts.engine.circuit(view))
+        assert {row[3] for row in again.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("CORRECT STREAM s REPLACE SET sensor = NULL WHERE true", "is NULL"),
+        ("CORRECT STREAM s REPLACE SET nothing = 1 WHERE true", "nothing"),
+        ("CORRECT STREAM s VOID WHERE nothing", "nothing"),
+        ("CORRECT STREAM s REPLACE SET reading = 'x' || sensor WHERE true", "is not an INT"),
+        ("CORRECT STREAM largest VOID WHERE true", "not a stream"),
+    ],
+)
+def test_what_is_no_correction_is_refused_and_changes_nothing(
+    sensors: Sensors, statement: str, words: str
+) -> None:
+    with pytest.raises(HeadraceError, match=words) as caught:
+        sensors.db.sql(statement)
+    assert caught.value.code is Code.INVALID
+    assert caught.value.span is not None
+    assert sensors.db.parts.ledger.corrections(sensors.id) == ()
