@@ -281,12 +281,14 @@ def test_bigquery_daily_summary_and_materialize_enriched_orders(db):
         "CREATE TABLE gold.fact_orders (id INT, order_date DATE, user_segment STRING,"
         " amount DECIMAL(10,2), PRIMARY KEY (id))"
     )
-    assert "maintained as its inputs change" in db.sql(C1).message
+    assert "refreshed every 1 hour, and by REFRESH" in db.sql(C1).message
     db.sql(
         "INSERT INTO gold.fact_orders VALUES (1, DATE '2025-01-01', 'pro', 10), (2, DATE"
         " '2025-01-01', 'pro', 5), (3, DATE '2025-01-02', 'new', 1)"
     )
     db.sql("UPDATE gold.fact_orders SET amount = 7 WHERE id = 2")
+    assert rows(db, "SELECT count(*) FROM gold.daily_order_summary") == [(0,)]
+    db.sql("REFRESH MATERIALIZED VIEW gold.daily_order_summary")
     assert rows(
         db,
         "SELECT cast(order_date AS STRING), user_segment, orders, revenue"

@@ -131,7 +131,7 @@ def test_options_of_views_and_tables_are_known_by_name(db):
         "CREATE MATERIALIZED VIEW n OPTIONS (refresh_interval_minutes = 60)"
         " AS SELECT count(*) AS n FROM s"
     ).message
-    assert "maintained as its inputs change, not only every 60 minutes" in message
+    assert "refreshed every 1 hour" in message
     assert rows(db, "SHOW SOURCES") == [
         ("s", "stream", "", "running", None, None, 0, None, None, None, None)
     ]

@@ -37,7 +37,6 @@ PROPOSED = {
     "COPY INTO t FROM x": ["COPY t FROM '{rows}' WITH (format = 'csv')"],
     "CREATE CATALOG c": ["CREATE SCHEMA gold"],
     "CREATE CONNECTOR c": ["CREATE STREAM clicks (id INT)", "COPY clicks FROM '{ids}'"],
-    "CREATE DYNAMIC TABLE d AS SELECT 1": ["CREATE MATERIALIZED VIEW d AS SELECT id FROM t"],
     "CREATE STREAMING TABLE d": ["CREATE STREAM d1 (id INT)", "CREATE TABLE d2 (id INT)"],
     "CREATE TRANSIENT TABLE d (id INT)": ["CREATE TABLE d3 (id INT)"],
     "CREATE UNIQUE INDEX i ON t (id)": ["CREATE TABLE d4 (id INT, PRIMARY KEY (id))"],

@@ -18,6 +18,7 @@ from headrace.catalog.objects import (
     View,
     title,
 )
+from headrace.catalog.refreshing import RefreshKind
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
@@ -210,6 +211,19 @@ class Catalog:
     def defined_in_order(self) -> tuple[View | PlainView, ...]:
         """Return all views, also plain ones, each after those that it depends on; else by id."""
         return self._defined_in_order
+
+    def written_through(self, relation: RelationId) -> tuple[RelationId, ...]:
+        """Return the views over a stream or table that show a write when it returns."""
+        return self._written_through.get(relation, ())
+
+    @cached_property
+    def _written_through(self) -> Mapping[RelationId, tuple[RelationId, ...]]:
+        found: dict[RelationId, tuple[RelationId, ...]] = {}
+        for view in self._views_in_order:
+            if view.refresh.kind is RefreshKind.ON_WRITE:
+                for base in self.bases([view.id]):
+                    found[base] = (*found.get(base, ()), view.id)
+        return found
 
     def indexes(self, relation: RelationId) -> tuple[View, ...]:
         """Return the hidden views that are indexes of a relation."""

@@ -211,6 +211,8 @@ class Printer:
             behind = freshness.pending
             facts.append(f"{behind:,} changes behind" if behind else "up to date")
             facts += [f"dirty: {', '.join(freshness.dirty)}"] if freshness.dirty else []
+            if freshness.frontier is not None:
+                facts.append(f"refreshed in epoch {freshness.frontier}")
         if self.display.timing and seconds is not None:
             facts.append(f"{seconds:.3f} s")
         count = table.num_rows

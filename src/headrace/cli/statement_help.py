@@ -204,9 +204,15 @@ STATEMENTS: dict[str, Synopsis] = {
         "RESUME SOURCE orders;",
     ),
     "REFRESH": Synopsis(
-        "wait until all changes that have arrived are readable, and delivered to sinks",
-        "REFRESH [name]",
+        "have views that lag behind show all changes so far; the others show them by themselves",
+        "REFRESH [[MATERIALIZED VIEW] name, ...]\nREFRESH ALL",
         "REFRESH totals;",
+    ),
+    "ALTER MATERIALIZED VIEW": Synopsis(
+        "say when a view is refreshed",
+        "ALTER MATERIALIZED VIEW name SET"
+        " (refresh = 'continuous' | 'every 1 hour' | 'manual' | 'on write')",
+        "ALTER MATERIALIZED VIEW totals SET (refresh = 'every 1 hour');",
     ),
     "CREATE SINK": Synopsis(
         "write a view's changes to a table or files, until the sink is dropped",

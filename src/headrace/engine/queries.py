@@ -203,7 +203,9 @@ class Queries:
         """Remove the declaration of a relation."""
         self.plans.clear()
         self._relations.pop(relation.name, None)
-        names = (relation.name, _stored(relation), _raw(relation), log_of(relation.id))
+        names = [relation.name, _stored(relation), _raw(relation), log_of(relation.id)]
+        if isinstance(relation, View):
+            names.append(_computed(relation))
         for session, registrations in self._registrations.items():
             if registrations.remove(relation):
                 for name in names:
@@ -369,17 +371,23 @@ class Queries:
 
     # -- canonical history -----------------------------------------------------------------
 
-    def _declare_text(self, session: SparkSession, view: View | PlainView) -> None:
-        """Declare a view as its query."""
+    def _declare_text(
+        self, session: SparkSession, view: View | PlainView, name: str | None = None
+    ) -> None:
+        """Declare a view as its query, under its name or another."""
         columns = ", ".join(quote(name) for name in view.schema.names)
         session.sql(
-            f"CREATE OR REPLACE TEMPORARY VIEW {quote(view.name)} ({columns}) "
+            f"CREATE OR REPLACE TEMPORARY VIEW {quote(name or view.name)} ({columns}) "
             f"AS {self._plain(view.query)}"
         )
 
     def _declare_canonical(self, relation: Stream | Table | View) -> None:
+        if isinstance(relation, View) and relation.refresh.lags:
+            # What reads it is its query over the rows that it shows, not over what it has not read.
+            contents = self._contents(self._canonical, relation)
+            contents.createOrReplaceTempView(quote(relation.name))
         if isinstance(relation, View):
-            self._declare_text(self._canonical, relation)
+            self._declare_text(self._canonical, relation, _computed(relation))
             self._choose_among_ties(relation)
             return
         if isinstance(relation, Stream) and relation.corrected:
@@ -398,12 +406,12 @@ class Queries:
         Views over the clock are not included, since their plan changes with time.
         """
         transplant = self._transplant(self._canonical)
-        frame = self._canonical.table(quote(view.name))
+        frame = self._canonical.table(quote(_computed(view)))
         logical = transplant.logical(frame)
         if not has_asof(logical) or with_clock_at(transplant.scala, logical, 0) is not logical:
             return
         chosen = _with_one_order(transplant, frame, logical)
-        chosen.createOrReplaceTempView(quote(view.name))
+        chosen.createOrReplaceTempView(quote(_computed(view)))
 
     def _transplant(self, session: SparkSession) -> Transplant:
         return Transplant(session, scala_of(session))
@@ -522,11 +530,16 @@ def _identity(column: str, type_: DataType) -> str:
 
 
 def _comparison(view: View, sample: Sample) -> Comparison:
-    return Comparison(_stored(view), view.name, view.schema, sample)
+    return Comparison(_stored(view), _computed(view), view.schema, sample)
 
 
 def _stored(relation: Relation) -> str:
     return f"__stored_{relation.id}"
+
+
+def _computed(view: View) -> str:
+    """Return the name of the query of a view over canonical history."""
+    return f"__query_{view.id}" if view.refresh.lags else view.name
 
 
 def _raw(relation: Relation) -> str:

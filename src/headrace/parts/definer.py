@@ -6,19 +6,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import PlainView, Sink, Table, View, title
+from headrace.catalog import PlainView, Sink, Stream, Table, View, title
 from headrace.circuit import rows_of
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, NewArrangement, NewObject
+from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewObject, Read
 from headrace.parts.filling import live
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.dirty import removed_with, repairable
+from headrace.runtime.refresh import Refresh
+from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headrace.catalog import Catalog, Stream
+    from headrace.catalog import Catalog
     from headrace.circuit import Circuit
     from headrace.ledger import Ledger
     from headrace.parts.declarations import Declarations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.feeds import Feeds
     from headrace.runtime.fill import Fill, Progress
-    from headrace.types import ArrangementId, Epoch, RelationId
+    from headrace.runtime.published import Published
+    from headrace.types import ArrangementId, Epoch, FrontierId, RelationId
     from headrace.zset import Layout
 
 
@@ -118,6 +121,52 @@ class Definer:
             return epoch
 
         return self.filling.fill(view, progress, join)
+
+    def regroup(self, view: View, altered: View) -> Epoch:
+        """Have a view be refreshed at other times, or be maintained as its inputs change.
+
+        Its contents do not change, unless epochs are to maintain it from now on: it is refreshed
+        before, so that it joins them where they stand.
+        """
+        loop, ledger = self.loop, self.ledger
+        begins, ends = altered.refresh.lags, view.refresh.lags
+        with loop.refreshing:
+            if ends and not begins:
+                Refresh(loop, (view,)).run()  # beside the epochs: what is left is little
+            with self._changing():
+                live(loop.catalog, [view.id], {view.id: view})
+                if ends and not begins:
+                    Refresh(loop, (view,)).run()
+                state, build = loop.published.current, ledger.head.serving(view.id)
+                frontier = build.frontier if begins == ends else LIVE
+                if begins and not ends:
+                    frontier = ledger.reserve_frontier()
+                catalog = loop.catalog.with_(altered)
+                commit = EpochCommit(
+                    ledger.last_epoch(),
+                    f"alter-{view.id}",
+                    self._unread(view, state, frontier) if begins != ends else (),
+                    caught_up=(frontier,) if begins and not ends else (),
+                    regrouped={build.id: frontier},
+                    redefined={view.id: altered.to_json()},
+                )
+                epoch = ledger.commit(commit)
+                self.declarations.announce_replaced(altered, catalog)
+                self._publish(catalog, {})
+        return epoch
+
+    def _unread(self, view: View, state: Published, frontier: FrontierId) -> tuple[Read, ...]:
+        """Return what a view shows of logs, and the frontier to which it changes has not read."""
+        shown = state.shown(view.id)
+        streams = {id_ for id_ in view.depends_on if isinstance(state.catalog.by_id[id_], Stream)}
+        if frontier == LIVE:
+            shown = {id_: at for id_, at in shown.items() if id_ in streams}
+        stands = self.ledger.head.frontiers.get(frontier)
+        done = {} if stands is None else stands.offsets
+        starts = {id_: done.get(id_, Offset(0)) for id_ in shown}
+        return tuple(
+            Read(id_, starts[id_], at, frontier) for id_, at in shown.items() if at > starts[id_]
+        )
 
     def redefine(self, stream: Stream) -> Epoch:
         """Give a stream more columns than it has; what depends on it has to stay as it is.

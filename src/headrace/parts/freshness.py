@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.parts.naming import HIDDEN
+from headrace.parts.stopped import view_state
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.parts.admission import Admission
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
+    from headrace.types import Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class ViewFreshness:
     ``pending`` counts the changes of its inputs that it does not show, ``seconds`` is how long the
     oldest of them has waited: 0 if there is none. ``dirty_since`` is in Unix seconds; None unless
     it, or a view that it reads, is known to differ from its inputs. One that has stopped shows
-    nothing since then: ``pending`` is None, since it is not counted.
+    nothing since then: ``pending`` is None, since it is not counted. It shows its inputs as of
+    ``epoch``, which is that of its last refresh if it lags behind, and was committed at
+    ``shown_at``; ``next_refresh`` is when it is due again, both in Unix seconds.
     """
 
     view: View
@@ -49,6 +53,9 @@ class ViewFreshness:
     dirty_since: float | None
     dirty_slices: int
     """The number of the view's own entries in the dirty ledger."""
+    epoch: Epoch
+    shown_at: float
+    next_refresh: float | None
 
     @property
     def watermark(self) -> int | None:
@@ -61,7 +68,7 @@ def view_freshness(
 ) -> Iterator[ViewFreshness]:
     """Yield how current the views of a published state are, each after those it reads."""
     ends, arrived, now = reader.ledger.log_ends(), reader.arrivals(state), time.time()
-    catalog = state.catalog
+    catalog, due = state.catalog, reader.pump.refreshes.due_times(state)
     dirty = reader.ledger.dirty()
     marks = {id_: admission.watermark(catalog.by_id[id_]) for id_ in state.maintained}
     for view in catalog.views_in_order():
@@ -70,18 +77,20 @@ def view_freshness(
         bases = sorted(catalog.bases([view.id]))
         below, stopped = catalog.below([view.id]), view.id in state.stopped
         since = min((entry.since for entry in dirty if entry.view in below), default=None)
-        waiting = [arrived[id_] for id_ in bases if id_ in arrived]
+        late = reader.arrivals(state, view.id) if state.lags(view.id) else arrived
+        shown, stands = state.shown(view.id), state.lagging.get(view.id)
+        waiting = [late[id_] for id_ in bases if id_ in late]
         if stopped and since is not None:
             waiting.append(since)
         yield ViewFreshness(
             view,
-            "stopped" if stopped else "running",
+            view_state(view, state.stopped),
             None if stopped else state.behind(ends, view.id),
             max(0.0, now - min(waiting)) if waiting else 0.0,
             tuple(
                 InputPosition(
                     catalog.by_id[id_].name,
-                    state.positions.get(id_, Offset(0)),
+                    shown.get(id_, Offset(0)),
                     ends.get(id_, Offset(0)),
                     marks.get(id_),
                 )
@@ -90,4 +99,7 @@ def view_freshness(
             ),
             since,
             sum(entry.view == view.id for entry in dirty),
+            state.epoch if stands is None or stands.epoch is None else stands.epoch,
+            state.committed_at if stands is None else stands.at,
+            due.get(view.id),
         )

@@ -224,13 +224,15 @@ def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
     return [
         (
             *_place(found.view),
-            at.state.epoch,
-            _time(at.state.committed_at),
+            found.epoch,
+            _time(found.shown_at),
             found.pending,
             found.state,
             found.seconds,
             None if found.watermark is None else _time(found.watermark / 1_000_000),
             None if found.dirty_since is None else _time(found.dirty_since),
+            str(found.view.refresh),
+            None if found.next_refresh is None else _time(found.next_refresh),
         )
         for found in view_freshness(at.reader, at.admission, at.state)
         if at.sees(found.view.name)
@@ -403,6 +405,8 @@ _RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]
             ("seconds_behind", _REAL),
             ("watermark", _TIME),
             ("dirty_since", _TIME),
+            ("refresh", _TEXT),
+            ("next_refresh", _TIME),
         ),
         _freshness,
     ),

@@ -57,6 +57,11 @@ class Reader:
         """The current relations."""
         return self.publisher.current.catalog
 
+    @property
+    def ends(self) -> Mapping[RelationId, Offset]:
+        """The ends of all logs: what has arrived."""
+        return self.ledger.log_ends()
+
     # -- waiting -----------------------------------------------------------------------------
 
     def settled(
@@ -67,9 +72,17 @@ class Reader:
         The default is the present ends of the logs of everything that they read. Rows that are due
         by now have also entered or left them.
         """
-        below = self.catalog.below(reads)
+        below = self.catalog.shown_by(reads, self.published.lagging)
         ends = self.ledger.log_ends() if wanted is None else wanted
         return self.pump.settle({id_: end for id_, end in ends.items() if id_ in below}, below)
+
+    def show_written(self, relation: RelationId, end: Offset) -> None:
+        """Wait until the views whose refresh is ``on write`` show a write before an offset."""
+        state = self.published
+        through = state.catalog.written_through(relation)
+        if through:
+            near = {i for i in through if relation in state.catalog.shown_by([i], state.lagging)}
+            self.settled(near, {relation: end})
 
     def settle_all(self) -> Epoch:
         """Make epochs, and deliver all changes so far to sinks; failing sinks are skipped.
@@ -123,21 +136,20 @@ class Reader:
 
         In Unix seconds; None if it shows all that the relation reads.
         """
-        arrived = self.arrivals(state, state.catalog.below([relation]))
-        return min(arrived.values(), default=None)
+        return min(self.arrivals(state, relation).values(), default=None)
 
     def arrivals(
-        self, state: Published, among: Iterable[RelationId] | None = None
+        self, state: Published, relation: RelationId | None = None
     ) -> dict[RelationId, float]:
         """Return when the oldest change arrived that a state does not show, by the log it is in.
 
-        In Unix seconds; logs that the state shows wholly are left out. ``among`` are the relations
-        that are wanted; all by default.
+        In Unix seconds; logs that the state shows wholly are left out. With a relation, what that
+        does not show of the logs below it; by default, what no epoch has read.
         """
         ends, found = self.ledger.log_ends(), {}
-        for id_ in state.maintained if among is None else state.maintained.intersection(among):
-            at = state.positions.get(id_, Offset(0))
-            if at < ends.get(id_, 0):
+        every = relation is not None and state.lags(relation)
+        for id_, at in state.shown(relation).items():
+            if at < ends.get(id_, 0) and (every or id_ in state.maintained):
                 segments = self.ledger.segments(id_, at, Offset(at + 1))
                 if segments:
                     found[id_] = min(segment.appended_at for segment in segments)

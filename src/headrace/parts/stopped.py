@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from headrace.catalog import PlainView
+from headrace.catalog import PlainView, View
 from headrace.catalyst.python import waits
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty
 from headrace.runtime.published import STOPPED, WAITING
 
 if TYPE_CHECKING:
-    from headrace.catalog import Catalog, Relation, View
+    from headrace.catalog import Catalog, Relation
     from headrace.ledger import Ledger
     from headrace.types import Epoch, RelationId
 
@@ -32,7 +32,9 @@ def view_state(relation: Relation, stopped: frozenset[RelationId]) -> str:
     """Return the word for what a view does now; it says of streams and tables that they run."""
     if relation.id in stopped:
         return "stopped"
-    return "not stored" if isinstance(relation, PlainView) else "running"
+    if isinstance(relation, PlainView):
+        return "not stored"
+    return "lagging" if isinstance(relation, View) and relation.refresh.lags else "running"
 
 
 def refuse_stopped(

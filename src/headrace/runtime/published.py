@@ -106,8 +106,16 @@ class Published:
         if relation is None:
             return {id_: self.positions.get(id_, Offset(0)) for id_ in self.maintained}
         if relation in lagging:
-            return dict(lagging[relation].offsets)
+            at = lagging[relation].offsets
+            return {id_: at.get(id_, Offset(0)) for id_ in self.catalog.bases([relation])}
         return self._shown(relation, {id_: each.offsets for id_, each in lagging.items()})
+
+    def lags(self, relation: RelationId) -> bool:
+        """Whether a relation is, or reads, a view that lags behind."""
+        if not self.lagging:
+            return False
+        near = self.catalog.shown_by([relation], self.lagging)
+        return not near.isdisjoint(self.lagging)
 
     def shown_to(
         self,
@@ -222,18 +230,20 @@ class Publisher:
         Its own contents, and those of the tables and views that it reads, can be read in it.
         """
         current = self.current
-        stands = current.lagging.get(view.id)
+        stands, catalog = current.lagging.get(view.id), current.catalog
         if stands is None or stands.epoch is None:
             return current
-        read = (current.catalog.by_id[id_] for id_ in view.depends_on)
-        held = self.as_of(stands.epoch, *read)
+        near = catalog.shown_by(view.depends_on, current.lagging)
+        read = {*view.depends_on, *near.intersection(current.lagging)}
+        held = self.as_of(stands.epoch, *(catalog.by_id[id_] for id_ in read))
+        shown = current.shown(view.id)
         own = rows_of(view.id)  # what it shows has not changed since
         state = replace(
             held,
             clock=self.ledger.clock(stands.epoch),
             spines={**held.spines, own: current.spines[own]},
-            positions={**held.positions, **stands.offsets},
-            maintained=frozenset(stands.offsets),
+            positions={**held.positions, **shown},
+            maintained=frozenset(shown),
             _opened={},
         )
         with self._changed:

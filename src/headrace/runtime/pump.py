@@ -1,4 +1,4 @@
-"""The background threads of a database: one makes epochs, one compacts.
+"""The background threads of a database: one makes epochs, one refreshes views, one compacts.
 
 The pump makes an epoch as soon as changes have arrived, so epochs are small if few arrive and
 larger if many do. After a large epoch it lets changes accumulate for as long as that epoch took:
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
+from headrace.runtime.refreshing import Refreshes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,15 +42,24 @@ class Pump:
     loop: EpochLoop
     compaction: Compaction
     error: HeadraceError | None = None
+    refreshes: Refreshes = field(init=False)
     _arrived: threading.Event = field(default_factory=threading.Event)
     _due: threading.Event = field(default_factory=threading.Event)
     _closed: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     _compacted: int = 0
 
+    def __post_init__(self) -> None:
+        """Create what refreshes the views of the loop."""
+        self.refreshes = Refreshes(self.loop)
+
     def start(self) -> None:
-        """Start both threads."""
-        for name, work in (("epochs", self._make_epochs), ("compaction", self._compact)):
+        """Start the threads."""
+        for name, work in (
+            ("epochs", self._make_epochs),
+            ("refreshes", self._refresh),
+            ("compaction", self._compact),
+        ):
             thread = threading.Thread(target=work, name=f"headrace-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -69,6 +79,8 @@ class Pump:
         self._closed.set()
         self._arrived.set()
         self._due.set()
+        if self._threads:
+            self.loop.published.wake()
         for thread in self._threads:
             thread.join()
 
@@ -155,6 +167,24 @@ class Pump:
             self.error = error
             return _RETRY_SECONDS
         return None if seconds is None else min(seconds, _LONGEST_WAIT_SECONDS)
+
+    def _refresh(self) -> None:
+        """Refresh the views that are due, one refresh after another; epochs are made in between."""
+        while not self._closed.is_set():
+            seconds = self.refreshes.seconds_until_due()
+            longest = None if seconds is None else min(seconds, _LONGEST_WAIT_SECONDS)
+            self.loop.published.wait_for(self._rescheduled(), longest)
+            try:
+                while not self._closed.is_set() and (epoch := self.refreshes.run_due()) is not None:
+                    self.made(epoch)
+            except Exception as error:  # noqa: BLE001 - as above
+                self.error = _shown(error)
+                self._closed.wait(_RETRY_SECONDS)
+
+    def _rescheduled(self) -> Callable[[], bool]:
+        """Return a condition that is met once views are due at other times than now."""
+        known = self.refreshes.due_times()
+        return lambda: self._closed.is_set() or self.refreshes.due_times() != known
 
     def _compact(self) -> None:
         while not self._closed.is_set():

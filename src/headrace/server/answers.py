@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import asdict
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, islice
@@ -122,9 +123,7 @@ def document(result: Result, table: pa.Table | None, token: Token) -> str:
     fresh = result.freshness
     freshness = None
     if fresh is not None:
-        at, pending = fresh.committed_at, fresh.pending
-        dirty = list(fresh.dirty)
-        freshness = {"epoch": fresh.epoch, "committed_at": at, "pending": pending, "dirty": dirty}
+        freshness = asdict(fresh)
     about = {
         "message": result.message,
         "epoch": result.epoch,
@@ -153,6 +152,8 @@ def _headers(result: Result, token: Token) -> dict[str, str]:
         headers["Headrace-Pending"] = str(result.freshness.pending)
         if result.freshness.dirty:
             headers["Headrace-Dirty"] = ", ".join(map(quote, result.freshness.dirty))
+        if result.freshness.frontier is not None:
+            headers["Headrace-Frontier"] = str(result.freshness.frontier)
     return headers
 
 

@@ -34,8 +34,9 @@ class Holding(Protocol):
         """What readers see now."""
         ...
 
-    def behind(self, state: Published) -> int:
-        """Return the number of changes that have arrived and that a state does not show."""
+    @property
+    def ends(self) -> Mapping[RelationId, Offset]:
+        """The ends of all logs: what has arrived."""
         ...
 
 
@@ -99,7 +100,3 @@ class Held:
     def is_behind(self) -> bool:
         """Whether clients have been shown a newer epoch than the one that is held."""
         return self.published.epoch < self.shown
-
-    def behind(self, state: Published) -> int:
-        """Return the number of changes that had arrived and that a state does not show."""
-        return state.behind(self.ends)

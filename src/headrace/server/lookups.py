@@ -241,10 +241,10 @@ def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
     relation = state.catalog.find(request.path_params["name"])
     if relation is None or relation.id in state.dirty or len(set(given)) < len(given):
         return None
-    behind = held.behind(state)
+    fresh = Freshness.of(state, held.ends, [relation.id])
     if "min_epoch" in asked and not Token.of(asked["min_epoch"]).shown_by(state):
         return None
-    if number(request, "max_staleness") is not None and behind:
+    if number(request, "max_staleness") is not None and fresh.pending:
         return None
     row = row_by_key(held.directory, state, relation, asked.getlist("key"))
     if row is None:
@@ -252,7 +252,6 @@ def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
     if "select" in asked:
         names = Lookup(relation).columns(asked["select"])
         row = row.select(names) if names else row
-    fresh = Freshness(state.epoch, state.committed_at, behind)
     found = Result(row, state.epoch, freshness=fresh)
     form = accepted(request.headers.get("accept"))
     return answer(found, Token(found.epoch), form, limits)

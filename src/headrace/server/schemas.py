@@ -83,7 +83,13 @@ SCHEMAS: Final[dict[str, Any]] = {
         epoch=_WHOLE,
         token=TEXT,
         freshness=_or_null(
-            _object(epoch=_WHOLE, committed_at=_NUMBER, pending=_WHOLE, dirty=_list(TEXT))
+            _object(
+                epoch=_WHOLE,
+                committed_at=_NUMBER,
+                pending=_WHOLE,
+                dirty=_list(TEXT),
+                frontier=_or_null(_WHOLE),
+            )
         ),
     ),
     "Source": _object(

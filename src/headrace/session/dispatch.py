@@ -16,6 +16,7 @@ from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.rights import Rights
 from headrace.sql import (
     AddColumns,
+    AlterView,
     Copy,
     Correct,
     CreateConnection,
@@ -97,6 +98,7 @@ from headrace.statements.describing.listings import Listings, filtered
 from headrace.statements.functions import FunctionChanges
 from headrace.statements.reading.following import Begin, Following, Pushed
 from headrace.statements.reading.selects import Selects
+from headrace.statements.refreshing import Refreshing
 from headrace.statements.results import Result
 from headrace.statements.resuming import Resuming
 from headrace.statements.sinks.creations import SinkCreations
@@ -130,6 +132,7 @@ Definition: TypeAlias = (
     | Grant
     | Revoke
     | AddColumns
+    | AlterView
     | CreateSource
     | Drop
     | DropFunction
@@ -173,6 +176,7 @@ class Statements:
         self._alterations = Alterations(
             parts.reader, parts.definer, parts.feeds, parts.feeding, self._relations
         )
+        self._refreshing = Refreshing(parts.reader, parts.definer, parts.pump, client.report)
         self._drops = Drops(parts.reader, parts.definer)
         self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer, parts.access)
         self._tokens = TokenChanges(parts.access, parts.reader, parts.schemas)
@@ -378,8 +382,8 @@ class Statements:
     def _define(self, statement: Definition) -> str:
         """Run a statement that changes the catalog; return a message."""
         match statement:
-            case AddColumns():
-                return self._alterations.add_columns(statement)
+            case AddColumns() | AlterView():
+                return self._alter(statement)
             case CreateSource():
                 return self._captures.create(statement)
             case CreateTable() if statement.captured is not None:
@@ -406,6 +410,11 @@ class Statements:
                 return self._grant(statement)
             case _:
                 return self._drop(statement)
+
+    def _alter(self, statement: AddColumns | AlterView) -> str:
+        if isinstance(statement, AddColumns):
+            return self._alterations.add_columns(statement)
+        return self._refreshing.alter(statement)
 
     def _grant(self, statement: Grant | Revoke) -> str:
         if isinstance(statement, Grant):
@@ -495,6 +504,7 @@ class Statements:
     def _wrote(self, written: Written) -> int:
         """Have later reads of this session see what it wrote; return the number of rows."""
         self._client.wrote(written.relation, written.end)
+        self._reader.show_written(written.relation, written.end)
         return written.rows
 
     def _correct(self, statement: Correct) -> Result:
@@ -509,7 +519,9 @@ class Statements:
         finally:  # the rows copied before a failure or cancellation stay
             relation = self._reader.catalog.find(statement.target.dotted)
             if isinstance(relation, Stream | Table):
-                self._client.wrote(relation.id, self._ledger.log_end(relation.id))
+                end = self._ledger.log_end(relation.id)
+                self._client.wrote(relation.id, end)
+                self._reader.show_written(relation.id, end)
         rejects = f", {copied.rejected:,} rejected: see SHOW REJECTS" if copied.rejected else ""
         return self._done(
             f"{_rows(copied.rows)} copied{rejects}{_not_taken(copied.left_out)}{copied.note}"
@@ -519,11 +531,8 @@ class Statements:
         if isinstance(statement, Flush):
             epoch = self._reader.settle_all()
             return Result(None, epoch, f"epoch {epoch} is committed")
-        if statement.name is not None:
-            relation = self._reader.catalog.resolve(statement.name.dotted, statement.name.span)
-            self._reader.require_running(relation)
-        epoch = self._reader.settle_all()
-        return Result(None, epoch, f"all changes so far are readable in epoch {epoch}")
+        message, epoch = self._refreshing.refresh(statement)
+        return Result(None, epoch, message)
 
     def _repair(self, statement: Repair) -> Result:
         rows = self._repairs.repair(statement.name)

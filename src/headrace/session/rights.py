@@ -13,12 +13,13 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.catalog import PlainView, Stream, Table, title
+from headrace.catalog import PlainView, Stream, Table, View, title
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.access import DATABASE
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
 from headrace.sql import (
     AddColumns,
+    AlterView,
     Copy,
     Correct,
     CreateConnection,
@@ -365,11 +366,22 @@ def _correct(asked: _Asked, statement: Correct) -> Iterator[Need]:
     yield from asked.evaluate(statement.where, *(a.expression for a in statement.assignments))
 
 
-def _read_one(asked: _Asked, statement: Refresh | Verify) -> Iterator[Need]:
+def _verify(asked: _Asked, statement: Verify) -> Iterator[Need]:
     if statement.name is not None:
         yield from asked.read(statement.name)
-    elif isinstance(statement, Verify):
+    else:
         yield Need(Role.READER, DATABASE, statement.span)
+
+
+def _refresh(asked: _Asked, statement: Refresh) -> Iterator[Need]:
+    """A view that lags behind is written: what all its readers see changes."""
+    if statement.everything:
+        yield Need(Role.WRITER, DATABASE, statement.span)
+    for name in statement.names:
+        yield from asked.read(name)
+        relation = asked.catalog.find(name.dotted)
+        if isinstance(relation, View) and relation.refresh.lags:
+            yield _writer(name)
 
 
 def _show(asked: _Asked, statement: Show) -> Iterator[Need]:
@@ -429,9 +441,9 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     ShowCreate: lambda asked, statement: asked.define(statement.name),
     Describe: _describe,
     Explain: _explain,
-    Refresh: _read_one,
-    Verify: _read_one,
     Reconcile: _reconcile,
+    Refresh: _refresh,
+    Verify: _verify,
     Flush: _nothing,
     SetOption: _nothing,
     ResetOption: _nothing,
@@ -445,6 +457,7 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     CreateStream: _relation,
     CreateTable: _relation,
     AddColumns: _creator,
+    AlterView: _creator,
     CreateTableAs: _derived,
     CreateMaterializedView: _derived,
     CreateView: _derived,

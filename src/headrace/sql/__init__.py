@@ -21,6 +21,7 @@ from headrace.sql.parts import (
     Watermark,
 )
 from headrace.sql.reconcile import Reconcile
+from headrace.sql.refreshing import AlterView, Refresh
 from headrace.sql.rewritten import Rewritten
 from headrace.sql.statements import (
     AddColumns,
@@ -56,7 +57,6 @@ from headrace.sql.statements import (
     Listing,
     OnConflict,
     Print,
-    Refresh,
     ResetOption,
     ResumeSource,
     Revoke,
@@ -78,6 +78,7 @@ __all__ = [
     "EMBEDDED_METADATA",
     "KEYWORDS",
     "AddColumns",
+    "AlterView",
     "AsOf",
     "AsOfEpoch",
     "AsOfTimestamp",

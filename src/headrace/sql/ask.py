@@ -10,6 +10,7 @@ from headrace.sql.lexer import Kind
 from headrace.sql.options import take_assignment, take_key
 from headrace.sql.parts import Name, ObjectKind
 from headrace.sql.push import take_snapshot
+from headrace.sql.refreshing import accept_kind
 from headrace.sql.refusals import refuse_setting
 from headrace.sql.statements import (
     NAMED_LISTINGS,
@@ -23,7 +24,6 @@ from headrace.sql.statements import (
     DropToken,
     Flush,
     Listing,
-    Refresh,
     ResetOption,
     ResumeSource,
     SetOption,
@@ -120,7 +120,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     first = cursor.advance()
     if cursor.accept("CREATE"):
         if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
-            _accept_kind(cursor)
+            accept_kind(cursor)
         name = cursor.name("the name of a relation or sink")
         cursor.expect_end()
         return ShowCreate(name, cursor.span(first))
@@ -182,7 +182,7 @@ def take_describe(cursor: Cursor) -> Describe:
     """Take ``DESCRIBE [TABLE] [EXTENDED] name``, or ksqlDB's ``DESCRIBE name EXTENDED``."""
     first = cursor.advance()
     if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
-        _accept_kind(cursor)
+        accept_kind(cursor)
     extended = cursor.at("EXTENDED") and cursor.peek(1).kind is not Kind.END
     if extended:
         cursor.advance()
@@ -228,7 +228,7 @@ def take_repair(cursor: Cursor) -> Repair:
     first = cursor.token
     cursor.expect("REPAIR")
     if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
-        _accept_kind(cursor)
+        accept_kind(cursor)
     name = None if cursor.at_end() else cursor.name("a table's or view's name")
     cursor.expect_end()
     return Repair(cursor.span(first), name)
@@ -259,23 +259,6 @@ def take_resume(cursor: Cursor) -> ResumeSource:
     rejecting = cursor.accept("ON", "ERROR", "REJECT")
     cursor.expect_end(*(() if rejecting else ("ON ERROR REJECT",)))
     return ResumeSource(name, cursor.span(first), rejecting)
-
-
-def take_refresh(cursor: Cursor) -> Refresh:
-    """Take ``REFRESH [MATERIALIZED VIEW | TABLE | ...] [name]``."""
-    first = cursor.advance()
-    if cursor.at_end():
-        return Refresh(cursor.span(first))
-    if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
-        _accept_kind(cursor)
-    name = cursor.name("a relation's name")
-    cursor.expect_end()
-    return Refresh(cursor.span(first), name)
-
-
-def _accept_kind(cursor: Cursor) -> None:
-    """Skip the kind of the named object; the name alone identifies it."""
-    any(cursor.accept(*kind.value.upper().split()) for kind in ObjectKind)
 
 
 def take_subscribe(cursor: Cursor) -> Subscribe:

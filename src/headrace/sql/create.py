@@ -17,6 +17,13 @@ from headrace.sql.fragments import take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_options
 from headrace.sql.parts import Name, ObjectKind, Query
+from headrace.sql.refreshing import (
+    at_altered_view,
+    merged_options,
+    take_alter_view,
+    take_clauses,
+    take_view_options,
+)
 from headrace.sql.statements import (
     AddColumns,
     CreateIndex,
@@ -35,6 +42,7 @@ from headrace.sql.taken import EVERY_ROW, take_taken
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
     from headrace.sql.lexer import Token
+    from headrace.sql.refreshing import AlterView, Refresh
     from headrace.sql.statements import Statement
 
 _STORAGE = frozenset({"PARQUET", "DELTA", "ORC", "ICEBERG", "HUDI"})
@@ -54,9 +62,9 @@ _CLAUSES: dict[str, str] = {
     "FROM": "Declare the columns, and WITH (connector = ..., ...).",
     "ON": "SUBSCRIBE to the table, or create a view of it: both have its changes.",
     "LIKE": "Write the columns out, or create a view of the other relation.",
-    "REFRESH": "Use WITH (refresh_interval_minutes = ...).",
-    "SCHEDULE": "Use WITH (refresh_interval_minutes = ...).",
-    "TARGET_LAG": "Use WITH (refresh_interval_minutes = ...).",
+    "REFRESH": "Use WITH (refresh = 'every 1 hour'), or 'manual', 'on write' or 'continuous'.",
+    "SCHEDULE": "Use it with a MATERIALIZED VIEW, as SCHEDULE EVERY 1 HOUR.",
+    "TARGET_LAG": "Use it with a MATERIALIZED VIEW or a DYNAMIC TABLE.",
 }
 """Clauses of other systems that are refused, each with an alternative."""
 
@@ -162,6 +170,8 @@ def _kind(cursor: Cursor) -> ObjectKind:
     if cursor.accept("MATERIALIZED"):
         cursor.expect("VIEW")
         return ObjectKind.MATERIALIZED_VIEW
+    if cursor.accept("DYNAMIC", "TABLE"):  # of Snowflake
+        return ObjectKind.MATERIALIZED_VIEW
     for kind in (ObjectKind.STREAM, ObjectKind.TABLE, ObjectKind.VIEW, ObjectKind.SINK):
         if cursor.accept(kind.value.upper()):
             return kind
@@ -196,7 +206,8 @@ def _view(
         return CreateView(name, query, cursor.span(first), columns, *modes)
     if cursor.accept("IN", "CLUSTER"):
         cursor.name("a cluster's name")  # Materialize's IN CLUSTER, which has no effect
-    options = take_options(cursor)
+    clauses = take_clauses(cursor)
+    options = merged_options(clauses, take_view_options(cursor))
     choices = () if options else (("WITH",) if columns else ('"("', "WITH"))
     query = _defining_query(cursor, choices)
     return CreateMaterializedView(name, query, cursor.span(first), columns, options, *modes)
@@ -296,8 +307,13 @@ def _captured(
     return CreateTable(name, definitions, span, key, None, (), *modes, captured)
 
 
-def take_alter(cursor: Cursor) -> AddColumns:
-    """Take ``ALTER STREAM | TABLE name ADD [COLUMN] name type``, or ``ADD [COLUMNS] (...)``."""
+def take_alter(cursor: Cursor) -> AddColumns | AlterView | Refresh:
+    """Take ``ALTER STREAM | TABLE name ADD [COLUMN] name type``, or ``ADD [COLUMNS] (...)``.
+
+    Or ``ALTER MATERIALIZED VIEW``.
+    """
+    if at_altered_view(cursor):
+        return take_alter_view(cursor)
     first = cursor.token
     cursor.expect("ALTER")
     kind = ObjectKind.TABLE if cursor.at("TABLE") else ObjectKind.STREAM

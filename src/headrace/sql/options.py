@@ -16,22 +16,20 @@ if TYPE_CHECKING:
 _JOINERS = frozenset({".", "-"})
 
 
-def take_options(cursor: Cursor, *introductions: str) -> tuple[Option, ...]:
-    """Take ``WITH (...)`` or, if allowed, ``OPTIONS (...)``; return () if neither is next."""
-    if not any(cursor.accept(word) for word in introductions or ("WITH", "OPTIONS")):
+def take_options(
+    cursor: Cursor,
+    *introductions: str,
+    bare: bool = False,
+    special: Callable[[Cursor], Option | None] = lambda _cursor: None,
+) -> tuple[Option, ...]:
+    """Take ``WITH (...)`` or, if allowed, ``OPTIONS (...)``; return () if neither is next.
+
+    With ``bare``, the word may be missing. ``special`` takes options that are no assignments.
+    """
+    introduced = any(cursor.accept(word) for word in introductions or ("WITH", "OPTIONS"))
+    if not (introduced or (bare and cursor.at_symbol("("))):
         return ()
-
-    def one() -> Option:
-        if cursor.at("REFRESH") and cursor.peek(1).word:
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                f"REFRESH {cursor.peek(1).word} is not supported",
-                hint="Leave it out: a view is always maintained as its inputs change.",
-                span=cursor.span(cursor.token, cursor.peek(1)),
-            )
-        return take_assignment(cursor)
-
-    return listed_options(cursor, one)
+    return listed_options(cursor, lambda: special(cursor) or take_assignment(cursor))
 
 
 def listed_options(cursor: Cursor, take: Callable[[], Option]) -> tuple[Option, ...]:

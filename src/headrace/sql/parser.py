@@ -10,7 +10,6 @@ from headrace.sql.ask import (
     take_describe,
     take_drop,
     take_flush,
-    take_refresh,
     take_repair,
     take_reset,
     take_resume,
@@ -29,6 +28,7 @@ from headrace.sql.keywords import STATEMENTS
 from headrace.sql.lexer import Kind, Source, split
 from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
+from headrace.sql.refreshing import take_refresh
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
 from headrace.sql.slices import take_invalidate
 from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Explain, Explained

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.sql.parts import Name, Query
 from headrace.sql.reconcile import Reconcile
+from headrace.sql.refreshing import AlterView, Refresh
 from headrace.sql.taken import EVERY_ROW, Taken
 from headrace.sql.upkeep import Correct, Invalidate, Repair, Verify
 
@@ -440,14 +441,6 @@ class ShowCreate:
 
 
 @dataclass(frozen=True, slots=True)
-class Refresh:
-    """``REFRESH``: wait until all changes so far are readable, in one relation or in all."""
-
-    span: Span
-    name: Name | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ResumeSource:
     """``RESUME SOURCE``: try a source again; ``rejecting`` what it has stopped for."""
 
@@ -550,6 +543,7 @@ Statement: TypeAlias = (
     | Grant
     | Revoke
     | AddColumns
+    | AlterView
     | CreateSource
     | CreateSink
     | Drop

@@ -14,8 +14,9 @@ from headrace.errors import Code, HeadraceError, Span
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from headrace.runtime.published import Published
     from headrace.serving import Change
-    from headrace.types import Epoch
+    from headrace.types import Epoch, Offset, RelationId
 
 _SHOWN = 20
 _POLL_SECONDS = 0.5
@@ -38,13 +39,34 @@ class Freshness:
 
     ``committed_at`` is in Unix seconds; ``pending`` is the number of changes that have arrived and
     that no epoch has read yet. ``dirty`` are the views with dirty slices that the rows are from, or
-    may be: by ``SHOW DIRTY``, these are or may be inconsistent with their inputs.
+    may be: by ``SHOW DIRTY``, these are or may be inconsistent with their inputs. If views were
+    read that lag behind, ``frontier`` is the oldest epoch as of which one of them shows its inputs,
+    and ``pending`` includes what they do not show.
     """
 
     epoch: Epoch
     committed_at: float
     pending: int
     dirty: tuple[str, ...] = ()
+    frontier: Epoch | None = None
+
+    @classmethod
+    def of(
+        cls,
+        state: Published,
+        ends: Mapping[RelationId, Offset],
+        reads: Iterable[RelationId],
+        dirty: Iterable[RelationId] = (),
+    ) -> Self:
+        """Return how current some relations are in a state; ``ends`` are those of all logs."""
+        names = state.catalog.by_id
+        shown = tuple(sorted(names[id_].name for id_ in dirty if id_ in names))
+        late = [id_ for id_ in reads if id_ in state.catalog.by_id and state.lags(id_)]
+        pending = max([state.behind(ends), *(state.behind(ends, id_) for id_ in late)])
+        near = state.catalog.shown_by(late, state.lagging).intersection(state.lagging)
+        stands = [epoch for id_ in near if (epoch := state.lagging[id_].epoch) is not None]
+        frontier = min(stands, default=None)
+        return cls(state.epoch, state.committed_at, pending, shown, frontier)
 
 
 class Result:

@@ -13,14 +13,13 @@ from headrace.connectors import (
 )
 from headrace.errors import Code, HeadraceError, masked, nearest
 from headrace.sql import EMBEDDED_METADATA
+from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
 from headrace.statements.defining.versioned import EFFECTIVE_FROM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.sql import ColumnDefinition, Option
-
-REFRESH_MINUTES = "refresh_interval_minutes"
 
 _EXTERNAL = (
     "connection",
@@ -96,10 +95,9 @@ _NEVER_EMBEDDED = frozenset({"faker"})
 
 _OF_RELATIONS = (EFFECTIVE_FROM, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
-    REFRESH_MINUTES,
+    *REFRESH_OPTIONS,
     "allow_non_incremental_definition",
     "description",
-    "enable_refresh",
     "friendly_name",
     "max_staleness",
     *_EXTERNAL,
@@ -138,13 +136,6 @@ def check_view_options(options: tuple[Option, ...]) -> None:
                 "Its rows would not be written there.",
                 "Leave the option out: the rows are stored here, and CREATE SINK delivers them.",
                 option.span,
-            )
-        if option.key.lower() == REFRESH_MINUTES and not _is_positive(option.value):
-            raise HeadraceError(
-                Code.INVALID,
-                f"'{option.value}' is not a number of minutes",
-                hint=f"Use {REFRESH_MINUTES} = 60, or leave it out.",
-                span=option.span,
             )
 
 
@@ -253,21 +244,6 @@ def broker_note(options: tuple[Option, ...]) -> str:
 def storage_note(options: tuple[Option, ...]) -> str:
     """Return the note for a view whose options name a topic or a connector."""
     return f", stored{broker_note(options)}" if needs_broker(options) else ""
-
-
-def refresh_note(options: tuple[Option, ...]) -> str:
-    """Return the note for a view with a refresh interval."""
-    minutes = value_of(options, REFRESH_MINUTES)
-    if minutes is None:
-        return ""
-    return f"; it is maintained as its inputs change, not only every {minutes} minutes"
-
-
-def _is_positive(value: str) -> bool:
-    try:
-        return float(value) > 0
-    except ValueError:
-        return False
 
 
 def _check(options: tuple[Option, ...], known: tuple[str, ...]) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.catalog import PlainView, View, title
+from headrace.catalog import CONTINUOUS, PlainView, View, title
 from headrace.circuit.digest import digest
 from headrace.dialects import with_bounds
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.parts.information_schema import refuse_system
 from headrace.parts.naming import HIDDEN
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
-from headrace.statements.defining.options import check_view_options, refresh_note, storage_note
+from headrace.statements.defining.options import check_view_options, storage_note
 from headrace.statements.defining.placing import place_of
+from headrace.statements.defining.refresh_options import refresh_note, refresh_of
 from headrace.statements.defining.versioned import refuse_versions
 from headrace.statements.results import Progress
 from headrace.types import RelationId
@@ -57,6 +58,14 @@ class Views:
             return f'"{statement.name}" exists already'
         refuse_versions(statement.options)
         check_view_options(statement.options)
+        policy = refresh_of(statement.options) or CONTINUOUS
+        if policy.lags and into is not None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"a stream whose refresh is {policy} is not supported",
+                hint="CREATE MATERIALIZED VIEW instead, into which nothing is inserted.",
+                span=statement.name.span,
+            )
         existing = self.reader.catalog.by_id.get(replaced[0]) if replaced else None
         former = existing if isinstance(existing, View) else None
         query = query or _with_windows(statement)
@@ -64,11 +73,11 @@ class Views:
         if view is None:
             self.reader.catalog.without(replaced, statement.name.span)
             view, former = self._view_of(statement, query), None
-        view = replace(view, into=into)
+        view = replace(view, into=into, refresh=policy)
         total = self._fill(view, former, replaced)
         changes = "change" if total == 1 else "changes"
-        note = storage_note(statement.options) + refresh_note(statement.options)
-        if isinstance(statement, CreateTableAs) and into is None:
+        note = storage_note(statement.options) + refresh_note(statement.options, policy)
+        if isinstance(statement, CreateTableAs) and into is None and not policy.lags:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
         return f"{done} materialized view {view.name} from {total:,} {changes}{note}"

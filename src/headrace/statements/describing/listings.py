@@ -38,6 +38,7 @@ _COUNTED = ("rejected", "duplicates", "late", "watermark")
 _FRESHNESS = (
     "view", "epoch", "committed_at", "changes_behind", "state",
     "seconds_behind", "watermark", "dirty_since", "inputs",
+    "refresh", "next_refresh",
 )  # fmt: skip
 
 _DIRTY = (
@@ -256,8 +257,8 @@ class Listings:
         rows = [
             (
                 found.view.name,
-                state.epoch,
-                _time(state.committed_at),
+                found.epoch,
+                _time(found.shown_at),
                 found.pending,
                 found.state,
                 round(found.seconds, 3),
@@ -268,6 +269,8 @@ class Listings:
                     for i in found.inputs
                     if self.principal.sees(i.relation)
                 ),
+                str(found.view.refresh),
+                None if found.next_refresh is None else _time(found.next_refresh),
             )
             for found in view_freshness(self.reader, self.sources.admission, state)
             if self.principal.sees(found.view.name)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from headrace.types import Epoch, RelationId
 
 
-_Found: TypeAlias = "tuple[pa.Table, Published, AbstractSet[RelationId]]"
-"""Rows, the state that they are of, and the views with dirty slices that they are from."""
+_Found: TypeAlias = "tuple[pa.Table, Published, tuple[RelationId, ...], AbstractSet[RelationId]]"
+"""Rows, the state that they are of, what was read, and the views with dirty slices among that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,9 @@ class Selects:
 
     def select(self, query: Query) -> Result:
         """Run a query in the newest state, or at the epoch that it names."""
-        table, state, dirty = self._direct(query) or self._by_spark(query)
-        behind, names = self.reader.behind(state), state.catalog.by_id
-        shown = tuple(sorted(names[id_].name for id_ in dirty if id_ in names))
-        return Result(
-            table, state.epoch, freshness=Freshness(state.epoch, state.committed_at, behind, shown)
-        )
+        table, state, reads, dirty = self._direct(query) or self._by_spark(query)
+        fresh = Freshness.of(state, self.ledger.log_ends(), reads, dirty)
+        return Result(table, state.epoch, freshness=fresh)
 
     def _by_spark(self, query: Query) -> _Found:
         reads: tuple[RelationId, ...] = ()
@@ -78,7 +75,7 @@ class Selects:
             rows, read = self.snapshots.rows(query.span, state, lambda _: query.text)
         except HeadraceError as error:
             raise error.at(query.span) from error
-        return rows, read, read.dirty.keys() & {*reads}
+        return rows, read, reads, read.dirty.keys() & {*reads}
 
     def _direct(self, query: Query) -> _Found | None:
         """Return the result without Spark if the query is simple enough; else None."""
@@ -107,7 +104,7 @@ class Selects:
         if dirty and simple.equal and not self._are_dirty(found, state.dirty[relation.id]):
             dirty = set()
         chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
-        return found.select(chosen), state, dirty
+        return found.select(chosen), state, (relation.id,), dirty
 
     def _are_dirty(self, found: pa.Table, slices: tuple[Slice, ...]) -> bool:
         """Whether one of the rows of a key is in a slice; also if none is there: one may lack."""

@@ -1,0 +1,195 @@
+"""When views are refreshed: ``REFRESH``, ``ALTER MATERIALIZED VIEW``, and four dialects' clauses.
+
+Every form becomes options of the view: ``refresh``, or what its dialect calls it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.sql.lexer import Kind
+from headrace.sql.options import take_assignment, take_options
+from headrace.sql.parts import Name, ObjectKind, Option
+
+if TYPE_CHECKING:
+    from headrace.errors import Span
+    from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
+
+_OF_SNOWFLAKE: Final = frozenset({"TARGET_LAG", "WAREHOUSE", "REFRESH_MODE", "INITIALIZE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """``REFRESH``: have views show all changes so far; all views with ``everything``.
+
+    Without names, it waits until what epochs maintain shows them, as FLUSH does.
+    """
+
+    span: Span
+    names: tuple[Name, ...] = ()
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterView:
+    """``ALTER MATERIALIZED VIEW ... SET``: change options of a view."""
+
+    name: Name
+    options: tuple[Option, ...]
+    span: Span
+
+
+def take_clauses(cursor: Cursor) -> tuple[Option, ...]:
+    """Take clauses of Databricks and Snowflake that say when a view is refreshed, as options."""
+    options: tuple[Option, ...] = ()
+    while (option := _clause(cursor, cursor.token)) is not None:
+        options = merged_options(options, (option,))
+    return options
+
+
+def merged_options(first: tuple[Option, ...], more: tuple[Option, ...]) -> tuple[Option, ...]:
+    """Return options together; one that is given in both is an error."""
+    known = {option.key for option in first}
+    for option in more:
+        if option.key in known:
+            raise HeadraceError(
+                Code.INVALID, f'option "{option.key}" is given twice', span=option.span
+            )
+    return (*first, *more)
+
+
+def _clause(cursor: Cursor, first: Token) -> Option | None:
+    if first.word in _OF_SNOWFLAKE and cursor.peek(1).text == "=":
+        return take_assignment(cursor)
+    if cursor.accept("SCHEDULE"):
+        cursor.accept("REFRESH")
+        if cursor.at("CRON"):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "SCHEDULE CRON is not supported",
+                hint="Use SCHEDULE EVERY 1 HOUR, or REFRESH the view from a scheduler of your own.",
+                span=cursor.span(cursor.token, cursor.token),
+            )
+        return _every(cursor, first)
+    if cursor.at("REFRESH", "EVERY"):
+        cursor.advance()
+        return _every(cursor, first)
+    if cursor.accept("TRIGGER", "ON", "UPDATE"):
+        return Option("refresh", "continuous", cursor.span(first, cursor.previous))
+    if cursor.accept("REFRESH", "POLICY"):
+        for mode in ("AUTO", "INCREMENTAL", "FULL"):
+            if cursor.accept(mode):
+                strict = " strict" if mode == "INCREMENTAL" and cursor.accept("STRICT") else ""
+                span = cursor.span(first, cursor.previous)
+                return Option("refresh_policy", mode.lower() + strict, span)
+        raise cursor.expected_word("AUTO", "INCREMENTAL", "FULL")
+    return None
+
+
+def _every(cursor: Cursor, first: Token) -> Option:
+    """Take ``EVERY 1 HOUR``, or with the duration between quotes."""
+    cursor.expect("EVERY")
+    begin = cursor.token
+    if begin.kind is Kind.STRING:
+        text = cursor.string("a duration")
+    else:
+        cursor.number("a number")
+        if cursor.token.kind is not Kind.WORD:
+            raise cursor.expected_word("MINUTES", "HOURS", "DAYS")
+        cursor.advance()
+        text = cursor.text(begin, cursor.previous)
+    return Option("refresh", f"every {text.lower()}", cursor.span(first, cursor.previous))
+
+
+def take_view_options(cursor: Cursor) -> tuple[Option, ...]:
+    """Take ``WITH (...)`` or ``OPTIONS (...)`` of a view, and Materialize's options among them."""
+    return take_options(cursor, special=_of_materialize)
+
+
+def _of_materialize(cursor: Cursor) -> Option | None:
+    """Take ``REFRESH EVERY '1 hour'``, ``REFRESH ON COMMIT`` or ``REFRESH AT CREATION``."""
+    first = cursor.token
+    if not cursor.at("REFRESH") or not cursor.peek(1).word:
+        return None
+    cursor.advance()
+    here = cursor.token
+    if cursor.accept("ON", "COMMIT"):
+        return Option("refresh", "continuous", cursor.span(first, cursor.previous))
+    if cursor.accept("AT", "CREATION"):
+        return Option("refresh", "manual", cursor.span(first, cursor.previous))
+    if cursor.at("EVERY"):
+        option = _every(cursor, first)
+        if not cursor.at("ALIGNED"):
+            return option
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f"REFRESH {here.word} is not supported",
+        hint="Use REFRESH EVERY '1 hour', counted from the last refresh, or REFRESH ON COMMIT.",
+        span=cursor.span(first, here),
+    )
+
+
+def at_altered_view(cursor: Cursor) -> bool:
+    """Return whether ``ALTER`` is followed by a view."""
+    return cursor.at("ALTER", "MATERIALIZED", "VIEW") or cursor.at("ALTER", "DYNAMIC", "TABLE")
+
+
+def take_alter_view(cursor: Cursor) -> AlterView | Refresh:
+    """Take ``ALTER MATERIALIZED VIEW name SET (refresh = ...)``, and what other dialects write."""
+    first = cursor.token
+    for _ in range(3):
+        cursor.advance()
+    name = cursor.name("a view's name")
+    if cursor.accept("REFRESH"):  # of Snowflake
+        cursor.expect_end()
+        return Refresh(cursor.span(first), (name,))
+    if cursor.accept("DROP", "SCHEDULE"):  # of Databricks
+        options: tuple[Option, ...] = (
+            Option("refresh", "manual", cursor.span(first, cursor.previous)),
+        )
+    elif any(cursor.accept(word) for word in ("SET", "ADD", "ALTER")):
+        if cursor.at_symbol("(") or cursor.at("OPTIONS"):
+            options = take_options(cursor, "OPTIONS", bare=True)
+        else:
+            options = take_clauses(cursor)
+        if not options:
+            raise cursor.expected('"("', hint="Write SET (refresh = 'every 1 hour').")
+    else:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "this ALTER of a view is not supported",
+            hint="Write SET (refresh = 'every 1 hour'); for another query, CREATE OR REPLACE it.",
+            span=cursor.span(first, cursor.token),
+        )
+    cursor.expect_end()
+    return AlterView(name, options, cursor.span(first))
+
+
+def take_refresh(cursor: Cursor) -> Refresh:
+    """Take ``REFRESH [MATERIALIZED VIEW | TABLE | ...] [name, ... | ALL]``."""
+    first = cursor.advance()
+    if cursor.at_end():
+        return Refresh(cursor.span(first))
+    if cursor.at("ALL") and cursor.peek(1).kind is Kind.END:
+        cursor.advance()
+        return Refresh(cursor.span(first), everything=True)
+    if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text not in {".", ","}:
+        accept_kind(cursor)
+    names: dict[str, Name] = {}
+    while True:
+        token = cursor.token
+        name = cursor.name("a relation's name")
+        cursor.refuse_twice("relation", name.dotted, names, token)
+        names[name.dotted] = name
+        if not cursor.accept_symbol(","):
+            break
+    cursor.expect_end()
+    return Refresh(cursor.span(first), tuple(names.values()))
+
+
+def accept_kind(cursor: Cursor) -> None:
+    """Skip the kind of the named object; the name alone identifies it."""
+    any(cursor.accept(*kind.value.upper().split()) for kind in ObjectKind)

@@ -1,0 +1,102 @@
+"""REFRESH, and ALTER MATERIALIZED VIEW ... SET (refresh = ...)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.catalog import View, title
+from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.statements.defining.refresh_options import REFRESH_OPTIONS, refresh_note, refresh_of
+from headrace.statements.results import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+    from headrace.runtime.pump import Pump
+    from headrace.sql import AlterView, Name, Refresh
+    from headrace.types import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshing:
+    """Refreshes views that lag behind their inputs, and says when they are to be."""
+
+    reader: Reader
+    definer: Definer
+    pump: Pump
+    report: Callable[[Progress], None]
+
+    def refresh(self, statement: Refresh) -> tuple[str, Epoch]:
+        """Have views show all changes so far; return a message, and the epoch that has them.
+
+        Views that are refreshed together agree. Nothing else is refreshed: what a view reads of one
+        that is not named is as that one shows it.
+        """
+        catalog = self.reader.catalog
+        named = [catalog.resolve(name.dotted, name.span) for name in statement.names]
+        for relation in named:
+            self.reader.require_running(relation)
+        epoch = self.reader.settle_all()
+        state = self.reader.published
+        wanted = {relation.id for relation in named}
+        views = [
+            view
+            for view in state.catalog.views_in_order()
+            if view.id in state.lagging
+            and (view.id in wanted or (statement.everything and view.id not in state.stopped))
+        ]
+        if not views:
+            return f"all changes so far are readable in epoch {epoch}", epoch
+        what = views[0].name if len(views) == 1 else f"{len(views)} views"
+
+        def progress(done: int, total: int) -> None:
+            self.report(Progress(f"refreshing {what}", done, total, "changes"))
+
+        epoch = self.pump.refreshes.refresh(views, progress)
+        self.pump.made(epoch)
+        return f"refreshed {what} in epoch {epoch}", epoch
+
+    def alter(self, statement: AlterView) -> str:
+        """Have a view be refreshed at other times."""
+        view = self._view(statement.name)
+        _require_known(statement)
+        policy = refresh_of(statement.options)
+        if policy is None:
+            raise HeadraceError(
+                Code.INVALID,
+                "no option says when the view is refreshed",
+                hint="Write SET (refresh = 'every 1 hour').",
+                span=statement.span,
+            )
+        self.reader.require_running(view)
+        written = f"{view.created_sql};\n{masked(statement.span.source)}"
+        self.definer.regroup(view, replace(view, refresh=policy, created_sql=written))
+        note = refresh_note(statement.options, policy) or f"; its refresh is {policy}"
+        return f"altered view {view.name}{note}"
+
+    def _view(self, name: Name) -> View:
+        relation = self.reader.catalog.resolve(name.dotted, name.span)
+        if isinstance(relation, View) and relation.into is None:
+            return relation
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"{title(relation)} is no materialized view, and cannot be refreshed apart",
+            hint="Create a materialized view over it.",
+            span=name.span,
+        )
+
+
+def _require_known(statement: AlterView) -> None:
+    known: Sequence[str] = REFRESH_OPTIONS
+    for option in statement.options:
+        if option.key.lower() not in known:
+            near = nearest(option.key.lower(), known)
+            raise HeadraceError(
+                Code.INVALID,
+                f'option "{option.key}" cannot be altered',
+                hint=f'Did you mean "{near}"?' if near else "CREATE OR REPLACE the view with it.",
+                span=option.span,
+            )

@@ -1,0 +1,149 @@
+"""Views that are refreshed apart from the epochs, through Spark: each VERIFYs where it stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+
+
+def rows(db, query):
+    return sorted(db.sql(query).fetchall())
+
+
+def verified(db):
+    found = {name: verdict for name, _, _, verdict in db.sql("VERIFY").fetchall()}
+    assert set(found.values()) == {"equal to batch"}, found
+
+
+def freshness(db):
+    found = db.sql("SHOW FRESHNESS").to_arrow().to_pylist()
+    return {each["view"]: each for each in found}
+
+
+def test_a_view_shows_its_inputs_as_of_its_last_refresh(db):
+    db.sql("""
+        CREATE STREAM s (k INT, v INT);
+        CREATE TABLE t (k INT, name STRING, PRIMARY KEY (k));
+        CREATE MATERIALIZED VIEW live AS SELECT k, sum(v) AS total FROM s GROUP BY k;
+        CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS
+            SELECT name, sum(v) AS total FROM s JOIN t ON s.k = t.k GROUP BY name;
+        CREATE MATERIALIZED VIEW both WITH (refresh = 'manual') AS
+            SELECT l.k, l.total, t.name FROM live l LEFT JOIN t ON l.k = t.k;
+        CREATE MATERIALIZED VIEW over AS SELECT count(*) AS n, max(total) AS most FROM late;
+        INSERT INTO t VALUES (1, 'a'), (2, 'b');
+        INSERT INTO s VALUES (1, 10), (2, 20), (1, 1)
+    """)
+    assert rows(db, "SELECT * FROM live") == [(1, 11), (2, 20)]
+    assert rows(db, "SELECT * FROM late") == rows(db, "SELECT * FROM both") == []
+    assert rows(db, "SELECT * FROM over") == [(0, None)]
+    verified(db)
+    assert "refreshed 2 views" in db.sql("REFRESH late, both").message
+    assert rows(db, "SELECT * FROM late") == [("a", 11), ("b", 20)]
+    assert rows(db, "SELECT * FROM both") == [(1, 11, "a"), (2, 20, "b")]
+    assert rows(db, "SELECT * FROM over") == [(2, 20)]
+    verified(db)
+    db.sql("UPDATE t SET name = 'c' WHERE k = 2; INSERT INTO s VALUES (2, 5); FLUSH")
+    assert rows(db, "SELECT * FROM late") == [("a", 11), ("b", 20)]
+    found = db.sql("SELECT * FROM late")
+    assert found.freshness.pending == 2
+    assert found.freshness.frontier == freshness(db)["late"]["epoch"] < found.epoch
+    assert db.sql("SELECT * FROM live").freshness.frontier is None
+    about = freshness(db)
+    assert (about["late"]["changes_behind"], about["late"]["state"]) == (2, "lagging")
+    assert (about["live"]["changes_behind"], about["live"]["state"]) == (0, "running")
+    assert about["late"]["refresh"] == "manual"
+    assert about["over"]["changes_behind"] == 2
+    verified(db)
+    db.sql("REFRESH both")
+    assert rows(db, "SELECT * FROM both") == [(1, 11, "a"), (2, 25, "c")]
+    assert rows(db, "SELECT * FROM late") == [("a", 11), ("b", 20)]
+    db.sql("REFRESH ALL")
+    assert rows(db, "SELECT * FROM late") == [("a", 11), ("c", 25)]
+    assert rows(db, "SELECT * FROM over") == [(2, 25)]
+    assert freshness(db)["late"]["changes_behind"] == 0
+    verified(db)
+
+
+def test_a_stream_that_only_views_read_that_lag_makes_no_epochs(db):
+    db.sql("CREATE STREAM s (v INT)")
+    db.sql("CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS SELECT sum(v) AS n FROM s")
+    epoch = db.last_epoch()
+    db.sql("INSERT INTO s VALUES (1), (2)")
+    assert rows(db, "SELECT * FROM late") == [(None,)]
+    assert db.last_epoch() == epoch
+    assert freshness(db)["late"]["changes_behind"] == 2
+    db.sql("REFRESH late")
+    assert rows(db, "SELECT * FROM late") == [(3,)]
+    db.sql("CREATE MATERIALIZED VIEW live AS SELECT max(v) AS most FROM s")
+    db.sql("INSERT INTO s VALUES (5)")
+    assert rows(db, "SELECT * FROM live") == [(5,)]
+    assert rows(db, "SELECT * FROM late") == [(3,)]
+    verified(db)
+
+
+def test_a_view_can_join_the_epochs_and_leave_them(db):
+    db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k)); CREATE STREAM s (v INT)")
+    query = "SELECT (SELECT sum(v) FROM t) AS a, (SELECT count(*) FROM s) AS b"
+    db.sql(f"CREATE MATERIALIZED VIEW m WITH (refresh = 'manual') AS {query}")
+    db.sql("INSERT INTO t VALUES (1, 1), (2, 2); INSERT INTO s VALUES (1)")
+    assert rows(db, "SELECT * FROM m") == [(None, 0)]
+    assert "continuous" in db.sql("ALTER MATERIALIZED VIEW m SET (refresh = 'continuous')").message
+    assert rows(db, "SELECT * FROM m") == [(3, 1)]
+    db.sql("INSERT INTO t VALUES (3, 3); INSERT INTO s VALUES (1)")
+    assert rows(db, "SELECT * FROM m") == [(6, 2)]
+    verified(db)
+    db.sql("ALTER MATERIALIZED VIEW m SET (refresh = 'every 2 hours')")
+    db.sql("DELETE FROM t WHERE k = 3; INSERT INTO s VALUES (1); FLUSH")
+    assert rows(db, "SELECT * FROM m") == [(6, 2)]
+    about = freshness(db)["m"]
+    assert (about["refresh"], about["changes_behind"]) == ("every 2 hours", 2)
+    assert about["next_refresh"] > about["committed_at"]
+    verified(db)
+    db.sql("REFRESH m")
+    assert rows(db, "SELECT * FROM m") == [(3, 3)]
+    verified(db)
+
+
+@pytest.mark.parametrize(
+    ("written", "policy"),
+    [
+        ("MATERIALIZED VIEW m WITH (refresh = 'every 90 seconds')", "every 90 seconds"),
+        ("MATERIALIZED VIEW m WITH (refresh = 'on write')", "on write"),
+        ("MATERIALIZED VIEW m OPTIONS (enable_refresh = false)", "manual"),
+        ("MATERIALIZED VIEW m OPTIONS (refresh_interval_minutes = 60)", "every 1 hour"),
+        ("MATERIALIZED VIEW m WITH (REFRESH EVERY '1 day')", "every 1 day"),
+        ("MATERIALIZED VIEW m WITH (REFRESH ON COMMIT)", "continuous"),
+        ("MATERIALIZED VIEW m SCHEDULE EVERY 2 HOURS", "every 2 hours"),
+        ("MATERIALIZED VIEW m REFRESH POLICY INCREMENTAL STRICT", "continuous"),
+        ("MATERIALIZED VIEW m TRIGGER ON UPDATE", "continuous"),
+        ("DYNAMIC TABLE m TARGET_LAG = '5 minutes' WAREHOUSE = w", "every 5 minutes"),
+        ("TABLE m WITH (refresh = 'manual')", "manual"),
+    ],
+)
+def test_each_dialect_says_when_a_view_is_refreshed(db, written, policy):
+    db.sql("CREATE STREAM s (v INT)")
+    db.sql(f"CREATE {written} AS SELECT count(*) AS n FROM s")
+    assert freshness(db)["m"]["refresh"] == policy
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "said"),
+    [
+        ("WITH (refresh = 'hourly')", Code.INVALID, "refresh policy"),
+        ("WITH (refresh = 'every month')", Code.INVALID, "interval"),
+        ("WITH (refresh = 'every 0 seconds')", Code.INVALID, "interval"),
+        ("WITH (refresh = 'manual', target_lag = '1 hour')", Code.INVALID, "contradict"),
+        ("WITH (refresh_interval_minutes = -1)", Code.INVALID, "interval"),
+        ("WITH (REFRESH AT '2026-01-01')", Code.UNSUPPORTED, "REFRESH AT"),
+        ("SCHEDULE CRON '0 0 * * *'", Code.UNSUPPORTED, "CRON"),
+        ("TARGET_LAG = DOWNSTREAM", Code.UNSUPPORTED, "DOWNSTREAM"),
+        ("REFRESH POLICY NEVER", Code.INVALID, "AUTO"),
+    ],
+)
+def test_what_says_nothing_is_refused_at_its_place(db, written, code, said):
+    db.sql("CREATE STREAM s (v INT)")
+    with pytest.raises(HeadraceError) as caught:
+        db.sql(f"CREATE MATERIALIZED VIEW m {written} AS SELECT count(*) AS n FROM s")
+    assert (caught.value.code, caught.value.span is not None) == (code, True)
+    assert said in caught.value.primary
