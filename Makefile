@@ -80,8 +80,9 @@ demo: setup
 serve: setup
 	@$(BIN)/python examples/clickstream/serve.py $(ARGS)
 
-# One source each, followed through a view: kafka, postgres, files, clickstream. For example:
-# make example-kafka ARGS='--seconds 20'
+# One source each, followed through a view: kafka, postgres, files, clickstream; and payledger, balances
+# by a Python function over policies that change in the past. For example:
+# make example-kafka ARGS='--seconds 20', make example-payledger ARGS='--serve'
 example-%: setup
 	@PYTHONPATH=tests:examples $(BIN)/python examples/$*/pipeline.py $(ARGS)
 

@@ -1,0 +1,114 @@
+// Balances that the page follows, and what it asks once a second: nothing but the browser's own EventSource and fetch.
+
+const place = (id) => document.getElementById(id);
+const money = new Intl.NumberFormat("en", { minimumFractionDigits: 2 });
+const START = Date.UTC(2026, 10, 1);
+const DAYS = 10;
+
+function cell(tag, text, scope) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (scope) made.scope = scope;
+  return made;
+}
+
+function line(first, ...rest) {
+  const made = document.createElement("tr");
+  made.append(cell("th", first, "row"), ...rest.map((text) => cell("td", text)));
+  return made;
+}
+
+async function ask(sql, parameters = []) {
+  const answer = await fetch("/v1/sql", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ sql, parameters }),
+  });
+  const found = await answer.json();
+  if (found.error) throw new Error(found.error.detail ?? found.error.primary);
+  return found;
+}
+
+// Each message is a whole epoch: the page never shows one segment of before a change and another of after it.
+const rows = new Map();
+let parts = [];
+const events = new EventSource("/v1/subscribe?view=segment_balance");
+const idOf = (row) => `${row.segment} ${row.currency}`;
+const take = (apply) => (event) => {
+  const data = JSON.parse(event.data);
+  if (data.part === 0) parts = [];
+  parts.push(data);
+  if (!data.last) return;
+  parts.forEach(apply);
+  shown(data.epoch);
+};
+events.addEventListener("snapshot", take(({ part, rows: found }) => {
+  if (part === 0) rows.clear();
+  for (const row of found) rows.set(idOf(row), row);
+}));
+events.addEventListener("changes", take(({ changes }) => {
+  for (const { row, weight } of changes) if (weight < 0) rows.delete(idOf(row));
+  for (const { row, weight } of changes) if (weight > 0) rows.set(idOf(row), row);
+}));
+
+function shown(epoch) {
+  const sorted = [...rows.values()].sort((a, b) => (idOf(a) < idOf(b) ? -1 : 1));
+  place("balances").replaceChildren(...sorted.map((row) => line(
+    idOf(row), `version ${row.policy_version}`, row.merchants, ...[row.available, row.pending, row.reserve].map((sum) => money.format(sum)),
+  )));
+  place("epoch").textContent = `epoch ${epoch}`;
+  const segments = [...new Set(sorted.map(({ segment }) => segment))];
+  for (const list of [place("segment"), place("doubted")]) {
+    if (list.options.length !== segments.length) list.replaceChildren(...segments.map((name) => new Option(name)));
+  }
+}
+
+async function table(name, sql) {
+  const { columns, rows: found } = await ask(sql);
+  place(`${name}-names`).replaceChildren(...columns.map((column) => cell("th", column.name.replaceAll("_", " "), "col")));
+  place(name).replaceChildren(...found.map(([first, ...rest]) => line(first, ...rest.map((value) => value ?? ""))));
+}
+
+async function look() {
+  try {
+    await table("dirty", "SELECT table_name, cause, condition, age_seconds, repair, state FROM information_schema.dirty");
+    await table("freshness", "SELECT table_name, epoch, seconds_behind, watermark FROM information_schema.freshness");
+  } catch (error) {
+    place("epoch").textContent = error.message;
+  }
+  setTimeout(look, 1000);
+}
+
+const time = (days) => new Date(START + (DAYS - days) * 86_400_000).toISOString().slice(0, 19).replace("T", " ");
+
+async function changed(event, act) {
+  event.preventDefault();
+  const begun = performance.now();
+  try {
+    const { message } = await act(Object.fromEntries(new FormData(event.target)));
+    place("done").textContent = `${message}: ${((performance.now() - begun) / 1000).toFixed(1)} s`;
+  } catch (error) {
+    place("done").textContent = error.message;
+  }
+}
+
+place("change").addEventListener("submit", (event) => changed(event, ({ segment, rate, days }) => ask(
+  "INSERT INTO reserve_policy SELECT ?, CAST(? AS TIMESTAMP), CAST(? AS DECIMAL(5,4)), max(version) + 1 FROM reserve_policy",
+  [segment, time(days), rate],
+)));
+place("doubt").addEventListener("submit", (event) => changed(event, ({ segment, reason }) => {
+  const quoted = (text) => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
+  return ask(`INVALIDATE VIEW merchant_balance WHERE segment = ${quoted(segment)} SINCE '${time(3)}' BECAUSE ${quoted(reason)}`);
+}));
+
+place("lookup").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const { merchant, currency } = Object.fromEntries(new FormData(event.target));
+  const query = new URLSearchParams([["where", `merchant_id=${merchant}`], ["where", `currency=${currency}`]]);
+  const { columns, rows: found, epoch, error } = await (await fetch(`/v1/views/merchant_balance?${query}`)).json();
+  const row = found?.[0];
+  place("found").textContent = error?.primary
+    ?? (row ? `${columns.map(({ name }, nth) => `${name.replaceAll("_", " ")} ${row[nth]}`).join(", ")} (epoch ${epoch})` : "no balance");
+});
+
+look();
