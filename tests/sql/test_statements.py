@@ -372,6 +372,31 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("SET role = 'x'", {"is": "SetOption", "key": "role", "value": "x"}),
     ("REPAIR", {"is": "Repair"}),
     ("REPAIR TABLE a.t", {"is": "Repair", "name": "a.t"}),
+    (
+        "REPLAY VIEW a.v WHERE k = 1 SINCE TIMESTAMP '2026-01-01 00:00:00'",
+        {
+            "is": "Replay",
+            "name": "a.v",
+            "slice": {
+                "is": "SliceOf",
+                "where": "k = 1",
+                "since": "TIMESTAMP '2026-01-01 00:00:00'",
+            },
+        },
+    ),
+    ("REPLAY MATERIALIZED VIEW v", {"is": "Replay", "name": "v", "slice": {"is": "SliceOf"}}),
+    (
+        "EXPLAIN REPLAY VIEW v WHERE k IN (1, 2)",
+        {
+            "is": "ExplainReplay",
+            "replay": {
+                "is": "Replay",
+                "name": "v",
+                "slice": {"is": "SliceOf", "where": "k IN (1, 2)"},
+            },
+        },
+    ),
+    ("EXPLAIN replay", {"is": "Explain", "target": "replay", "shown": ""}),
     ("VERIFY", {"is": "Verify"}),
     ("VERIFY a.v", {"is": "Verify", "name": "a.v"}),
     ("RECONCILE VIEW a.v", {"is": "Reconcile", "name": "a.v"}),

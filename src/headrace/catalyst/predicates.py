@@ -35,6 +35,10 @@ _FLIPPED = {
 }
 
 
+_DAY = 86_400_000_000
+"""The microseconds of a day."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Conjunct:
     """A condition, Catalyst's handle of it, and the ids of the attributes that it uses."""
@@ -102,7 +106,11 @@ class Predicates:
     def moved(self, conjunct: Conjunct, columns: Mapping[int, Any]) -> Conjunct:
         """Return a condition over other columns: ``columns`` has the value of each attribute."""
 
-        def other(expression: Any, kind: str, _node: str) -> Any | None:
+        def other(expression: Any, kind: str, node: str) -> Any | None:
+            if kind == "GetStructField":
+                child = replaced(self.scala, expression.child(), node, other)
+                if kind_of(child) == "CreateNamedStruct":  # of names and values
+                    return items(child.children())[2 * int(expression.ordinal()) + 1]
             if kind != "AttributeReference":
                 return None
             value = columns.get(int(expression.exprId().id()))
@@ -162,10 +170,12 @@ class Predicates:
         return None
 
     def _compared(self, kind: str, left: Any, right: Any) -> Range | None:
-        if kind_of(right) == "AttributeReference":
+        if kind_of(right) == "AttributeReference" or kind_of(left) == "Literal":
             kind, left, right = _FLIPPED[kind], right, left
-        if kind_of(left) != "AttributeReference" or kind_of(right) != "Literal":
+        if kind_of(right) != "Literal":
             return None
+        if kind_of(left) != "AttributeReference":
+            return self._floored(kind, left, right)
         found = self._among(left, [_plain(right.value())])
         if found is None or found.values is None or kind == "EqualTo":
             return found
@@ -175,6 +185,21 @@ class Predicates:
         if kind.startswith("Greater"):
             return Range(found.attribute, low=bound)
         return Range(found.attribute, high=bound)
+
+    def _floored(self, kind: str, left: Any, right: Any) -> Range | None:
+        """Return the range of a time of which the beginning of its hour or the like is compared.
+
+        The time is not before that. ``right`` is a constant.
+        """
+        time, value = _time_of(left), _plain(right.value())
+        if time is None or value is None or kind.startswith("Less"):
+            return None
+        if kind_of(left) == "Cast":
+            value *= _DAY
+        low = self._among(time, [value])
+        if low is None or low.values is None:
+            return None
+        return Range(low.attribute, low=low.values[0])
 
     def _among(self, attribute: Any, given: Iterable[Any]) -> Range | None:
         """Return the range of some of Catalyst's values; None for types that Arrow compares not so.
@@ -201,6 +226,24 @@ class Predicates:
     def _boolean(self, *, value: bool | None) -> Any:
         type_ = self.scala.type(BooleanType().json())
         return self.scala.expression("Literal", value, type_)
+
+
+def _time_of(floor: Any) -> Any | None:
+    """Return the column of times of which an expression is the beginning of a period, if it is."""
+    kind, found = kind_of(floor), None
+    while kind == "KnownNullable":
+        floor = floor.child()
+        kind = kind_of(floor)
+    if kind == "TruncTimestamp":
+        found = items(floor.children())[1]
+    elif kind == "Cast" and str(floor.dataType().typeName()) == "date":
+        found = floor.child()
+    elif kind == "PreciseTimestampConversion" and kind_of(floor.child()) == "Subtract":
+        columns = columns_of(floor)  # the beginning of a window; its end is a sum
+        found = columns[0] if len(columns) == 1 else None
+    if found is None or kind_of(found) != "AttributeReference":
+        return None
+    return found if str(found.dataType().typeName()) == "timestamp" else None
 
 
 def _unnamed(value: Any) -> Any:

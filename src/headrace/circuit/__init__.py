@@ -28,7 +28,7 @@ from headrace.circuit.circuit import (
 )
 from headrace.circuit.differentiate import differentiate
 from headrace.circuit.sharing import Stored
-from headrace.circuit.slices import Kept, Sliced, sliced
+from headrace.circuit.slices import Kept, Sliced, sliced, traced
 
 __all__ = [
     "Accumulator",
@@ -62,4 +62,5 @@ __all__ = [
     "rows_of",
     "shared",
     "sliced",
+    "traced",
 ]

@@ -118,20 +118,36 @@ def sliced(
     return _Slicing(circuit, predicates, names_of).of(conditions)
 
 
+def traced(
+    circuit: Circuit, predicates: Predicates, attribute: plan.Attribute
+) -> dict[Source, Conjunct]:
+    """Return what an attribute of the output is, for each leaf that rows have its value from.
+
+    That is an expression over the leaf, equal for all of its rows that a row is computed from.
+    """
+    slicing = _Slicing(circuit, predicates, {}, several=False)
+    nodes = slicing.nodes((predicates.conjunct(attribute.handle),))
+    return {leaf: nodes[leaf][0] for leaf in circuit.sources() if nodes[leaf]}
+
+
 class _Slicing:
     def __init__(
         self,
         circuit: Circuit,
         predicates: Predicates,
         names_of: Mapping[RelationId, tuple[str, ...]],
+        *,
+        several: bool = True,
     ) -> None:
         self.circuit = circuit
         self.predicates = predicates
         self.names_of = names_of
+        self.several = several
+        """Whether a condition on one of several rows made of a row is one on that row."""
         self.lost: list[Lost] = []
 
     def of(self, conditions: Conditions) -> Sliced:
-        nodes = self._nodes(conditions)
+        nodes = self.nodes(conditions)
         kept = {}
         for node in self.circuit.stateful():
             own = own_arrangements(node)
@@ -144,7 +160,7 @@ class _Slicing:
 
     # -- nodes -------------------------------------------------------------------------------
 
-    def _nodes(self, conditions: Conditions) -> dict[Node | Output, Conditions]:
+    def nodes(self, conditions: Conditions) -> dict[Node | Output, Conditions]:
         """Return the conditions at each node: those that all its users pass on."""
         found: dict[Node | Output, Conditions] = {self.circuit.output: conditions}
         passed: dict[Node | Output, list[Conditions]] = defaultdict(list)
@@ -215,8 +231,14 @@ class _Slicing:
         found = []
         for condition in given:
             values = [dict(zip(ids, row, strict=True)) for row in query.projections]
-            each = [self.predicates.moved(condition, columns) for columns in values]
-            found.append(self.predicates.either(each))
+            first, *others = [self.predicates.moved(condition, columns) for columns in values]
+            different = [other for other in others if not first.same(other)]
+            if not different:
+                found.append(first)
+            elif self.several:
+                found.append(self.predicates.either([first, *different]))
+            else:
+                self._lose(condition, node, "it differs between the windows of a row")
         return tuple(found)
 
     def _of_union(self, node: Sum, child: Node, given: Conditions) -> Conditions:

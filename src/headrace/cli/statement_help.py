@@ -191,6 +191,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "INVALIDATE VIEW name [WHERE condition] [SINCE timestamp] BECAUSE 'reason'",
         "INVALIDATE VIEW totals WHERE customer = 'ann' BECAUSE 'orders were lost';",
     ),
+    "REPLAY": Synopsis(
+        "recompute a part of a view from its inputs, and replace it in one epoch",
+        "[EXPLAIN] REPLAY VIEW name [WHERE condition] [SINCE timestamp]",
+        "REPLAY VIEW totals WHERE customer = 'ann';",
+    ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "ALTER STREAM": Synopsis(
         "add columns to a stream; rows that it has are NULL in them",

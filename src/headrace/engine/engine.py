@@ -21,6 +21,7 @@ from headrace.engine.lower_differences import difference_program
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.slice_conditions import slice_conditions
+from headrace.engine.touched import Touched, touched
 from headrace.engine.worker import LogReader, reports_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
@@ -264,6 +265,14 @@ class Engine:
                 return Stored(self._circuits[id_].output.operator.layout, unique)
             case _:
                 return None
+
+    def touched(self, view: View, since: int) -> tuple[Touched, ...] | None:
+        """Return how to find the rows of a view that events from a time on have changed.
+
+        See :func:`headrace.engine.touched.touched`.
+        """
+        with self.planning:
+            return touched(self._scala, self.circuit(view), view, self._relations, since)
 
     # -- steps -----------------------------------------------------------------------------
 

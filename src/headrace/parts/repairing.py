@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import DirtyState
+from headrace.ledger import DirtyState, Slice
 from headrace.runtime.cancelling import Cancellation, StatementLock, check_cancelled
-from headrace.runtime.dirty import next_to_repair, removed_with
+from headrace.runtime.dirty import next_to_repair, removed_with, repairable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from headrace.ledger import Dirty, Ledger, Slice
+    from headrace.ledger import Dirty, Ledger
     from headrace.parts.reader import Reader
     from headrace.runtime.fill import Progress
     from headrace.types import DirtyId, Epoch
@@ -141,19 +141,45 @@ class Repairing:
 
     def _repaired(self, entry: Dirty, progress: Progress) -> Recomputed:
         """Repair an entry; if that fails, leave it as it was, with the error."""
-        view, id_ = self.reader.catalog.by_id.get(entry.view), entry.id
-        if not isinstance(view, View) or id_ is None:
+        view = self.reader.catalog.by_id.get(entry.view)
+        if not isinstance(view, View):
             raise HeadraceError(Code.CONFLICT, "the view was dropped meanwhile")
-        self.ledger.set_dirty(id_, state=DirtyState.REPAIRING)
-        self.reader.publisher.publish()
+        return self._recomputed(view, entry.slice, [entry], progress)
+
+    def replay(self, view: View, slice_: Slice, progress: Progress) -> Recomputed:
+        """Recompute a slice of a view now, dirty or not; the entries that it covers are repaired.
+
+        Raises:
+            HeadraceError: as recomputing it does; entries stay then, with the error.
+        """
+        with self._busy:
+            entries = repairable(self.ledger.dirty(), view.id)
+            covered = [e for e in entries if slice_ in (e.slice, Slice())]
+            return self._recomputed(view, slice_, covered, progress)
+
+    def _recomputed(
+        self, view: View, slice_: Slice, entries: Collection[Dirty], progress: Progress
+    ) -> Recomputed:
+        """Recompute a slice; if that fails, leave entries as they were, with the error."""
+        self._set(entries, lambda _entry: DirtyState.REPAIRING)
         try:
-            cleaned = removed_with([entry], self.ledger.dirty(), self.reader.catalog)
-            return self.recomputing.replay(view, entry.slice, progress, cleaned)
+            cleaned = removed_with(entries, self.ledger.dirty(), self.reader.catalog)
+            return self.recomputing.replay(view, slice_, progress, cleaned)
         except BaseException as error:
-            before = DirtyState.OPEN if entry.state is DirtyState.REPAIRING else entry.state
-            self.ledger.set_dirty(id_, state=before, detail=_why(error))
-            self.reader.publisher.publish()
+            self._set(entries, _before, _why(error))
             raise
+
+    def _set(
+        self,
+        entries: Collection[Dirty],
+        state: Callable[[Dirty], DirtyState],
+        detail: str | None = None,
+    ) -> None:
+        for entry in entries:
+            if entry.id is not None:
+                self.ledger.set_dirty(entry.id, state=state(entry), detail=detail)
+        if entries:
+            self.reader.publisher.publish()
 
     # -- in the background -----------------------------------------------------------------
 
@@ -201,6 +227,10 @@ class Repairing:
 def is_cancelled(error: BaseException) -> bool:
     """Whether an error is that of work that was cancelled."""
     return isinstance(error, HeadraceError) and error.code is Code.CANCELLED
+
+
+def _before(entry: Dirty) -> DirtyState:
+    return DirtyState.OPEN if entry.state is DirtyState.REPAIRING else entry.state
 
 
 def _why(error: BaseException) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
 from headrace.circuit import rows_of
+from headrace.parts.changed_since import changed_since
 from headrace.parts.filling import live
 from headrace.runtime.fill import Fill
 from headrace.runtime.replay import replace_slice
@@ -122,7 +123,7 @@ class Replays:
             HeadraceError: ``invalid`` or ``unsupported`` for a condition that is none on the
                 view's columns.
         """
-        return self._planned(view, self.engine.sliced(view, slice_.where))
+        return self._planned(view, *self._sliced(view, slice_))
 
     def replay(
         self, view: View, slice_: Slice, progress: Progress, cleaned: tuple[DirtyId, ...] = ()
@@ -137,8 +138,8 @@ class Replays:
         """
         self.reader.require_running(view)
         with self._alone(view):
-            found = self.engine.sliced(view, slice_.where)
-            planned = self._planned(view, found)
+            found, why = self._sliced(view, slice_)
+            planned = self._planned(view, found, why)
             known_as, circuit = BuildId(-next(self._numbers)), found.circuit
             fill = Fill(
                 self.loop,
@@ -175,7 +176,18 @@ class Replays:
             fill.begin(loop.published.at_frontier(view))
             return join(lags=True)
 
-    def _planned(self, view: View, found: Sliced) -> ReplayPlan:
+    def _sliced(self, view: View, slice_: Slice) -> tuple[Sliced, tuple[str, ...]]:
+        """Return a slice of a view's circuit, and why a time does not narrow it."""
+        if slice_.since is None:
+            return self.engine.sliced(view, slice_.where), ()
+        found = changed_since(self.engine, self.loop, view, slice_.since)
+        if found is None:
+            why = "SINCE does not narrow it: which rows events since then changed is not known"
+            return self.engine.sliced(view, slice_.where), (why,)
+        both = f"({slice_.where}) AND ({found})" if slice_.where else found
+        return self.engine.sliced(view, both), ()
+
+    def _planned(self, view: View, found: Sliced, why: tuple[str, ...]) -> ReplayPlan:
         catalog, state = self.reader.catalog, self.reader.published
         inputs = []
         for id_ in sorted(found.circuit.reads):
@@ -199,7 +211,7 @@ class Replays:
         reasons = tuple(
             dict.fromkeys(f"{each.condition.text}: {each.reason}" for each in found.lost)
         )
-        return ReplayPlan(tuple(inputs), kept, reasons)
+        return ReplayPlan(tuple(inputs), kept, (*reasons, *why))
 
     @contextmanager
     def _alone(self, view: View) -> Iterator[None]:

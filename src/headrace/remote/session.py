@@ -22,6 +22,7 @@ from headrace.remote.subscription import Feed, RemoteSubscription
 from headrace.sql import (
     Describe,
     Explain,
+    ExplainReplay,
     Flush,
     Print,
     Query,
@@ -53,6 +54,7 @@ T = TypeVar("T")
 _CHANGES_NOTHING: Final = (
     Describe,
     Explain,
+    ExplainReplay,
     Flush,
     Print,
     Query,

@@ -41,6 +41,7 @@ from headrace.sql import (
     DropSecret,
     DropToken,
     Explain,
+    ExplainReplay,
     Flush,
     Grant,
     Insert,
@@ -52,6 +53,7 @@ from headrace.sql import (
     Reconcile,
     Refresh,
     Repair,
+    Replay,
     ResetOption,
     ResumeSource,
     Revoke,
@@ -75,6 +77,7 @@ from headrace.statements.checking.damage import with_owner
 from headrace.statements.checking.invalidations import Invalidations
 from headrace.statements.checking.reconciliations import Reconciliations
 from headrace.statements.checking.repairs import Repairs
+from headrace.statements.checking.replays import ReplayStatements
 from headrace.statements.checking.verifications import Verifications
 from headrace.statements.defining.alterations import Alterations
 from headrace.statements.defining.captures import CaptureChanges
@@ -238,6 +241,9 @@ class Statements:
             parts.reader, parts.ledger, parts.loop, parts.pump, parts.repairing, client.report
         )
         slices = Slices(parts.reader, parts.engine, snapshots)
+        self._replays = ReplayStatements(
+            parts.reader, slices, parts.replays, parts.repairing, client.report
+        )
         self._invalidations = Invalidations(
             parts.reader,
             parts.loop,
@@ -325,6 +331,8 @@ class Statements:
                 return self._refresh(statement)
             case Show() | ShowCreate() | Describe() | Explain():
                 return self._describe(statement)
+            case Replay() | ExplainReplay():
+                return self._replays.run(statement)
             case Verify() | Reconcile() | Repair() | Invalidate():
                 return self._check(statement)
             case SetOption() | ResetOption() | ShowOption():

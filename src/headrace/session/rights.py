@@ -44,6 +44,7 @@ from headrace.sql import (
     DropSecret,
     DropToken,
     Explain,
+    ExplainReplay,
     Flush,
     Fragment,
     Grant,
@@ -57,6 +58,7 @@ from headrace.sql import (
     Reconcile,
     Refresh,
     Repair,
+    Replay,
     ResetOption,
     ResumeSource,
     Revoke,
@@ -366,6 +368,14 @@ def _correct(asked: _Asked, statement: Correct) -> Iterator[Need]:
     yield from asked.evaluate(statement.where, *(a.expression for a in statement.assignments))
 
 
+def _replay(asked: _Asked, statement: Replay | ExplainReplay) -> Iterator[Need]:
+    """Yield what is needed to recompute a view; errors may quote what is below it."""
+    given = statement.replay if isinstance(statement, ExplainReplay) else statement
+    yield from _creator(asked, given)
+    yield from asked.define(given.name)
+    yield from asked.evaluate(given.slice.where, given.slice.since)
+
+
 def _verify(asked: _Asked, statement: Verify) -> Iterator[Need]:
     if statement.name is not None:
         yield from asked.read(statement.name)
@@ -476,6 +486,8 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     DropFunction: _owner,
     Repair: _owner,
     Invalidate: _invalidate,
+    Replay: _replay,
+    ExplainReplay: _replay,
     CreateToken: _owner,
     DropToken: _owner,
     Grant: _owner,

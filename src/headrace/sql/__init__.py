@@ -71,7 +71,15 @@ from headrace.sql.statements import (
     Update,
 )
 from headrace.sql.taken import Taken
-from headrace.sql.upkeep import Correct, Invalidate, Repair, SliceOf, Verify
+from headrace.sql.upkeep import (
+    Correct,
+    ExplainReplay,
+    Invalidate,
+    Repair,
+    Replay,
+    SliceOf,
+    Verify,
+)
 
 __all__ = [
     "CONNECTION",
@@ -108,6 +116,7 @@ __all__ = [
     "DropSecret",
     "DropToken",
     "Explain",
+    "ExplainReplay",
     "Explainable",
     "Explained",
     "Flush",
@@ -125,6 +134,7 @@ __all__ = [
     "Reconcile",
     "Refresh",
     "Repair",
+    "Replay",
     "ResetOption",
     "ResumeSource",
     "Revoke",

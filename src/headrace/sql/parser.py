@@ -30,12 +30,18 @@ from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
 from headrace.sql.refreshing import take_refresh
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
-from headrace.sql.slices import take_invalidate
+from headrace.sql.slices import (
+    at_explain_replay,
+    take_explain_replay,
+    take_invalidate,
+    take_replay,
+)
 from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Explain, Explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.sql.slices import ExplainReplay
     from headrace.sql.statements import Explainable, Statement
 
 
@@ -73,7 +79,13 @@ def _take_statement(cursor: Cursor) -> Statement:
     return take(cursor)
 
 
-def _take_explain(cursor: Cursor) -> Explain:
+def _take_explain(cursor: Cursor) -> Explain | ExplainReplay:
+    if at_explain_replay(cursor):
+        return take_explain_replay(cursor)
+    return _take_explain_query(cursor)
+
+
+def _take_explain_query(cursor: Cursor) -> Explain:
     """Take ``EXPLAIN [what]`` of a query, ``CREATE MATERIALIZED VIEW ...`` or ``[VIEW] name``.
 
     ``EXPLAIN [OPTIMIZED | PHYSICAL] PLAN FOR`` of Flink and Materialize, and Spark's ``EXTENDED``
@@ -156,6 +168,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "RECONCILE": take_reconcile,
     "REFRESH": take_refresh,
     "REPAIR": take_repair,
+    "REPLAY": take_replay,
     "RESET": take_reset,
     "RESUME": take_resume,
     "REVOKE": take_revoke,

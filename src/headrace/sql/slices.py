@@ -1,11 +1,11 @@
-"""A slice of a view in a statement, and ``INVALIDATE``, which reports that one is not right."""
+"""A slice of a view in a statement: ``INVALIDATE`` reports it, ``REPLAY`` recomputes it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.sql.fragments import take_expression
-from headrace.sql.upkeep import Invalidate, SliceOf
+from headrace.sql.upkeep import ExplainReplay, Invalidate, Replay, SliceOf
 
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
@@ -36,3 +36,28 @@ def take_invalidate(cursor: Cursor) -> Invalidate:
     reason = cursor.string("a reason between quotes")
     cursor.expect_end()
     return Invalidate(name, slice_, reason, cursor.span(first))
+
+
+def take_replay(cursor: Cursor) -> Replay:
+    """Take ``REPLAY [MATERIALIZED] VIEW name [WHERE ...] [SINCE ...]``."""
+    first = cursor.token
+    cursor.expect("REPLAY")
+    cursor.accept("MATERIALIZED")
+    cursor.expect("VIEW")
+    name = cursor.name("a view's name")
+    slice_ = take_slice(cursor)
+    cursor.expect_end(*(() if slice_.where or slice_.since else ("WHERE", "SINCE")))
+    return Replay(name, slice_, cursor.span(first))
+
+
+def at_explain_replay(cursor: Cursor) -> bool:
+    """Return whether the statement is ``EXPLAIN REPLAY VIEW``."""
+    words = cursor.peek(1).word, cursor.peek(2).word
+    return words[0] == "REPLAY" and words[1] in ("VIEW", "MATERIALIZED")
+
+
+def take_explain_replay(cursor: Cursor) -> ExplainReplay:
+    """Take ``EXPLAIN REPLAY VIEW ...``."""
+    first = cursor.token
+    cursor.expect("EXPLAIN")
+    return ExplainReplay(take_replay(cursor), cursor.span(first))

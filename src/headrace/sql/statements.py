@@ -15,7 +15,7 @@ from headrace.sql.parts import Name, Query
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.refreshing import AlterView, Refresh
 from headrace.sql.taken import EVERY_ROW, Taken
-from headrace.sql.upkeep import Correct, Invalidate, Repair, Verify
+from headrace.sql.upkeep import Correct, ExplainReplay, Invalidate, Repair, Replay, Verify
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -570,6 +570,8 @@ Statement: TypeAlias = (
     | ResetOption
     | ShowOption
     | Repair
+    | Replay
+    | ExplainReplay
     | Invalidate
     | Verify
     | Reconcile

@@ -54,3 +54,20 @@ class Verify:
 
     span: Span
     name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """``REPLAY VIEW name [WHERE ...] [SINCE ...]``: recompute a slice of a view, and replace it."""
+
+    name: Name
+    slice: SliceOf
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainReplay:
+    """``EXPLAIN REPLAY VIEW ...``: what a replay would read and replace."""
+
+    replay: Replay
+    span: Span

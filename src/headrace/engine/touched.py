@@ -1,0 +1,126 @@
+"""Which rows of a view events from a time on have changed, as conditions on its columns.
+
+A column of the view that is computed from the event time of a stream alone, and never falls as
+that rises, bounds them. Otherwise they have the values of these events in columns that the view
+takes from the stream as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalog import Stream
+from headrace.catalyst.predicates import Conjunct, Predicates
+from headrace.catalyst.scala import items, kind_of
+from headrace.circuit import traced
+from headrace.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalog import Relation, View
+    from headrace.catalyst.scala import Scala
+    from headrace.circuit import Circuit, Source
+    from headrace.types import RelationId
+
+_WINDOW = "PreciseTimestampConversion"
+"""What Spark computes the bounds of windows with; queries cannot call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """How to find the rows that events of a stream from a time on have changed.
+
+    ``bound`` is a condition that they meet, or "". Without one, ``keys`` are columns of the view
+    that are columns of the stream, by name; if there are none, they are not known.
+    """
+
+    stream: RelationId
+    event_time: str
+    bound: str
+    keys: Mapping[str, str]
+
+
+def touched(
+    scala: Scala,
+    circuit: Circuit,
+    view: View,
+    relations: Mapping[RelationId, Relation],
+    since: int,
+) -> tuple[Touched, ...] | None:
+    """Return how to find rows that events from a time on have changed, for each leaf of a stream.
+
+    None if events without a time may have changed them. ``since`` is in microseconds UTC.
+    """
+    attributes = circuit.output.child.plan.attributes
+    values = [traced(circuit, Predicates(scala), attribute) for attribute in attributes]
+    found = []
+    for leaf in circuit.sources():
+        stream = relations[leaf.plan.relation]
+        if not isinstance(stream, Stream):
+            if getattr(stream, "inputs", ()):
+                return None  # a view: its rows have no place in time
+            continue
+        time = stream.event_time
+        if time is None:
+            return None
+        of_leaf = [value.get(leaf) for value in values]
+        found.append(_of_leaf(scala, leaf, of_leaf, view, stream, time, since))
+    return tuple(found) or None
+
+
+def _of_leaf(
+    scala: Scala,
+    leaf: Source,
+    values: list[Conjunct | None],
+    view: View,
+    stream: Stream,
+    time: str,
+    since: int,
+) -> Touched:
+    names = stream.schema.names
+    columns = {
+        a.id: names[i]
+        for a, i in zip(leaf.plan.attributes, leaf.plan.columns, strict=True)
+        if i < len(names)
+    }
+    keys = {}
+    for name, value in zip(view.schema.names, values, strict=True):
+        if value is None:
+            continue
+        if value.uses and {columns.get(id_) for id_ in value.uses} == {time}:
+            least = _least(scala, value, since)
+            if least is not None:
+                return Touched(stream.id, time, f"{quote(name)} >= {least}", {})
+        elif kind_of(value.handle) == "AttributeReference":
+            (id_,) = value.uses
+            if id_ in columns:
+                keys[name] = columns[id_]
+    chosen = {name: keys[name] for name in view.key if name in keys}
+    return Touched(stream.id, time, "", chosen or keys)
+
+
+def _least(scala: Scala, value: Conjunct, since: int) -> str | None:
+    """Return the value at a time, as text, if the value never falls as the time rises."""
+    if not _rises(value.handle):
+        return None
+    at = scala.expression("MicrosToTimestamp", scala.long(since))
+    least = Predicates(scala).moved(value, dict.fromkeys(value.uses, at)).handle
+    type_ = least.dataType()
+    if str(type_.typeName()) not in ("timestamp", "date"):
+        return None
+    return str(scala.expression("Literal", least.eval(None), type_).sql())
+
+
+def _rises(handle: Any) -> bool:
+    """Whether a value never falls as the one time that it is computed from rises."""
+    kind = kind_of(handle)
+    if kind in ("AttributeReference", "Literal", _WINDOW):
+        return True
+    if kind in ("TruncTimestamp", "TruncDate", "KnownNotNull", "KnownNullable"):
+        return all(map(_rises, items(handle.children())))
+    if kind == "Cast":
+        kept = str(handle.dataType().typeName()) in ("timestamp", "date")
+        return kept and _rises(handle.child())
+    return False

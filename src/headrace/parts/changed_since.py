@@ -1,0 +1,89 @@
+"""Which rows of a view events of streams have changed since a time, as a condition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.catalog import Stream
+from headrace.log import EmbeddedLog
+from headrace.runtime.shares import log_share
+from headrace.sql import quote
+from headrace.types import Offset
+from headrace.zset import Restriction, Test
+
+if TYPE_CHECKING:
+    from headrace.catalog import View
+    from headrace.engine.engine import Engine
+    from headrace.engine.touched import Touched
+    from headrace.runtime.epoch import EpochLoop
+
+MOST_KEYS: Final = 2_000
+"""The number of keys that events may have for a condition to name them."""
+
+
+def changed_since(engine: Engine, loop: EpochLoop, view: View, since: int) -> str | None:
+    """Return a condition that all rows meet which events since a time have changed.
+
+    ``since`` is in microseconds UTC. None if there is no condition that is known to be one.
+    """
+    found = engine.touched(view, since)
+    if found is None:
+        return None
+    conditions = [each.bound or _of_keys(loop, each, since) for each in found]
+    return " OR ".join(f"({c})" for c in conditions) if all(conditions) else None
+
+
+def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
+    """Return which values of the view's columns events since a time have; "" if unknown."""
+    stream = loop.catalog.by_id[touched.stream]
+    if not isinstance(stream, Stream) or not touched.keys:
+        return ""
+    fields = [stream.schema.arrow.field(name) for name in touched.keys.values()]
+    if not all(_is_literal(field.type) for field in fields):
+        return ""
+    time = stream.schema.arrow.field(touched.event_time)
+    later = Test(time.name, low=pa.scalar(since, pa.int64()).cast(time.type))
+    end = loop.published.current.shown().get(stream.id, Offset(0))
+    share = log_share(loop.ledger, stream.id, Offset(0), end)
+    read = EmbeddedLog().read(
+        loop.directory / "log",
+        share,
+        pa.schema(fields),
+        offsets=False,
+        restriction=Restriction((later,)),
+    )
+    names = [field.name for field in fields]
+    known = pa.table({field.name: pa.array([], field.type) for field in fields})
+    for batch in read:
+        both = [known, pa.table([batch.column(name) for name in names], names=names)]
+        known = pa.concat_tables(both).group_by(names).aggregate([])
+        if known.num_rows > MOST_KEYS:
+            return ""
+    return " AND ".join(
+        _among(name, known[column].combine_chunks()) for name, column in touched.keys.items()
+    )
+
+
+def _among(name: str, values: pa.Array) -> str:
+    """Return a condition that a column has one of some values, which may include NULL."""
+    column, given = quote(name), values.unique()
+    found = []
+    if given.null_count:
+        found.append(f"{column} IS NULL")
+    present = given.drop_null().to_pylist()
+    if present:
+        found.append(f"{column} IN ({', '.join(map(_literal, present))})")
+    return f"({' OR '.join(found) or 'false'})"
+
+
+def _is_literal(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_string(type_))
+
+
+def _literal(value: int | str) -> str:
+    if not isinstance(value, str):
+        return str(value)
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
