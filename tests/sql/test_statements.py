@@ -396,7 +396,7 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
             },
         },
     ),
-    ("EXPLAIN replay", {"is": "Explain", "target": "replay", "shown": ""}),
+    ("EXPLAIN replay", {"is": "Explain", "target": "replay"}),
     ("VERIFY", {"is": "Verify"}),
     ("VERIFY a.v", {"is": "Verify", "name": "a.v"}),
     ("RECONCILE VIEW a.v", {"is": "Reconcile", "name": "a.v"}),

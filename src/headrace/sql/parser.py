@@ -41,8 +41,8 @@ from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Expla
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.sql.slices import ExplainReplay
     from headrace.sql.statements import Explainable, Statement
+    from headrace.sql.upkeep import ExplainReplay
 
 
 def parse(text: str, file: str | None = None) -> list[Statement]:
