@@ -115,6 +115,25 @@ def state(results: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def payledger(found: dict[str, Any]) -> Table:
+    """Return a row per part, with the ratio of the rebuild's time to it."""
+    table = _table(
+        f"PayLedger: {found['events']:,} events, {found['balances']:,} balances of"
+        f" {found['merchants']:,} merchants; the policy change moves {found['changed']:,}",
+        ["", "seconds", "rebuild is", "rows read", "rows in", "rows out"],
+    )
+    whole = found["parts"]["rebuild"]["seconds"]
+    for name, part in found["parts"].items():
+        counters = part["counters"]
+        table.add_row(
+            name,
+            f"{part['seconds']:.1f}",
+            f"{whole / part['seconds']:.0f} x",
+            *(f"{counters[each]:,}" for each in ("rows_read", "rows_in", "rows_out")),
+        )
+    return table
+
+
 def memory(results: dict[str, Any]) -> Table:
     """Return a row per run: peaks by kind of process, resident and proportional."""
     table = _table(

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from benchmarks import concurrency, freshness, nexmark, queries, report, state_cost, throughput
+from benchmarks import (
+    concurrency,
+    freshness,
+    nexmark,
+    payledger,
+    queries,
+    report,
+    state_cost,
+    throughput,
+)
 from benchmarks.peers import run as peers
 
 if TYPE_CHECKING:
@@ -39,6 +48,7 @@ PARTS = (
     "kafka",
     "server",
     "push",
+    "payledger",
 )
 _QUERY_RUNS = 3
 
@@ -76,7 +86,8 @@ def main(  # noqa: PLR0917 (options, given by name)
 
     With --only queries, Nexmark's 23 queries, and Flink beside them. With --only concurrency, many
     clients at once. With --only kafka, topics of a broker that is started for it. With --only
-    server, views read over HTTP. With --only push, changes that reach subscribers.
+    server, views read over HTTP. With --only push, changes that reach subscribers. With --only
+    payledger, balances whose policy changes in the past, beside a rebuild.
     """
     console = Console()
     if not console.is_terminal:
@@ -124,6 +135,9 @@ def main(  # noqa: PLR0917 (options, given by name)
         results["kafka"] = _apart(kafka.measure, DATA, events, seconds, partitions)
         for table in report.kafka(results["kafka"]):
             console.print(table)
+    if "payledger" in parts:
+        results["payledger"] = _apart(payledger.measure, DATA, events, partitions)
+        console.print(report.payledger(results["payledger"]))
     results |= _of_server(parts, console, seconds, keys, partitions, readers)
     if save:
         RESULTS.mkdir(exist_ok=True)

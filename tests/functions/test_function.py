@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from types import ModuleType
 
 import numpy as np
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,7 +33,7 @@ from pyspark.sql.types import (
 
 from headrace import HeadraceError, function
 from headrace.functions import FunctionRecord, Kind
-from headrace.functions.call import callable_of
+from headrace.functions.call import callable_of, pickled
 from headrace.functions.digest import digest
 from headrace.functions.results import UnfitError, fitted
 
@@ -238,3 +241,13 @@ def test_an_exception_names_the_function_the_place_and_the_arguments():
     assert failed.value.detail.startswith("ValueError: no way (line ")
     assert "test_function.py), called with (1, 'aaa" in failed.value.detail
     assert len(failed.value.detail) < 400
+
+
+def test_a_function_of_a_file_is_sent_to_processes_that_cannot_import_it(monkeypatch):
+    module = ModuleType("a_file_of_functions")
+    exec("def doubled(x):\n    return 2 * x", module.__dict__)  # noqa: S102
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    given = function("doubled", module.doubled, returns="INT")
+    code = pickled(given, given)
+    monkeypatch.delitem(sys.modules, module.__name__)
+    assert cloudpickle.loads(code)(4) == 8

@@ -102,7 +102,7 @@ def callable_of(function: Function, type_: DataType) -> Callable[..., Any]:
     Raises:
         HeadraceError: ``invalid`` if the function cannot be sent to Spark's workers.
     """
-    call = Call(function.key, _pickled(function), type_)
+    call = Call(function.key, pickled(function, function.parts), type_)
     match function.kind:
         case Kind.PYTHON:
             return RowCall(call)
@@ -123,7 +123,7 @@ def folding_of(function: Function, type_: DataType) -> Folding:
     if not isinstance(type_, StructType):
         raise HeadraceError(Code.INTERNAL, "a fold does not return a row")
     hint = "Correct the data, or the function, and register it with replace=True."
-    return Folding(Call(function.key, _pickled(function), type_, hint), type_)
+    return Folding(Call(function.key, pickled(function, function.parts), type_, hint), type_)
 
 
 def _of_series(call: Call) -> Callable[..., Any]:
@@ -192,15 +192,21 @@ def _loaded(code: bytes, _copy: int) -> Any:
     return cloudpickle.loads(code)
 
 
-def _pickled(function: Function) -> bytes:
-    """Pickle a function: by value, unless it is in an installed package, which workers have too."""
+def pickled(function: Function, value: Any) -> bytes:
+    """Pickle a function, or parts of it, for other processes.
+
+    By value, unless it is in an installed package, which other processes have too.
+
+    Raises:
+        HeadraceError: ``invalid`` if it cannot be sent to another process.
+    """
     module = sys.modules.get(getattr(function.body, "__module__", None) or "")
     by_value = module is not None and not _is_installed(module)
     try:
         if by_value and module is not None:
             cloudpickle.register_pickle_by_value(module)
         try:
-            code: bytes = cloudpickle.dumps(function.parts)
+            code: bytes = cloudpickle.dumps(value)
         finally:
             if by_value and module is not None:
                 cloudpickle.unregister_pickle_by_value(module)

@@ -320,12 +320,12 @@ class _Process:
         known = (catalog, functions, waiting, dict(parts.functions.records))
         if self._known and self._known[0] is catalog and self._known[1:] == known[1:]:
             return
-        from pyspark import cloudpickle  # noqa: PLC0415  (which only functions need)
+        from headrace.functions.call import pickled  # noqa: PLC0415  (which only functions need)
 
         declared = Declared(
             catalog.relations,
             waiting,
-            {name: cloudpickle.dumps(each.function) for name, each in functions.items()},
+            {name: pickled(each.function, each.function) for name, each in functions.items()},
             known[3],
         )
         answer = self.child.ask(declared, _GRACE_SECONDS)

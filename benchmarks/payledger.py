@@ -1,0 +1,100 @@
+"""PayLedger: a rebuild of all balances beside a policy that changes in the past, and a replay.
+
+The example of that name, with more events and merchants. The policy of one segment of ten moves,
+effective three days ago; then the balances of one merchant in a hundred are replayed; and at last
+all balances are rebuilt, which must give the same rows.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import headrace
+from benchmarks.counters import NAMES, epochs_after, last_epoch
+from benchmarks.memory import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "payledger"
+EVENTS_PER_MERCHANT = 100
+_REPLAYED = 100
+"""Of so many merchants, one is replayed."""
+_BATCH = 200_000
+_ROWS = "SELECT * FROM merchant_balance ORDER BY merchant_id, currency"
+
+
+def measure(directory: Path, events: int, partitions: int) -> dict[str, Any]:
+    """Return what each of them took, and what it read and wrote."""
+    sys.path.insert(0, str(EXAMPLE))
+    import balances  # noqa: PLC0415 (the example's own modules)
+    import events as made  # noqa: PLC0415
+
+    merchants = max(_REPLAYED, events // EVENTS_PER_MERCHANT)
+    statements = (EXAMPLE / "statements.sql").read_text(encoding="utf-8")
+    tables, views = statements.split("-- Each event", 1)
+    (query,) = re.findall(r"VIEW merchant_balance AS(.*?);", statements, re.DOTALL)
+    with (
+        tempfile.TemporaryDirectory(dir=directory, prefix="database-") as folder,
+        Sampler() as used,
+        headrace.connect(
+            folder,
+            partitions=partitions,
+            repair="manual",
+            functions=[balances.merchant_balance_of],
+        ) as db,
+    ):
+        db.sql(tables)
+        db.insert("merchants", made.merchants(merchants))
+        db.insert("reserve_policy", made.policies())
+        arrived = made.payments(events, merchants)
+        for first in range(0, arrived.num_rows, _BATCH):
+            db.insert("payments", arrived.slice(first, _BATCH))
+        found = {"fill": _timed(db, lambda: db.sql("-- Each event" + views))}
+        db.compact()
+        before = db.sql(_ROWS).to_arrow()
+        found["policy change"] = _timed(db, lambda: db.sql(made.change()))
+        after = db.sql(_ROWS).to_arrow()
+        one = f"merchant_id < {merchants // _REPLAYED}"
+        db.sql(f"INVALIDATE VIEW merchant_balance WHERE {one} BECAUSE 'benchmark'")
+        found["replay of 1%"] = _timed(db, lambda: db.sql("REPAIR VIEW merchant_balance"))
+        _require_equal(db.sql(_ROWS).to_arrow(), after, "the replay")
+        replace = f"CREATE OR REPLACE MATERIALIZED VIEW merchant_balance AS{query}"
+        found["rebuild"] = _timed(db, lambda: db.sql(replace))
+        _require_equal(db.sql(_ROWS).to_arrow(), after, "the rebuild")
+    return {
+        "events": arrived.num_rows,
+        "merchants": merchants,
+        "balances": after.num_rows,
+        "changed": _different(before, after),
+        "parts": found,
+        "memory": used.to_json(),
+    }
+
+
+def _timed(db: headrace.Database, act: Callable[[], Any]) -> dict[str, Any]:
+    """Run a statement until what it changes can be read; return its seconds and counters."""
+    before, begun = last_epoch(db), time.perf_counter()
+    act()
+    db.flush()
+    seconds = time.perf_counter() - begun
+    made = epochs_after(db, before)
+    totals = {name: sum(int(row[name] or 0) for row in made) for name in NAMES}
+    return {"seconds": round(seconds, 2), "counters": totals}
+
+
+def _require_equal(found: pa.Table, wanted: pa.Table, what: str) -> None:
+    if not found.equals(wanted):
+        raise AssertionError(f"{what} gives other rows: {_different(wanted, found)} differ")
+
+
+def _different(before: pa.Table, after: pa.Table) -> int:
+    pairs = zip(before.to_pylist(), after.to_pylist(), strict=True)
+    return sum(old != new for old, new in pairs)
