@@ -245,6 +245,7 @@ def test_an_exception_names_the_function_the_place_and_the_arguments():
 
 def test_a_function_of_a_file_is_sent_to_processes_that_cannot_import_it(monkeypatch):
     module = ModuleType("a_file_of_functions")
+    module.__file__ = "a_file_of_functions.py"
     exec("def doubled(x):\n    return 2 * x", module.__dict__)  # noqa: S102
     monkeypatch.setitem(sys.modules, module.__name__, module)
     given = function("doubled", module.doubled, returns="INT")
