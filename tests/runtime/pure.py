@@ -7,6 +7,7 @@ So what an epoch, a fill, a delivery or a crash does is tested in milliseconds.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from pyspark.sql.types import LongType
 
 from headrace.catalog import CONTINUOUS, Catalog, RefreshPolicy, Sink, Table, View, relation_of_json
 from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject, RunKind
 from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
 from headrace.operators import OFFSET, ROWS, GroupAggregate, Integrate, StatefulOperator, Upsert
@@ -83,6 +85,9 @@ class PureRunner:
     """Steps the table and the views that the catalog has, in this thread; see ``StepRunner``."""
 
     relations: dict[RelationId, Table | View] = field(default_factory=dict)
+    failing: set[RelationId] = field(default_factory=set)
+    """The views that fail on any change, with ``failure``."""
+    failure: Code = Code.INVALID
     filling: dict[BuildId, View] = field(default_factory=dict)
     """The builds of views that are being filled, and that no epoch steps yet."""
     slices: dict[BuildId, frozenset[int]] = field(default_factory=dict)
@@ -128,6 +133,8 @@ class PureRunner:
         for view in sorted(views, key=lambda v: v.id):
             (below,) = view.depends_on
             if below in deltas and view.id not in without | given:
+                if view.id in self.failing:
+                    raise HeadraceError(self.failure, f'view "{view.name}" fails')
                 deltas[view.id] = self._view(step, view, deltas[below], reports)
         sync_directory(step.runs_directory)
         return tuple(reports)
@@ -274,13 +281,21 @@ def _layout(relation: Relation) -> Layout:
 
 
 class PureDatabase:
-    """A data directory, opened as a database opens it; ``fault`` is called at every crash point."""
+    """A data directory, opened as a database opens it; ``fault`` is called at every crash point.
 
-    def __init__(self, directory: Path, fault: Callable[[str], None] = lambda _stage: None) -> None:
+    ``clock`` returns the time in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        fault: Callable[[str], None] = lambda _stage: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         for name in ("log", "runs", "attempts"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.ledger = Ledger.open(directory / "ledger.db", fault=fault)
+        self.ledger = Ledger.open(directory / "ledger.db", clock=clock, fault=fault)
         self.ledger.acquire()
         self.runner = PureRunner()
         catalog = Catalog.of(relation_of_json(dict(r.definition)) for r in self.ledger.objects())
@@ -294,6 +309,7 @@ class PureDatabase:
             PARTITIONS,
             Publisher.of(self.ledger, catalog, layouts),
             fault,
+            lambda: round(clock() * 1_000_000),
         )
         for relation in catalog:
             if isinstance(relation, Table | View):
@@ -303,11 +319,11 @@ class PureDatabase:
         self.compaction = Compaction(self.loop, self.segments.close_pack)
         self.compaction.sweep_strays()
 
-    def create_table(self) -> Table:
-        """Create the table."""
+    def create_table(self, name: str = "t") -> Table:
+        """Create a table."""
         id_ = self.ledger.reserve_relation()
         columns = (Column("k", LongType(), nullable=False), Column("g", LongType()))
-        table = Table(id_, "t", Schema(columns), ("k",))
+        table = Table(id_, name, Schema(columns), ("k",))
         kept = (NewArrangement(rows_of(id_), TABLE.to_json()),)
         self._commit(NewObject(id_, table.name, table.kind, table.to_json(), (), kept))
         self.runner.relations[id_] = table

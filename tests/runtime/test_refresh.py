@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from headrace.catalog import RefreshKind, RefreshPolicy
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE
+from headrace.runtime.published import STOPPED
+from headrace.runtime.refresh import Refresh
+from headrace.runtime.refreshing import Refreshes
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
@@ -17,6 +21,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MANUAL = RefreshPolicy(RefreshKind.MANUAL)
+HOUR = 3600
+
+
+def every(seconds: int) -> RefreshPolicy:
+    return RefreshPolicy(RefreshKind.EVERY, seconds)
+
+
+class Now:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
 @pytest.fixture
@@ -172,7 +191,6 @@ def test_a_dropped_view_keeps_nothing(pure: PureDatabase) -> None:
 
 
 def test_a_view_that_was_replaced_meanwhile_is_refused(pure: PureDatabase) -> None:
-    from headrace.runtime.refresh import Refresh
 
     table = pure.create_table()
     late = pure.create_view("late", table, MANUAL)
@@ -219,3 +237,152 @@ def test_a_restart_finds_the_frontier(tmp_path: Path) -> None:
     again.refresh(late)
     assert again.rows(late.id) == Counter([(0, 2)])
     again.close()
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+@pytest.fixture
+def timed(tmp_path: Path, now: Now) -> Iterator[PureDatabase]:
+    db = PureDatabase(tmp_path, clock=now)
+    yield db
+    db.close()
+
+
+def refreshed(db: PureDatabase) -> int:
+    """Return how many views the last epoch refreshed."""
+    return db.ledger.epochs(1)[0].counters.get("refreshed", 0)
+
+
+def test_a_view_is_due_an_interval_after_its_last_refresh(timed: PureDatabase, now: Now) -> None:
+    table = timed.create_table()
+    hourly = timed.create_view("hourly", table, every(HOUR))
+    timed.create_view("manual", table, MANUAL)
+    refreshes = Refreshes(timed.loop)
+    assert refreshes.due_times() == {hourly.id: now() + HOUR}
+    timed.append(table, [(1, 0, 1)])
+    settle(timed)
+    now.seconds += HOUR - 1
+    assert (refreshes.run_due(), refreshes.seconds_until_due()) == (None, 1.0)
+    now.seconds += 1
+    assert refreshes.run_due() == timed.ledger.last_epoch()
+    assert timed.rows(hourly.id) == Counter([(0, 1)])
+    assert refreshed(timed) == 1
+    assert refreshes.run_due() is None
+    timed.refresh(hourly)
+    assert refreshes.seconds_until_due() == HOUR
+
+
+def test_a_refresh_that_was_missed_is_made_after_a_restart(tmp_path: Path, now: Now) -> None:
+    db = PureDatabase(tmp_path, clock=now)
+    table = db.create_table()
+    hourly = db.create_view("hourly", table, every(HOUR))
+    db.append(table, [(1, 0, 1)])
+    settle(db)
+    db.close()
+    now.seconds += 5 * HOUR
+    again = PureDatabase(tmp_path, clock=now)
+    refreshes = Refreshes(again.loop)
+    assert refreshes.seconds_until_due() == 0
+    refreshes.run_due()
+    assert again.rows(hourly.id) == Counter([(0, 1)])
+    assert refreshes.seconds_until_due() == HOUR
+    again.close()
+
+
+def test_views_that_began_at_different_times_come_to_share_one_refresh(
+    timed: PureDatabase, now: Now
+) -> None:
+    table = timed.create_table()
+    views = []
+    for number in range(6):
+        views.append(timed.create_view(f"v{number}", table, every(HOUR)))
+        now.seconds += HOUR / 6
+    refreshes, made = Refreshes(timed.loop), []
+    for _ in range(4 * 6):
+        timed.append(table, [(1, int(now()) % 5, 1)])
+        settle(timed)
+        now.seconds += HOUR / 6
+        while refreshes.run_due() is not None:
+            made.append(refreshed(timed))
+        late = [now() - due for due in refreshes.due_times().values()]
+        assert max(late) <= 0
+    assert made[-3:] == [6, 6, 6]
+
+
+def test_of_many_views_that_are_due_the_one_due_longest_is_first_and_none_is_left_out(
+    timed: PureDatabase, now: Now
+) -> None:
+    table = timed.create_table()
+    most = 3
+    timed.loop.settings = replace(timed.loop.settings, refresh_views=most)
+    views = []
+    for number in range(2 * most + 1):
+        views.append(timed.create_view(f"v{number}", table, every(HOUR)))
+        now.seconds += 1
+    now.seconds += 2 * HOUR
+    refreshes, order = Refreshes(timed.loop), []
+    while (epoch := refreshes.run_due()) is not None:
+        lagging = timed.ledger.head.lagging
+        order.append([v.id for v in views if lagging[v.id].epoch == epoch])
+    assert order == [[v.id for v in views[i : i + most]] for i in range(0, len(views), most)]
+
+
+def test_views_over_other_tables_and_of_longer_intervals_wait_for_their_own_time(
+    timed: PureDatabase, now: Now
+) -> None:
+    table, other = timed.create_table(), timed.create_table("u")
+    timed.create_view("hourly", table, every(HOUR))
+    daily = timed.create_view("daily", table, every(24 * HOUR))
+    elsewhere = timed.create_view("elsewhere", other, every(HOUR + 60))
+    begun = {id_: stands.at for id_, stands in timed.ledger.head.lagging.items()}
+    now.seconds += HOUR
+    refreshes = Refreshes(timed.loop)
+    assert refreshes.run_due() is not None
+    assert refreshed(timed) == 1
+    stands = timed.ledger.head.lagging
+    assert all(stands[id_].at == begun[id_] for id_ in (daily.id, elsewhere.id))
+
+
+def test_a_view_that_fails_on_its_data_stops_and_the_others_go_on(
+    timed: PureDatabase, now: Now
+) -> None:
+    table = timed.create_table()
+    good, bad = (timed.create_view(name, table, every(HOUR)) for name in ("good", "bad"))
+    timed.runner.failing.add(bad.id)
+    timed.append(table, [(1, 0, 1)])
+    settle(timed)
+    stands = timed.ledger.head.lagging[bad.id]
+    now.seconds += HOUR
+    refreshes = Refreshes(timed.loop)
+    while refreshes.run_due() is not None:
+        pass
+    assert timed.rows(good.id) == Counter([(0, 1)])
+    (entry,) = timed.ledger.dirty()
+    assert (entry.view, entry.cause, entry.after) == (bad.id, STOPPED, stands.epoch)
+    assert timed.ledger.head.lagging[bad.id] == stands
+    assert refreshes.failed[bad.id].code is Code.INVALID
+    assert set(refreshes.due_times()) == {good.id}
+
+
+def test_what_may_pass_is_tried_again_later(timed: PureDatabase, now: Now) -> None:
+    table = timed.create_table()
+    hourly = timed.create_view("hourly", table, every(HOUR))
+    now.seconds += HOUR
+    refreshes = Refreshes(timed.loop)
+    timed.runner.failing.add(hourly.id)
+    timed.runner.failure = Code.UNAVAILABLE
+    timed.append(table, [(1, 0, 1)])
+    settle(timed)
+    assert refreshes.run_due() is None
+    assert not timed.ledger.dirty()
+    wait = refreshes.seconds_until_due()
+    assert wait is not None
+    assert 0 < wait < HOUR
+    timed.runner.failing.clear()
+    now.seconds += wait
+    refreshes.run_due()
+    assert timed.rows(hourly.id) == Counter([(0, 1)])
+    assert not refreshes.failed

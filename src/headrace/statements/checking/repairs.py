@@ -51,7 +51,7 @@ class Repairs:
 
     def repair(self, name: Name | None) -> list[Row]:
         """Repair a relation and everything that it reads, or all; return problems and actions."""
-        with self.loop.exclusive(), self.pump.compaction.busy:
+        with self.loop.refreshing, self.loop.exclusive(), self.pump.compaction.busy:
             scope = self._scope(name)
             rows = self._rebuild_damaged(scope)
             rows += self._restart(scope)
