@@ -66,6 +66,8 @@ def test_a_view_that_lags_shows_its_inputs_as_of_its_last_refresh(pure: PureData
     assert pure.rows(late.id) == Counter([(0, 2)])
     state = pure.loop.published.current
     assert state.behind(pure.ledger.log_ends(), late.id) == 3
+    later = pure.create_view("later", table, MANUAL)
+    assert pure.ledger.head.lagging[later.id].offsets == {table.id: 5}
     assert state.behind(pure.ledger.log_ends(), live.id) == 0
     pure.refresh(late)
     assert pure.rows(late.id) == Counter([(1, 2)])

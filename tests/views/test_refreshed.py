@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import headrace
 from headrace.errors import Code, HeadraceError
+from waiting import until
 
 
 def rows(db, query):
@@ -147,3 +149,133 @@ def test_what_says_nothing_is_refused_at_its_place(db, written, code, said):
         db.sql(f"CREATE MATERIALIZED VIEW m {written} AS SELECT count(*) AS n FROM s")
     assert (caught.value.code, caught.value.span is not None) == (code, True)
     assert said in caught.value.primary
+
+
+def test_a_write_returns_when_a_view_shows_it(tmp_path, spark):
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False, partitions=2) as db:
+        db.sql("CREATE STREAM s (k INT, v INT); CREATE TABLE t (k INT, PRIMARY KEY (k))")
+        db.sql("CREATE MATERIALIZED VIEW below AS SELECT k, sum(v) AS total FROM s GROUP BY k")
+        query = "SELECT count(*) AS n FROM below JOIN t ON below.k = t.k"
+        db.sql(f"CREATE MATERIALIZED VIEW m WITH (refresh = 'on write') AS {query}")
+        db.sql("CREATE TABLE apart (k INT, PRIMARY KEY (k))")
+        relation = db.parts.reader.catalog.resolve("m")
+
+        def shown():
+            return db.parts.reader.contents(db.parts.reader.published, relation).whole().to_pylist()
+
+        db.sql("INSERT INTO s VALUES (1, 1)")
+        db.sql("INSERT INTO t VALUES (1), (2)")
+        assert shown() == [{"n": 1}]
+        db.insert("s", [(2, 5)])
+        assert shown() == [{"n": 2}]
+        db.sql("DELETE FROM t WHERE k = 1")
+        assert shown() == [{"n": 1}]
+        epoch = db.last_epoch()
+        db.sql("INSERT INTO apart VALUES (1)")
+        assert db.last_epoch() == epoch
+        verified(db)
+
+
+def test_recursions_windows_and_the_clock_are_right_where_a_view_stands(tmp_path, spark):
+    now = [1_700_000_000_000_000]
+    with headrace.connect(
+        tmp_path / "db", spark=spark, continuous=False, partitions=2, clock=lambda: now[0]
+    ) as db:
+        db.sql("CREATE TABLE edges (a INT, b INT, PRIMARY KEY (a, b))")
+        db.sql("CREATE STREAM events (k INT, at TIMESTAMP)")
+        db.sql("""
+            CREATE MATERIALIZED VIEW reach WITH (refresh = 'manual') AS
+                WITH RECURSIVE r(a, b) AS (SELECT a, b FROM edges UNION ALL
+                    SELECT r.a, e.b FROM r JOIN edges e ON r.b = e.a) SELECT a, b FROM r;
+            CREATE MATERIALIZED VIEW ranked WITH (refresh = 'manual') AS
+                SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) AS nth FROM edges;
+            CREATE MATERIALIZED VIEW recent WITH (refresh = 'manual') AS
+                SELECT k, count(*) AS n FROM events WHERE at > now() - INTERVAL '1' HOUR GROUP BY k;
+            INSERT INTO edges VALUES (1, 2), (2, 3);
+            INSERT INTO events VALUES (1, timestamp_micros(1700000000000000)),
+                (2, timestamp_micros(1700003000000000));
+            REFRESH ALL
+        """)
+        assert rows(db, "SELECT * FROM reach") == [(1, 2), (1, 3), (2, 3)]
+        assert rows(db, "SELECT * FROM ranked") == [(1, 2, 1), (2, 3, 1)]
+        assert rows(db, "SELECT * FROM recent") == [(1, 1), (2, 1)]
+        verified(db)
+        now[0] += 3_700_000_000
+        db.sql("INSERT INTO edges VALUES (3, 1), (1, 0); DELETE FROM edges WHERE a = 2; FLUSH")
+        assert rows(db, "SELECT * FROM reach") == [(1, 2), (1, 3), (2, 3)]
+        assert rows(db, "SELECT * FROM recent") == [(1, 1), (2, 1)]
+        verified(db)
+        db.sql("REFRESH reach, ranked, recent")
+        assert rows(db, "SELECT * FROM reach") == [(1, 0), (1, 2), (3, 0), (3, 1), (3, 2)]
+        assert rows(db, "SELECT * FROM ranked") == [(1, 0, 1), (1, 2, 2), (3, 1, 1)]
+        assert rows(db, "SELECT * FROM recent") == [(2, 1)]
+        verified(db)
+        db.sql("ALTER MATERIALIZED VIEW recent SET (refresh = 'continuous')")
+        now[0] += 3_700_000_000
+        assert rows(db, "SELECT * FROM recent") == []
+
+
+def test_indexes_sinks_and_followers_get_one_difference_for_each_refresh(db):
+    db.sql("CREATE TABLE t (k INT, g STRING, v INT, PRIMARY KEY (k))")
+    db.sql("CREATE TABLE out (g STRING, n BIGINT, PRIMARY KEY (g))")
+    db.sql("""
+        CREATE MATERIALIZED VIEW m WITH (refresh = 'manual') AS
+            SELECT g, sum(v) AS n FROM t GROUP BY g;
+        CREATE INDEX ON m (n); CREATE SINK s INTO out FROM m
+    """)
+    with db.sql("SUBSCRIBE m") as followed:
+        followed.poll()
+        for v in (1, 2, 3):
+            db.sql(f"INSERT INTO t VALUES ({v}, 'a', {v}); FLUSH")
+        assert followed.poll() == []
+        db.sql("REFRESH m")
+        (change,) = followed.poll()
+        assert (change.operation, change.row) == ("+I", {"g": "a", "n": 6})
+    assert rows(db, "SELECT g FROM m WHERE n = 6") == [("a",)]
+    db.sql("FLUSH")
+    assert rows(db, "SELECT * FROM out") == [("a", 6)]
+    verified(db)
+
+
+def test_a_query_that_fails_leaves_the_view_where_it_stands(db):
+    db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k))")
+    db.sql("CREATE MATERIALIZED VIEW m WITH (refresh = 'manual') AS SELECT k, 10 / v AS n FROM t")
+    db.sql("INSERT INTO t VALUES (1, 2); REFRESH m; INSERT INTO t VALUES (2, 0)")
+    with pytest.raises(HeadraceError) as caught:
+        db.sql("REFRESH m")
+    assert caught.value.code is Code.INVALID
+    assert rows(db, "SELECT * FROM m") == [(1, 5.0)]
+    verified(db)
+    db.sql("UPDATE t SET v = 5 WHERE k = 2; REFRESH m")
+    assert rows(db, "SELECT * FROM m") == [(1, 5.0), (2, 2.0)]
+
+
+def test_damage_is_repaired_where_the_view_stands(db):
+    db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k)); INSERT INTO t VALUES (1, 2)")
+    db.sql("CREATE MATERIALIZED VIEW m WITH (refresh = 'manual') AS SELECT sum(v) AS n FROM t")
+    db.sql("INSERT INTO t VALUES (2, 3); FLUSH")
+    relation = db.parts.reader.catalog.resolve("m")
+    for run in db.parts.reader.published.runs(relation):
+        (db.directory / "runs" / run.name).write_bytes(b"not a run")
+    db.sql("REPAIR m")
+    assert rows(db, "SELECT * FROM m") == [(2,)]
+    verified(db)
+    db.sql("REFRESH m")
+    assert rows(db, "SELECT * FROM m") == [(5,)]
+    verified(db)
+
+
+def test_a_reader_does_not_wait_for_what_a_view_has_not_read(tmp_path, spark):
+    with headrace.connect(tmp_path / "db", spark=spark, partitions=2) as db:
+        db.sql("CREATE STREAM s (v INT)")
+        query = "SELECT sum(v) AS n FROM s"
+        db.sql(f"CREATE MATERIALIZED VIEW often WITH (refresh = 'every 1 second') AS {query}")
+        db.sql(f"CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS {query}")
+        db.sql("INSERT INTO s VALUES (1), (2)")
+        assert rows(db, "SELECT * FROM late") == [(None,)]
+        until(lambda: rows(db, "SELECT * FROM often") == [(3,)])
+        session = db.session()
+        with pytest.raises(HeadraceError) as caught, session.at_most_behind(0.0):
+            session.sql("SELECT * FROM late")
+        assert caught.value.code is Code.UNAVAILABLE
+        verified(db)

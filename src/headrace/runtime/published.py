@@ -19,7 +19,7 @@ from headrace.spine import Spine, times_forgotten, unchecked_bytes
 from headrace.types import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from headrace.catalog import Relation
@@ -108,7 +108,7 @@ class Published:
         if relation in lagging:
             at = lagging[relation].offsets
             return {id_: at.get(id_, Offset(0)) for id_ in self.catalog.bases([relation])}
-        return self._shown(relation, {id_: each.offsets for id_, each in lagging.items()})
+        return self._shown([relation], {id_: each.offsets for id_, each in lagging.items()})
 
     def lags(self, relation: RelationId) -> bool:
         """Whether a relation is, or reads, a view that lags behind."""
@@ -129,13 +129,15 @@ class Published:
         refreshed together with it.
         """
         apart = {id_: each.offsets for id_, each in self.lagging.items() if id_ != view.id}
-        return {**self._shown(view.id, {**apart, **(refreshed or {})}), **streams}
+        return {**self._shown(view.inputs, {**apart, **(refreshed or {})}), **streams}
 
     def _shown(
-        self, relation: RelationId, apart: Mapping[RelationId, Mapping[RelationId, Offset]]
+        self,
+        relations: Iterable[RelationId],
+        apart: Mapping[RelationId, Mapping[RelationId, Offset]],
     ) -> dict[RelationId, Offset]:
-        """Return how far a relation shows the logs below it, given what views ``apart`` show."""
-        near = self.catalog.shown_by([relation], apart.keys())
+        """Return how far relations show the logs below them, given what views ``apart`` show."""
+        near = self.catalog.shown_by(relations, apart.keys())
         shown: dict[RelationId, Offset] = {}
         for id_ in near & apart.keys():
             for base, at in apart[id_].items():
