@@ -169,8 +169,9 @@ STATEMENTS: dict[str, Synopsis] = {
         "VERIFY totals;",
     ),
     "RECONCILE": Synopsis(
-        "compare a sample of views with their queries, and have differences repaired",
-        "RECONCILE VIEW name [SAMPLE n ROWS | PERCENT]\nRECONCILE ALL [SAMPLE n ROWS | PERCENT]\n"
+        "compare a sample of stored rows with what their history makes, and repair differences",
+        "RECONCILE VIEW | TABLE name [SAMPLE n ROWS | PERCENT]\n"
+        "RECONCILE ALL [SAMPLE n ROWS | PERCENT]\n"
         "SHOW RECONCILIATION [FOR name]\nSHOW EVIDENCE [FOR name]",
         "RECONCILE VIEW totals SAMPLE 5 PERCENT;",
     ),

@@ -151,25 +151,27 @@ class Queries:
         stored.add(relation, lambda: self._declare_stored(relation, canonical=canonical))
 
     def _declare_contents(self, relation: Stream | Table | View) -> None:
-        contents = self._contents(self._snapshots, relation)
+        contents = self._contents(self._snapshots, relation, relation.id)
         contents.createOrReplaceTempView(quote(relation.name))
         if isinstance(relation, Stream):
             self._declare_log(self._snapshots, relation)
 
     def _declare_stored(self, relation: Stream | Table | View, *, canonical: bool) -> None:
-        contents = self._contents(self._canonical, relation)
+        contents = self._contents(self._canonical, relation, as_stored(relation.id))
         contents.createOrReplaceTempView(quote(_stored(relation)))
         if canonical:
             self._declare_canonical(relation)
         if isinstance(relation, Stream):
             self._declare_log(self._canonical, relation)
 
-    def _contents(self, session: SparkSession, relation: Stream | Table | View) -> DataFrame:
+    def _contents(
+        self, session: SparkSession, relation: Stream | Table | View, share: RelationId
+    ) -> DataFrame:
         if isinstance(relation, Stream) and relation.corrected:
             return self._events(session, relation).select(*map(quote, relation.schema.names))
         names = relation.schema.names
         columns = relation.schema.arrow
-        leaf = LeafTask(relation.id, columns, False, self.partitions, self.log)  # noqa: FBT003
+        leaf = LeafTask(share, columns, False, self.partitions, self.log)  # noqa: FBT003
         return self._frame(session, ContentsTask(leaf, names), relation.schema.spark)
 
     def computed(self, rows: pa.Table, expressions: list[str], source: str = "__rows") -> pa.Table:
@@ -332,25 +334,26 @@ class Queries:
 
     def counted(
         self,
-        views: Sequence[View],
+        relations: Sequence[Table | View],
         shares: Mapping[RelationId, Share],
         now: int,
         samples: Mapping[RelationId, Sample] = MappingProxyType({}),
     ) -> list[Count]:
-        """Compare views, or samples of them, with their queries over canonical history, in one job.
+        """Compare stored rows, or samples of them, with canonical history, in one job.
 
-        ``shares`` has the stored rows of each view under its own id, and the logs of all streams
-        and tables that it reads. ``now`` is the clock of the epoch of the stored rows.
+        That is a view's query over it, or what the log of a table makes. ``shares`` has the stored
+        rows of each under :func:`as_stored` of its id, and the logs of all streams and tables that
+        it reads. ``now`` is the clock of the epoch of the stored rows.
         """
-        text = counted([_comparison(view, samples.get(view.id, EVERY_ROW)) for view in views])
+        text = counted([_comparison(r, samples.get(r.id, EVERY_ROW)) for r in relations])
         with self._reading(shares):
             found = self._answer(self._canonical, text, now)
         counts = {row.pop("number"): Count(**row) for row in found.to_pylist()}
-        return [counts.get(number, Count()) for number in range(len(views))]
+        return [counts.get(number, Count()) for number in range(len(relations))]
 
     def differences(
         self,
-        view: View,
+        relation: Table | View,
         shares: Mapping[RelationId, Share],
         most: int,
         now: int,
@@ -364,7 +367,7 @@ class Queries:
         ``beyond_tolerance``: only rows whose floats differ by more than the tolerance, or that
         differ in other columns.
         """
-        comparison = _comparison(view, sample)
+        comparison = _comparison(relation, sample)
         text = (comparison.further_apart if beyond_tolerance else comparison.different)(most)
         with self._reading(shares):
             return self._answer(self._canonical, text, now)
@@ -384,7 +387,7 @@ class Queries:
     def _declare_canonical(self, relation: Stream | Table | View) -> None:
         if isinstance(relation, View) and relation.refresh.lags:
             # What reads it is its query over the rows that it shows, not over what it has not read.
-            contents = self._contents(self._canonical, relation)
+            contents = self._contents(self._canonical, relation, relation.id)
             contents.createOrReplaceTempView(quote(relation.name))
         if isinstance(relation, View):
             self._declare_text(self._canonical, relation, _computed(relation))
@@ -529,17 +532,23 @@ def _identity(column: str, type_: DataType) -> str:
     return column
 
 
-def _comparison(view: View, sample: Sample) -> Comparison:
-    return Comparison(_stored(view), _computed(view), view.schema, sample)
+def _comparison(relation: Table | View, sample: Sample) -> Comparison:
+    return Comparison(_stored(relation), _computed(relation), relation.schema, sample)
+
+
+def as_stored(id_: RelationId) -> RelationId:
+    """Return the id under which shares have the stored rows of a relation beside its log."""
+    return RelationId(~id_)
 
 
 def _stored(relation: Relation) -> str:
     return f"__stored_{relation.id}"
 
 
-def _computed(view: View) -> str:
-    """Return the name of the query of a view over canonical history."""
-    return f"__query_{view.id}" if view.refresh.lags else view.name
+def _computed(relation: Table | View) -> str:
+    """Return the name of what a relation is by canonical history."""
+    lags = isinstance(relation, View) and relation.refresh.lags
+    return f"__query_{relation.id}" if lags else relation.name
 
 
 def _raw(relation: Relation) -> str:

@@ -16,7 +16,7 @@ from headrace.runtime.cancelling import Cancellation, check_cancelled
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.catalog import View
+    from headrace.parts.comparing import Stored
     from headrace.parts.reconciling import Reconciling
     from headrace.parts.sampling import Rounds
     from headrace.runtime.published import Published
@@ -31,16 +31,16 @@ _IDLE_SECONDS: Final = 10.0
 _CANCEL_SECONDS: Final = 0.2
 _LONGEST_FAREWELL: Final = 10.0
 _TOGETHER: Final = 2
-"""The number of views over a common input that are compared in one job, which reads it once."""
+"""The number of relations over a common log that are compared in one job, which reads it once."""
 
 
 @dataclass(slots=True)
 class Reconciler:
-    """Compares one sample after the other, of the view that was compared longest ago.
+    """Compares one sample after the other, of the table or view that was compared longest ago.
 
     ``budget`` is the share of one processor that this may take on average; 0 is none. A comparison
     is charged as if it had kept all processors busy that its tasks may use, so it takes less.
-    Views whose rows were all compared, and whose inputs have not changed since, are left alone.
+    Those whose rows were all compared, and whose inputs have not changed since, are left alone.
     """
 
     reconciling: Reconciling
@@ -77,20 +77,20 @@ class Reconciler:
     def turn(self) -> float:
         """Compare the next sample, if there is one; return for how many seconds to pause then."""
         state = self.reconciling.reader.published
-        views = self._next(state)
-        if not views:
+        relations = self._next(state)
+        if not relations:
             return self.idle
         began = time.monotonic()
         with self._cancellation.statement():
             if self._closed.is_set():
                 return 0.0
             found = self.reconciling.compare(
-                views, state, lambda _rows: SLICE_ROWS, lambda _done, _total: check_cancelled()
+                relations, state, lambda _rows: SLICE_ROWS, lambda _done, _total: check_cancelled()
             )
         for each in found:
-            self._failing.pop(each.view.id, None)
+            self._failing.pop(each.relation.id, None)
             if each.failed:
-                self._failing[each.view.id] = self.reconciling.inputs(each.view, state)
+                self._failing[each.relation.id] = self.reconciling.inputs(each.relation, state)
         spent = (time.monotonic() - began) * self.processors
         return spent / self.budget
 
@@ -106,19 +106,19 @@ class Reconciler:
                 if self.error.code not in (Code.CONFLICT, Code.CANCELLED):
                     _log.warning("views are not reconciled: %s", self.error.primary)
 
-    def _next(self, state: Published) -> list[View]:
-        """Return the view to compare next, and another one with which it shares an input."""
+    def _next(self, state: Published) -> list[Stored]:
+        """Return the relation to compare next, and another one that shares a log with it."""
         waiting = {
-            view: rounds
-            for view, rounds in self.reconciling.rounds(state).items()
-            if not self.reconciling.is_settled(view, rounds, state)
-            and self._failing.get(view.id) != self.reconciling.inputs(view, state)
+            relation: rounds
+            for relation, rounds in self.reconciling.rounds(state).items()
+            if not self.reconciling.is_settled(relation, rounds, state)
+            and self._failing.get(relation.id) != self.reconciling.inputs(relation, state)
         }
         if not waiting:
             return []
-        ordered = sorted(waiting, key=lambda view: _since(waiting[view]))
-        bases = {view: state.catalog.bases([view.id]) for view in ordered}
-        return [view for view in ordered if bases[view] & bases[ordered[0]]][:_TOGETHER]
+        ordered = sorted(waiting, key=lambda relation: _since(waiting[relation]))
+        bases = {relation: state.catalog.bases([relation.id]) for relation in ordered}
+        return [each for each in ordered if bases[each] & bases[ordered[0]]][:_TOGETHER]
 
 
 def _since(rounds: Rounds) -> float:

@@ -1,8 +1,9 @@
-"""Reconciliation: samples of every view, compared with its query, again and again.
+"""Reconciliation: samples of all that is stored, compared with its source, again and again.
 
-A sample of the stored rows is compared with what plain Spark batch makes of the logs below the
-view, by :class:`~headrace.parts.comparing.Comparing`. Rows that differ are kept as evidence, with
-a dirty entry, in one transaction; what happens then is a setting.
+A sample of the stored rows of a view is compared with what plain Spark batch makes of the logs
+below it, and one of a table with what its log makes, by
+:class:`~headrace.parts.comparing.Comparing`. Rows that differ are kept as evidence, those of a view
+with a dirty entry, in one transaction. What happens then is a setting.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.catalog import Sink, View
+from headrace.catalog import Sink, Table, View, key_of
 from headrace.circuit.digest import digest
 from headrace.engine.comparisons import sampled_by
 from headrace.errors import Code, HeadraceError
@@ -22,6 +23,7 @@ from headrace.parts.stopped import mark_stopped
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
+from headrace.runtime.rebuild import TableRebuild
 from headrace.runtime.settings import OnDifference
 from headrace.serving.values import json_value
 from headrace.zset import WEIGHT
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from headrace.engine.comparisons import Count, Sample
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
-    from headrace.parts.comparing import Comparing
+    from headrace.parts.comparing import Comparing, Stored
     from headrace.parts.reader import Reader
     from headrace.parts.repairing import Repairing
     from headrace.runtime.compaction import Compaction
@@ -54,6 +56,8 @@ _STATES: Final = {
     OnDifference.QUARANTINE: DirtyState.QUARANTINED,
     OnDifference.REPORT: DirtyState.REPORTED,
 }
+_BUILD: Final = "build"
+"""The key of a view's build in what tells its contents from others."""
 _MOST_ROWS: Final = 100
 _TOGETHER: Final = 2
 """The number of views that are compared in one job: planning more of them takes longer."""
@@ -61,14 +65,14 @@ _TOGETHER: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The outcome of comparing a sample of a view.
+    """The outcome of comparing a sample of a table or view.
 
     ``rows`` are the stored rows of the sample, ``differences`` how many are not what they should
     be, of which there is ``evidence``. ``outcome`` says what was done about them; or, if the query
     fails in batch, why nothing was compared.
     """
 
-    view: View
+    relation: Stored
     rounds: Rounds
     rows: int = 0
     differences: int = 0
@@ -79,7 +83,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Reconciling:
-    """Compares samples of views, one comparison at a time, and has differences repaired."""
+    """Compares samples of tables and views, one at a time, and has differences repaired."""
 
     reader: Reader
     ledger: Ledger
@@ -91,49 +95,54 @@ class Reconciling:
     on_difference: OnDifference
     _alone: StatementLock = field(default_factory=StatementLock)
 
-    def views(self, state: Published) -> list[View]:
-        """Return the views that epochs maintain in a state, each after those that it reads.
+    def relations(self, state: Published) -> list[Stored]:
+        """Return the tables and views that epochs maintain in a state, each after what it reads.
 
         Queries that are followed are left out, since they live no longer than their readers, and
-        views that lag, or read one that does, since what they show is not one state of the logs.
+        views that lag, or read one that does: these are left to VERIFY.
         """
-        fed = {sink.source for sink in state.catalog if isinstance(sink, Sink)}
-        return [
-            view
-            for view in state.catalog.views_in_order()
-            if view.id not in state.stopped
-            and not state.catalog.below([view.id]) & state.lagging.keys()
-            and (view.id in fed or view.index is not None or not view.name.startswith(HIDDEN))
-        ]
-
-    def rounds(self, state: Published) -> dict[View, Rounds]:
-        """Return how far each of these views has been compared, as of its last comparison."""
-        known = rounds_of(self.ledger)
-        return {v: known.get(v.id) or self._first(v, state) for v in self.views(state)}
-
-    def inputs(self, view: View, state: Published) -> dict[str, int]:
-        """Return what tells the contents of a view in a state from its contents in others."""
         catalog = state.catalog
-        found = {str(id_): int(state.positions.get(id_, 0)) for id_ in catalog.bases([view.id])}
-        if catalog.below([view.id]) & self.engine.temporal().keys():
-            found["clock"] = state.clock
-        return {**found, "build": view.build}
+        fed = {sink.source for sink in catalog if isinstance(sink, Sink)}
+        tables = [r for r in catalog if isinstance(r, Table) and not r.name.startswith(HIDDEN)]
+        views = (
+            view
+            for view in catalog.views_in_order()
+            if view.id not in state.stopped
+            and not catalog.below([view.id]) & state.lagging.keys()
+            and (view.id in fed or view.index is not None or not view.name.startswith(HIDDEN))
+        )
+        return [*tables, *views]
 
-    def is_settled(self, view: View, rounds: Rounds, state: Published) -> bool:
-        """Whether all rows were compared, and nothing that the view reads has changed since."""
-        return rounds.is_over and dict(rounds.began) == self.inputs(view, state)
+    def rounds(self, state: Published) -> dict[Stored, Rounds]:
+        """Return how far each of these has been compared, as of its last comparison."""
+        known = rounds_of(self.ledger)
+        return {r: known.get(r.id) or self._first(r, state) for r in self.relations(state)}
+
+    def inputs(self, relation: Stored, state: Published) -> dict[str, int]:
+        """Return what tells the rows of a relation in a state from those in others."""
+        catalog = state.catalog
+        found = {str(id_): int(at) for id_, at in state.shown(relation.id).items()}
+        if catalog.below([relation.id]) & self.engine.temporal().keys():
+            found["clock"] = state.clock
+        if isinstance(relation, View):
+            found[_BUILD] = relation.build
+        return found
+
+    def is_settled(self, relation: Stored, rounds: Rounds, state: Published) -> bool:
+        """Whether all rows were compared, and nothing that they are made of has changed since."""
+        return rounds.is_over and dict(rounds.began) == self.inputs(relation, state)
 
     def compare(
         self,
-        views: Sequence[View],
+        relations: Sequence[Stored],
         state: Published,
         wanted: Callable[[int], int],
         report: Progress = lambda _done, _total: None,
     ) -> list[Compared]:
-        """Compare the next samples of some views in one job, or each in its own if that fails.
+        """Compare the next samples of some relations in one job, or in several if that fails.
 
         ``wanted`` returns about how many rows to compare of a number of them; ``report`` is told
-        how far the repair of a view is.
+        how far a repair is.
 
         Raises:
             HeadraceError: ``conflict`` if the catalog has changed meanwhile; ``unavailable``,
@@ -141,46 +150,44 @@ class Reconciling:
         """
         with self._alone:
             known = self.rounds(state)
-            begun = {view: self._begun(view, known[view], state, wanted) for view in views}
+            begun = {r: self._begun(r, known[r], state, wanted) for r in relations}
             samples = {}
-            for view, rounds in begun.items():
-                size = _rows(view, state)
-                columns, slices = (
-                    sampled_by(view.schema, view.key),
-                    rounds.slices_for(size, wanted(size)),
-                )
-                samples[view.id] = rounds.sample(columns, slices)
-            counts = self._counted(views, state, samples)
+            for relation, rounds in begun.items():
+                size = _rows(relation, state)
+                columns = sampled_by(relation.schema, key_of(relation))
+                slices = rounds.slices_for(size, wanted(size))
+                samples[relation.id] = rounds.sample(columns, slices)
+            counts = self._counted(relations, state, samples)
             return [
-                Compared(view, begun[view], outcome=found.primary, failed=True)
+                Compared(each, begun[each], outcome=found.primary, failed=True)
                 if isinstance(found, HeadraceError)
-                else self._compared(view, state, begun[view], samples[view.id], found, report)
-                for view, found in counts.items()
+                else self._compared(each, state, begun[each], samples[each.id], found, report)
+                for each, found in counts.items()
             ]
 
     # -- comparing -------------------------------------------------------------------------
 
-    def _first(self, view: View, state: Published) -> Rounds:
-        return Rounds.first(_rows(view, state), self.inputs(view, state))
+    def _first(self, relation: Stored, state: Published) -> Rounds:
+        return Rounds.first(_rows(relation, state), self.inputs(relation, state))
 
     def _begun(
-        self, view: View, rounds: Rounds, state: Published, wanted: Callable[[int], int]
+        self, relation: Stored, rounds: Rounds, state: Published, wanted: Callable[[int], int]
     ) -> Rounds:
         """Return the round at hand, the next one if it is over; a new one if all is wanted."""
-        rows, began = _rows(view, state), self.inputs(view, state)
+        rows, began = _rows(relation, state), self.inputs(relation, state)
         if rounds.done and not rounds.is_over and wanted(rows) >= rows:
             return rounds.anew(rows, began)
-        if rounds.began.get("build") != began["build"]:
+        if rounds.began.get(_BUILD) != began.get(_BUILD):
             return rounds.anew(rows, began)
         return rounds.next_round(rows, began) if rounds.is_over else rounds
 
     def _counted(
-        self, views: Sequence[View], state: Published, samples: Mapping[Any, Sample]
-    ) -> dict[View, Count | HeadraceError]:
-        """Return what was counted of each view; the error, if its query fails on the data."""
-        found: dict[View, Count | HeadraceError] = {}
-        for start in range(0, len(views), _TOGETHER):
-            some = views[start : start + _TOGETHER]
+        self, relations: Sequence[Stored], state: Published, samples: Mapping[Any, Sample]
+    ) -> dict[Stored, Count | HeadraceError]:
+        """Return what was counted of each; the error, if its query fails on the data."""
+        found: dict[Stored, Count | HeadraceError] = {}
+        for start in range(0, len(relations), _TOGETHER):
+            some = relations[start : start + _TOGETHER]
             try:
                 found |= zip(some, self.comparing.counted(some, state, samples), strict=True)
             except HeadraceError as error:
@@ -189,13 +196,13 @@ class Reconciling:
                 if len(some) == 1:
                     found[some[0]] = error
                 else:
-                    for view in some:
-                        found |= self._counted([view], state, samples)
+                    for each in some:
+                        found |= self._counted([each], state, samples)
         return found
 
     def _compared(
         self,
-        view: View,
+        relation: Stored,
         state: Published,
         rounds: Rounds,
         sample: Sample,
@@ -204,32 +211,32 @@ class Reconciling:
     ) -> Compared:
         found = None
         if count.different:
-            found = self.comparing.differing(view, state, _MOST_ROWS, sample)
+            found = self.comparing.differing(relation, state, _MOST_ROWS, sample)
             if not found.num_rows:  # sums of floats, within the tolerance
                 count, found = replace(count, different=0, wrong=0), None
-        if not self._is_as_it_was(view, state):
+        if not self._is_as_it_was(relation, state):
             raise HeadraceError(
                 Code.CONFLICT,
-                f'view "{view.name}" was compared while relations were created or dropped',
+                f'{relation.kind} "{relation.name}" was compared while another was changed',
                 hint="Run the statement again.",
             )
         rounds = rounds.after(sample, count, time.time())
         if found is None:
-            self.ledger.record_comparison(view.id, rounds.to_json())
-            return Compared(view, rounds, count.stored)
-        evidence = self._evidence(view, state, sample, count, found)
-        return self._acted(view, rounds, sample, count, evidence, report)
+            self.ledger.record_comparison(relation.id, rounds.to_json())
+            return Compared(relation, rounds, count.stored)
+        evidence = self._evidence(relation, state, sample, count, found)
+        return self._acted(relation, rounds, sample, count, evidence, report)
 
-    def _is_as_it_was(self, view: View, state: Published) -> bool:
-        """Whether a view, and all that it reads, still has the query that it has in a state."""
+    def _is_as_it_was(self, relation: Stored, state: Published) -> bool:
+        """Whether a relation, and all that it reads, is defined as it is in a state."""
         before, now = state.catalog.by_id, self.reader.catalog.by_id
         return all(
             id_ in now and _defined(now[id_]) == _defined(before[id_])
-            for id_ in state.catalog.below([view.id])
+            for id_ in state.catalog.below([relation.id])
         )
 
     def _evidence(
-        self, view: View, state: Published, sample: Sample, count: Count, found: pa.Table
+        self, relation: Stored, state: Published, sample: Sample, count: Count, found: pa.Table
     ) -> Evidence:
         sides: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
         for row in found.to_pylist():
@@ -237,12 +244,12 @@ class Reconciling:
             copies = {COPIES: abs(weight)} if abs(weight) > 1 else {}
             sides[weight > 0].append({**json_value(row), **copies})
         return Evidence(
-            view.id,
+            relation.id,
             state.epoch,
             time.time(),
             Slice(sample.where),
-            {id_: state.positions[id_] for id_ in state.catalog.bases([view.id])},
-            digest(self.engine.circuit(view)),
+            state.shown(relation.id),
+            digest(self.engine.circuit(relation)) if isinstance(relation, View) else "",
             tuple(sides[False]),
             tuple(sides[True]),
             count.wrong,
@@ -252,34 +259,37 @@ class Reconciling:
 
     def _acted(
         self,
-        view: View,
+        relation: Stored,
         rounds: Rounds,
         sample: Sample,
         count: Count,
         found: Evidence,
         report: Progress,
     ) -> Compared:
-        """Keep the evidence, mark the slice dirty, and do what is to be done about it."""
+        """Keep the evidence, mark a view's slice dirty, and do what is to be done about it."""
         ledger, made = self.ledger, rounds.to_json()
-        known = self._marked(view)
-        entries = () if known else self._entries(view, found)
+        known = self._marked(relation)
+        entries = self._entries(relation, found) if isinstance(relation, View) and not known else ()
         with self.loop.exclusive():  # if the view stops, that is published
-            evidence = ledger.record_comparison(view.id, made, found, entries)
-        compared = Compared(view, rounds, count.stored, count.wrong, evidence)
+            evidence = ledger.record_comparison(relation.id, made, found, entries)
+        compared = Compared(relation, rounds, count.stored, count.wrong, evidence)
         if known:
             return replace(compared, outcome="it is dirty already: SHOW DIRTY")
         match self.on_difference:
             case OnDifference.REPAIR if self.repairing.automatic:
                 return self._repaired(compared, sample, report)
-            case OnDifference.QUARANTINE:
-                return replace(compared, outcome=f"quarantined: REPAIR {view.name} fills it anew")
+            case OnDifference.QUARANTINE if isinstance(relation, View):
+                outcome = f"quarantined: REPAIR {relation.name} fills it anew"
+                return replace(compared, outcome=outcome)
+            case OnDifference.QUARANTINE:  # a table cannot stop, and its log says what is right
+                return self._repaired(compared, sample, report)
             case _:
-                return replace(compared, outcome=f"not repaired: REPAIR {view.name} does that")
+                return replace(compared, outcome="not repaired")
 
-    def _marked(self, view: View) -> list[DirtyId]:
-        """Return the dirty entries of a view of which there is evidence."""
-        of_view = (e for e in self.ledger.dirty() if e.view == view.id)
-        return [e.id for e in of_view if e.cause == RECONCILIATION and e.id is not None]
+    def _marked(self, relation: Stored) -> list[DirtyId]:
+        """Return the dirty entries of a relation of which there is evidence."""
+        own = (e for e in self.ledger.dirty() if e.view == relation.id)
+        return [e.id for e in own if e.cause == RECONCILIATION and e.id is not None]
 
     def _entries(self, view: View, found: Evidence) -> tuple[Dirty, ...]:
         rows = "row differs" if found.differences == 1 else "rows differ"
@@ -299,94 +309,103 @@ class Reconciling:
         return (entry, stop)
 
     def _repaired(self, compared: Compared, sample: Sample, report: Progress) -> Compared:
-        """Have a slice recomputed that differs, and compare it again, and all that reads it.
+        """Have a slice recomputed that differs, and compare it again, then all rows above it.
 
-        If a view that it reads was wrong and has been repaired since, it is right already.
+        If a relation that it reads was wrong and has been repaired since, it is right already.
         """
-        view, evidence = compared.view, compared.evidence
-        equal = self._equal_in(view, sample)
+        relation, evidence = compared.relation, compared.evidence
+        equal = self._equal_in(relation, sample)
         outcome = f"equal in epoch {equal}, since what it reads was repaired"
         if equal is None:
-            error = self._recompute(view, report)
-            equal = self._equal_in(view, sample)
+            error = self._recompute(relation, report)
+            equal = self._equal_in(relation, sample)
             outcome = f"recomputed, and equal in epoch {equal}"
             if equal is None:
                 failed = "recomputed, and still differs"
                 outcome = failed if error is None else f"not repaired: {error.primary}"
                 return replace(compared, outcome=outcome)
-        self.ledger.clear_dirty(view.id, RECONCILIATION)
+        self.ledger.clear_dirty(relation.id, RECONCILIATION)
         if evidence is not None and evidence.id is not None:
             self.ledger.settle_evidence(evidence.id, outcome)
         state = self.reader.published
-        now = _live(state, view)
+        now = self._live(relation, state)
         rounds = compared.rounds.anew(_rows(now, state), self.inputs(now, state))
-        self.ledger.record_comparison(view.id, rounds.to_json())
-        for above in self._above(view):
-            self.compare([above], self.reader.published, lambda rows: rows, report)
+        self.ledger.record_comparison(relation.id, rounds.to_json())
+        # Where one row is wrong, others may be, here and in what reads it: all rows are compared.
+        again = [now] if sample.where else []
+        for each in (*again, *self._above(relation)):
+            self.compare([each], self.reader.published, lambda rows: rows, report)
         return replace(compared, outcome=outcome)
 
-    def _equal_in(self, view: View, sample: Sample) -> Epoch | None:
+    def _equal_in(self, relation: Stored, sample: Sample) -> Epoch | None:
         """Compare a sample as it is now; return its epoch if it is equal, None if it differs."""
         state = self.reader.published
-        now = _live(state, view)
-        (count,) = self.comparing.counted([now], state, {view.id: sample})
+        now = self._live(relation, state)
+        (count,) = self.comparing.counted([now], state, {now.id: sample})
         if count.different and self.comparing.differing(now, state, 1, sample).num_rows:
             return None
         return state.epoch
 
-    def _recompute(self, view: View, report: Progress) -> HeadraceError | None:
-        """Have the slices recomputed that are marked; return the error if that fails.
+    def _recompute(self, relation: Stored, report: Progress) -> HeadraceError | None:
+        """Recompute what is wrong; return the error if that fails.
 
-        What reads the view follows the difference. Where it cannot, since it never followed the
+        What reads the relation follows the difference. Where it cannot, since it never followed the
         rows that were wrong, it stops meanwhile, and is filled anew.
         """
-        error = self._replayed(view, report)
-        above = self._above(view)
+        error = self._replayed(relation, report)
+        above = self._above(relation)
         if error is None or error.code not in (Code.INTERNAL, Code.INVALID) or not above:
             return error
         last = self.ledger.last_epoch()
         with self.loop.exclusive():
             for each in above:
-                why = f'It is filled anew after view "{view.name}", which is repaired.'
+                why = f'It is filled anew after {relation.kind} "{relation.name}" is repaired.'
                 mark_stopped(self.ledger, each, last, why)
-        error = self._replayed(view, report)
+        error = self._replayed(relation, report)
         with self.loop.exclusive(), self.compaction.busy:
             for each in above:
                 Fill(self.loop, each, report).again(Repaired(each.id, STOPPED, last))
         return error
 
-    def _replayed(self, view: View, report: Progress) -> HeadraceError | None:
-        done = self.repairing.repair(self._marked(view), lambda _entry: report)
+    def _replayed(self, relation: Stored, report: Progress) -> HeadraceError | None:
+        if isinstance(relation, Table):
+            with self.loop.exclusive(), self.compaction.busy:
+                layout = self.reader.published.layout(relation)
+                try:
+                    TableRebuild(self.loop, relation, layout, report).correct()
+                except HeadraceError as error:
+                    return error
+            return None
+        done = self.repairing.repair(self._marked(relation), lambda _entry: report)
         errors = [each.done for each in done if isinstance(each.done, HeadraceError)]
         return errors[0] if errors else None
 
-    def _above(self, view: View) -> list[View]:
-        """Return the maintained views that read a view, each after those that it reads."""
+    def _above(self, relation: Stored) -> list[View]:
+        """Return the maintained views that read a relation, each after those that it reads."""
         state = self.reader.published
-        ids = {relation.id for relation in state.catalog.dependants(view.id)}
-        views = state.catalog.views_in_order()
-        return [v for v in views if v.id in ids and v.id not in state.stopped]
+        ids = {each.id for each in state.catalog.dependants(relation.id)}
+        views = (each for each in self.relations(state) if isinstance(each, View))
+        return [view for view in views if view.id in ids]
+
+    def _live(self, relation: Stored, state: Published) -> Stored:
+        """Return a relation as a state has it: of a view, with its present build.
+
+        Raises:
+            HeadraceError: ``conflict`` if it was dropped, or has stopped.
+        """
+        for there in self.relations(state):
+            if there.id == relation.id:
+                return there
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'{relation.kind} "{relation.name}" was dropped, or has stopped, meanwhile',
+            hint="Run the statement again.",
+        )
 
 
-def _rows(view: View, state: Published) -> int:
-    """Return an upper bound of the number of rows that a state stores of a view."""
-    return sum(run.rows for run in state.runs(view))
-
-
-def _live(state: Published, view: View) -> View:
-    """Return a view as a state has it: with its present build.
-
-    Raises:
-        HeadraceError: ``conflict`` if it was dropped.
-    """
-    for there in state.catalog.views_in_order():
-        if there.id == view.id:
-            return there
-    raise HeadraceError(
-        Code.CONFLICT,
-        f'view "{view.name}" was dropped meanwhile',
-        hint="Run the statement again.",
-    )
+def _rows(relation: Stored, state: Published) -> int:
+    """Return an upper bound of the number of rows that a state stores of a relation."""
+    return sum(run.rows for run in state.runs(relation))
 
 
 def _defined(relation: Relation) -> Relation:

@@ -13,12 +13,12 @@ from uuid import uuid4
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Merge, RunKind
-from headrace.runtime.attempt import new_run
+from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import compacted
 from headrace.runtime.rounds import remove_runs
 from headrace.runtime.shares import log_share
 from headrace.runtime.step import Arranged, Clock, Step
-from headrace.spine import check_run, sync_directory
+from headrace.spine import check_run, difference, ranges, sync_directory
 from headrace.types import Offset, RelationId
 from headrace.zset import Layout
 
@@ -105,6 +105,48 @@ class TableRebuild:
         ledger.advance_since({id_: epoch})
         self.loop.published.publish()
         return epoch, end
+
+    def correct(self) -> Epoch:
+        """Replace stored rows that are not what the log makes, as an epoch would change them.
+
+        What reads the table follows the difference. The loop's lock is held, and nothing is
+        compacted.
+
+        Raises:
+            HeadraceError: as :meth:`run`; and if what reads the table cannot follow.
+        """
+        loop, ledger, id_ = self.loop, self.loop.ledger, rows_of(self.table.id)
+        runs = loop.directory / "runs"
+        files: list[RunFile] = []
+        try:
+            self._read(ledger.position(self.table.id), files)
+            before = [run.file for run in ledger.spine(id_)]
+            found = [
+                difference(runs, self.layout, before, files, hashes)
+                for hashes in ranges(loop.partitions)
+            ]
+        finally:
+            remove_runs(runs, files)
+        delta = tuple(file for file in found if file is not None)
+        above, clock = Attempt(), ledger.clock()
+        try:
+            sync_directory(runs)
+            loop.follow({self.table.id: delta}, clock, above)
+        except BaseException:
+            remove_runs(runs, delta)
+            raise
+        changes = tuple(new_run(id_, file, RunKind.DELTA) for file in delta)
+        epoch = ledger.commit(
+            EpochCommit(
+                ledger.last_epoch(),
+                uuid4().hex,
+                runs=(*changes, *new_runs(above.reports, RunKind.DELTA)),
+                counters={**above.counters(()), "repaired": self.table.name},
+                clock=clock,
+            )
+        )
+        loop.published.publish()
+        return epoch
 
     def _read(self, end: Offset, files: list[RunFile]) -> None:
         """Read the log up to an offset, in parts of whole segments, into ``files``."""

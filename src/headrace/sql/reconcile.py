@@ -1,4 +1,4 @@
-"""``RECONCILE``: compare samples of views with their queries."""
+"""``RECONCILE``: compare samples of what is stored with what the logs make."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from headrace.sql.lexer import Token
     from headrace.sql.parts import Name
 
+_KINDS = (("MATERIALIZED", "VIEW"), ("VIEW",), ("TABLE",))
 _WHOLE = 100.0
 """A sample of everything, in percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """``RECONCILE``: compare a sample of one view, or of all, with what their queries make.
+    """``RECONCILE``: compare a sample of one table or view, or of all, with what the logs make.
 
     The sample has about so many ``rows``, or ``percent`` of them; by default, one slice.
     """
@@ -32,14 +33,14 @@ class Reconcile:
 
 
 def take_reconcile(cursor: Cursor) -> Reconcile:
-    """Take ``RECONCILE {VIEW name | ALL} [SAMPLE n {ROWS | PERCENT}]``."""
+    """Take ``RECONCILE {VIEW name | TABLE name | ALL} [SAMPLE n {ROWS | PERCENT}]``."""
     first = cursor.token
     cursor.expect("RECONCILE")
     name = None
-    if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
-        name = cursor.name("a view's name")
+    if any(cursor.accept(*words) for words in _KINDS):
+        name = cursor.name("a table's or view's name")
     elif not cursor.accept("ALL"):
-        raise cursor.expected("VIEW", "ALL")
+        raise cursor.expected("VIEW", "TABLE", "ALL")
     rows: int | None = None
     percent: float | None = None
     if cursor.accept("SAMPLE"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headrace.catalog import PlainView, View
+from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import shown_name
 from headrace.parts.sampling import SLICE_ROWS
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.parts.access import Principal
+    from headrace.parts.comparing import Stored
     from headrace.parts.reader import Reader
     from headrace.parts.reconciling import Compared, Reconciling
     from headrace.sql import Name, Reconcile, Show
 
-_COMPARED: Final = ("view", "rows", "differences", "covered", "wrong_at_most", "verdict")
+_COMPARED: Final = ("relation", "rows", "differences", "covered", "wrong_at_most", "verdict")
 _ROUNDS: Final = (
-    "view", "samples", "compared", "wrong", "rounds", "covered", "wrong_at_most", "last_compared",
+    "relation", "samples", "compared", "wrong", "rounds", "covered", "wrong_at_most",
+    "last_compared",
 )  # fmt: skip
 _EVIDENCE: Final = (
-    "view", "found_at", "epoch", "slice", "differences", "expected", "found", "inputs", "circuit",
-    "outcome",
+    "relation", "found_at", "epoch", "slice", "differences", "expected", "found", "inputs",
+    "circuit", "outcome",
 )  # fmt: skip
 _TYPES: Final = {
     **dict.fromkeys(("rows", "differences", "samples", "compared", "wrong"), pa.int64()),
@@ -41,7 +43,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Reconciliations:
-    """Compares samples of views when asked to, and lists what was compared and found."""
+    """Compares samples when asked to, and lists what was compared and found."""
 
     reader: Reader
     reconciling: Reconciling
@@ -49,46 +51,47 @@ class Reconciliations:
     report: Callable[[Progress], None]
 
     def reconcile(self, statement: Reconcile) -> Result:
-        """Compare a sample of a view, or of each; views are compared after those that they read."""
+        """Compare a sample of a relation, or of each, after those that it reads."""
         reader = self.reader
-        asked = None if statement.name is None else self._view(statement.name)
-        views = self.reconciling.views(reader.published) if asked is None else [asked]
-        reader.settled([view.id for view in views])
-        rows = []
-        for number, view in enumerate(views):
-            self.report(Progress(f"reconciling {self._shown(view)}", number, len(views), "views"))
-            rows += [self._row(each) for each in self._compared(view, statement)]
+        asked = None if statement.name is None else self._stored(statement.name)
+        relations = self.reconciling.relations(reader.published) if asked is None else [asked]
+        reader.settled([relation.id for relation in relations])
+        rows, total = [], len(relations)
+        for number, relation in enumerate(relations):
+            what = f"reconciling {self._shown(relation)}"
+            self.report(Progress(what, number, total, "relations"))
+            rows += [self._row(each) for each in self._compared(relation, statement)]
         return Result.of(_COMPARED, rows, reader.published.epoch, _TYPES)
 
-    def _compared(self, view: View, statement: Reconcile) -> list[Compared]:
-        """Compare a sample of a view, unless it was dropped or has stopped meanwhile."""
+    def _compared(self, relation: Stored, statement: Reconcile) -> list[Compared]:
+        """Compare a sample of a relation, unless it was dropped or has stopped meanwhile."""
         state = self.reader.published
         if statement.name is not None:
-            self.reader.require_running(view, state)
-        there = [each for each in self.reconciling.views(state) if each.id == view.id]
+            self.reader.require_running(relation, state)
+        there = [r for r in self.reconciling.relations(state) if r.id == relation.id]
 
         def wanted(size: int) -> int:
             if statement.percent is not None:
                 return -(-size * statement.percent // 100).__trunc__()
             return statement.rows or SLICE_ROWS
 
-        name = self._shown(view)
+        name = self._shown(relation)
         return self.reconciling.compare(
             there,
             state,
             wanted,
-            lambda done, total: self.report(Progress(f"rebuilding {name}", done, total, "rows")),
+            lambda done, total: self.report(Progress(f"recomputing {name}", done, total, "rows")),
         )
 
     def show(self, statement: Show) -> Result:
-        """List what was compared of each view, or the evidence that was found."""
-        only = None if statement.relation is None else self._view(statement.relation)
+        """List what was compared of each relation, or the evidence that was found."""
+        only = None if statement.relation is None else self._stored(statement.relation)
         if statement.listing is Listing.EVIDENCE:
             return self._evidence(only)
         state = self.reader.published
         rows = [
             (
-                self._shown(view),
+                self._shown(relation),
                 rounds.samples,
                 rounds.total.units,
                 rounds.total.wrong,
@@ -97,16 +100,16 @@ class Reconciliations:
                 rounds.bound,
                 None if rounds.at is None else _time(rounds.at),
             )
-            for view, rounds in self.reconciling.rounds(state).items()
-            if self.principal.sees(view.name) and (only is None or only.id == view.id)
+            for relation, rounds in self.reconciling.rounds(state).items()
+            if self.principal.sees(relation.name) and (only is None or only.id == relation.id)
         ]
         return Result.of(_ROUNDS, rows, state.epoch, _TYPES)
 
-    def _evidence(self, only: View | None) -> Result:
+    def _evidence(self, only: Stored | None) -> Result:
         catalog = self.reader.catalog
         rows = [
             (
-                self._shown(view),
+                self._shown(relation),
                 _time(found.at),
                 found.epoch,
                 found.slice.where,
@@ -118,26 +121,24 @@ class Reconciliations:
                     for id_, offset in found.offsets.items()
                     if id_ in catalog.by_id and self.principal.sees(catalog.by_id[id_].name)
                 ),
-                found.circuit,
+                found.circuit or None,
                 found.outcome or None,
             )
             for found in self.reconciling.ledger.evidence(None if only is None else only.id)
-            for view in (catalog.by_id.get(found.view),)
-            if isinstance(view, View) and self.principal.sees(view.name)
+            for relation in (catalog.by_id.get(found.view),)
+            if isinstance(relation, Table | View) and self.principal.sees(relation.name)
         ]
         return Result.of(_EVIDENCE, rows, self.reader.published.epoch, _TYPES)
 
-    def _view(self, name: Name) -> View:
+    def _stored(self, name: Name) -> Stored:
         relation = self.reader.catalog.resolve(name.dotted, name.span)
-        if isinstance(relation, View):
+        if isinstance(relation, Table | View):
             return relation
-        detail = "It stores no rows." if isinstance(relation, PlainView) else None
         raise HeadraceError(
             Code.INVALID,
-            f'{relation.kind} "{relation.name}" is no materialized view',
-            detail,
-            "Name a materialized view: SHOW MATERIALIZED VIEWS lists them.",
-            name.span,
+            f'{relation.kind} "{relation.name}" has no stored rows to compare',
+            hint="Name a table or a materialized view.",
+            span=name.span,
         )
 
     def _row(self, compared: Compared) -> tuple[Any, ...]:
@@ -149,7 +150,7 @@ class Reconciliations:
             verdict = f"{count} {'row differs' if count == 1 else 'rows differ'}"
             verdict += f"; {compared.outcome}"
         return (
-            self._shown(compared.view),
+            self._shown(compared.relation),
             compared.rows,
             count,
             rounds.covered,
@@ -157,8 +158,8 @@ class Reconciliations:
             verdict,
         )
 
-    def _shown(self, view: View) -> str:
-        return shown_name(view, self.reader.catalog)
+    def _shown(self, relation: Stored) -> str:
+        return shown_name(relation, self.reader.catalog)
 
 
 def _json(rows: tuple[Any, ...]) -> str:
