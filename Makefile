@@ -81,7 +81,8 @@ serve: setup
 	@$(BIN)/python examples/clickstream/serve.py $(ARGS)
 
 # One source each, followed through a view: kafka, postgres, files, clickstream; and payledger, balances
-# by a Python function over policies that change in the past. For example:
+# by a Python function over policies that change in the past. The smallest ones, each a page long:
+# duality, accounts, orders, trending, viewership, features. For example:
 # make example-kafka ARGS='--seconds 20', make example-payledger ARGS='--serve'
 example-%: setup
 	@PYTHONPATH=tests:examples $(BIN)/python examples/$*/pipeline.py $(ARGS)
