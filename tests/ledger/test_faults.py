@@ -116,9 +116,16 @@ if doing == "mark":
     ledger.mark_dirty(found)
 elif doing == "begin":
     ledger.set_dirty(old.id, state=DirtyState.REPAIRING)
+elif doing == "compare":
+    evidence = Evidence(1, 1, 2.0, found.slice, {}, "", ({"a": 2},), (), 1)
+    ledger.record_comparison(1, {"done": 1}, evidence, [found])
 else:
     ledger.commit(EpochCommit(2, "crash", cleaned=(old.id,), dirtied=(found,)))
 """
+
+
+KEPT = ("compare", "after commit")
+"""Where a comparison is recorded, with its evidence and its dirty entry."""
 
 
 @pytest.mark.parametrize(
@@ -129,6 +136,9 @@ else:
         ("mark", "after commit", ["a = 1 open", "a = 2 open"]),
         ("begin", "before commit", ["a = 1 open"]),
         ("begin", "after commit", ["a = 1 repairing"]),
+        ("compare", "evidence", ["a = 1 open"]),
+        ("compare", "before commit", ["a = 1 open"]),
+        ("compare", "after commit", ["a = 1 open", "a = 2 open"]),
         ("repair", "repaired", ["a = 1 open"]),
         ("repair", "before commit", ["a = 1 open"]),
         ("repair", "after commit", ["a = 2 open"]),
@@ -141,6 +151,10 @@ def test_no_dirty_entry_is_lost_by_a_crash(
     assert died.returncode == -signal.SIGKILL, died.stderr
     with Ledger.open(path, Mode.READ) as ledger:
         assert [f"{e.slice.where} {e.state}" for e in ledger.dirty()] == left
+        evidence = [each.id for each in ledger.evidence()]
+        marked = [e.origin["evidence"] for e in ledger.dirty() if "evidence" in e.origin]
+        assert marked == evidence
+        assert bool(evidence) == bool(ledger.reconciled()) == ((doing, stage) == KEPT)
 
 
 def test_a_fault_is_offered_at_every_stage(ledger: Ledger, orders: NewObject) -> None:

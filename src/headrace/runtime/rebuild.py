@@ -130,6 +130,7 @@ class TableRebuild:
         delta = tuple(file for file in found if file is not None)
         above, clock = Attempt(), ledger.clock()
         try:
+            loop.fault("correct")
             sync_directory(runs)
             loop.follow({self.table.id: delta}, clock, above)
         except BaseException:
