@@ -20,7 +20,9 @@ from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
+from headrace.parts.amending import Amending
 from headrace.parts.capturing import Capturing
+from headrace.parts.changes import Changes
 from headrace.parts.comparing import Comparing
 from headrace.parts.declarations import Declarations
 from headrace.parts.definer import Definer
@@ -216,6 +218,14 @@ class Database(DefaultSession):
             sources=SourceStates(ledger, captures, feeds, admission),
             repairing=repairing,
             replays=replays,
+            changes=Changes(
+                reader,
+                ledger,
+                engine,
+                loop,
+                replays,
+                Amending(reader, ledger, engine, definer),
+            ),
             reconciling=reconciling,
             reconciler=Reconciler(reconciling, self.settings.reconcile_budget, partitions),
         )
@@ -283,7 +293,9 @@ class Database(DefaultSession):
         """
         self._require_open()
         parts = self.parts
-        changes = FunctionChanges(parts.functions, parts.waiting, parts.definer, parts.loop)
+        changes = FunctionChanges(
+            parts.functions, parts.waiting, parts.definer, parts.loop, parts.changes
+        )
 
         def registered(given: Function) -> Function:
             changes.register(given, replace=replace)

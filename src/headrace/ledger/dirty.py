@@ -1,18 +1,21 @@
-"""The dirty ledger: slices of views that are, or may be, inconsistent with their inputs."""
+"""The dirty ledger: slices of views that are, or may be, inconsistent; and classified changes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
 from headrace.ledger import catalogue, schema
-from headrace.ledger.records import Dirty, DirtyState, Repair, Slice
+from headrace.ledger.records import Carried, ChangeRecord, Dirty, DirtyState, Repair, Slice
 from headrace.types import DirtyId, Epoch, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+MOST_CHANGES: Final = 1000
+"""How many classified changes are kept, the newest."""
 
 
 def entries(connection: sa.Connection, view: RelationId | None = None) -> tuple[Dirty, ...]:
@@ -76,6 +79,46 @@ def clean(connection: sa.Connection, ids: Iterable[DirtyId]) -> None:
     wanted = list(ids)
     if wanted:
         connection.execute(schema.dirty.delete().where(schema.dirty.c.id.in_(wanted)))
+
+
+def record_changes(
+    connection: sa.Connection, carried: Iterable[Carried], origin: Mapping[str, Any], now: float
+) -> None:
+    """Record classified changes, and forget the oldest of those that are too many."""
+    table = schema.changes
+    rows = [
+        {
+            "view": each.view,
+            "at": now,
+            "path": each.path.value,
+            "rule": each.rule,
+            "cost": each.cost,
+            "whole": each.whole,
+            "changed": each.changed,
+            "origin": dict(origin),
+        }
+        for each in carried
+    ]
+    if not rows:
+        return
+    connection.execute(table.insert(), rows)
+    newest = connection.execute(sa.select(sa.func.max(table.c.id))).scalar_one()
+    connection.execute(table.delete().where(table.c.id <= newest - MOST_CHANGES))
+
+
+def changes(connection: sa.Connection) -> tuple[ChangeRecord, ...]:
+    """Return the classified changes that are kept, newest first."""
+    query = sa.select(schema.changes).order_by(schema.changes.c.id.desc())
+    return tuple(
+        ChangeRecord(
+            row.at,
+            row.origin,
+            Carried(
+                RelationId(row.view), Repair(row.path), row.rule, row.cost, row.whole, row.changed
+            ),
+        )
+        for row in connection.execute(query)
+    )
 
 
 def _same(known: Dirty, entry: Dirty) -> bool:

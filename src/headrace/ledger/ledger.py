@@ -10,6 +10,8 @@ from headrace.ledger import catalogue, commit, dirty, evidence, log, spines
 from headrace.ledger.records import (
     AppendRecord,
     ArrangementRecord,
+    Carried,
+    ChangeRecord,
     CorrectionRecord,
     Dirty,
     DirtyState,
@@ -428,6 +430,16 @@ class Ledger(Writer):
         with self._writing() as writing:
             dirty.change(writing.connection, id_, state, repair, cost, detail)
             _read_dirty(writing)
+
+    def record_changes(self, carried: Sequence[Carried], origin: Mapping[str, Any]) -> None:
+        """Record what carries a change to views; the oldest of too many records are forgotten."""
+        with self._writing() as writing:
+            dirty.record_changes(writing.connection, carried, origin, self._clock())
+
+    def changes(self) -> tuple[ChangeRecord, ...]:
+        """Return the classified changes that are kept, newest first."""
+        with self._store.reading() as connection:
+            return dirty.changes(connection)
 
     def clear_dirty(self, view: RelationId, cause: str | None = None) -> None:
         """Remove the dirty entries of a view: of one cause or, with None, of all causes."""

@@ -468,6 +468,31 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Carried:
+    """How a change reaches a view: by which path, and by which rule that was decided.
+
+    ``cost`` is the number of rows that are touched on the way, ``whole`` of those that a rebuild
+    reads, ``changed`` that of the view's rows that change; None if they are not known.
+    """
+
+    view: RelationId
+    path: Repair
+    rule: str
+    cost: int | None = None
+    whole: int | None = None
+    changed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRecord:
+    """A classified change in the ledger. ``at`` is in Unix seconds."""
+
+    at: float
+    origin: Mapping[str, Any]
+    carried: Carried
+
+
+@dataclass(frozen=True, slots=True)
 class Repaired:
     """A view whose contents an epoch makes right again: it is no longer dirty for a cause.
 

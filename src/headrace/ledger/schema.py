@@ -287,6 +287,21 @@ corrections = sa.Table(
 )
 """The changes of streams' logs that amend earlier events."""
 
+changes = sa.Table(
+    "changes",
+    metadata,
+    sa.Column("id", _serial, primary_key=True),
+    sa.Column("view", sa.ForeignKey(_relation), nullable=False, index=True),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("cost", sa.BigInteger),
+    sa.Column("whole", sa.BigInteger),
+    sa.Column("changed", sa.BigInteger),
+    sa.Column("origin", sa.JSON, nullable=False),
+)
+"""The newest changes that were classified: what carried them to each view."""
+
 gaps = sa.Table(
     "gaps",
     metadata,

@@ -47,17 +47,21 @@ class Amending:
     engine: Engine
     definer: Definer
 
-    def prepared(self, stream: Stream, progress: Progress) -> Stream:
-        """Return a stream that takes corrections: its views, and later ones, follow them.
+    def prepared(self, stream: Stream, progress: Progress) -> tuple[Stream, tuple[View, ...]]:
+        """Return a stream that takes corrections, and the views that were rebuilt for that.
+
+        Its views, and later ones, follow the corrections.
 
         Raises:
             HeadraceError: ``conflict`` if a view that would have to be rebuilt has stopped.
         """
+        rebuilt: list[View] = []
         for left in reversed(range(_ATTEMPTS)):
             if stream.corrected:
-                return stream
-            for view in self._relying(stream):
+                break
+            for view in self.relying(stream):
                 self._rebuild(view, stream, progress)
+                rebuilt.append(view)
             prepared = replace(stream, corrected=True)
             try:
                 self.definer.redefine(prepared)
@@ -68,10 +72,10 @@ class Amending:
                 found = self.reader.catalog.resolve(stream.name)
                 stream = found if isinstance(found, type(stream)) else stream
             else:
-                return prepared
-        return stream
+                stream = prepared
+        return stream, tuple(rebuilt)
 
-    def _relying(self, stream: Stream) -> Iterator[View]:
+    def relying(self, stream: Stream) -> Iterator[View]:
         """Yield the views whose circuits rely on that no event of a stream changes."""
         for view in self.reader.catalog.dependants(stream.id):
             if isinstance(view, View) and stream.id in view.depends_on:

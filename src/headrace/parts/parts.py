@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.parts.access import Access
     from headrace.parts.capturing import Capturing
+    from headrace.parts.changes import Changes
     from headrace.parts.comparing import Comparing
     from headrace.parts.declarations import Declarations
     from headrace.parts.definer import Definer
@@ -71,6 +72,7 @@ class Parts:
     capturing: Capturing
     sources: SourceStates
     repairing: Repairing
+    changes: Changes
     reconciling: Reconciling
     reconciler: Reconciler
     replays: Replays

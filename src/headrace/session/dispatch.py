@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from headrace.catalog import Stream, Table
 from headrace.errors import HeadraceError
-from headrace.parts.amending import Amending
 from headrace.parts.evaluating import OwnEvaluator
 from headrace.parts.marking import Marking
 from headrace.parts.slices import Slices
@@ -41,6 +40,7 @@ from headrace.sql import (
     DropSecret,
     DropToken,
     Explain,
+    ExplainChange,
     ExplainReplay,
     Flush,
     Grant,
@@ -95,6 +95,7 @@ from headrace.statements.defining.tokens import (
     TokenChanges,
 )
 from headrace.statements.defining.views import Views
+from headrace.statements.describing.changes import ChangeExplanations
 from headrace.statements.describing.descriptions import Descriptions
 from headrace.statements.describing.explanations import Explanations
 from headrace.statements.describing.listings import Listings, filtered
@@ -196,7 +197,9 @@ class Statements:
             parts.captures,
             parts.capturing,
         )
-        self._functions = FunctionChanges(parts.functions, parts.waiting, parts.definer, parts.loop)
+        self._functions = FunctionChanges(
+            parts.functions, parts.waiting, parts.definer, parts.loop, parts.changes
+        )
         self._sinks = SinkCreations(
             parts.reader, parts.ledger, parts.definer, sources, parts.destinations, parts.sinks
         )
@@ -204,12 +207,13 @@ class Statements:
         self._inserts = Inserts(parts.reader, snapshots, parts.log, parts.queries)
         self._updates = Updates(parts.reader, snapshots, parts.log)
         self._copies = Copies(parts.reader, parts.log, parts.ledger, parts.queries, client.report)
+        self._changes = parts.changes
         self._corrections = Corrections(
             parts.reader,
             snapshots,
             parts.log,
             parts.queries,
-            Amending(parts.reader, parts.ledger, parts.engine, parts.definer),
+            parts.changes.amending.prepared,
             principal,
             client.report,
         )
@@ -249,8 +253,20 @@ class Statements:
             parts.loop,
             slices,
             Marking(parts.ledger, parts.loop, slices),
-            parts.repairing.recomputing,
+            parts.changes,
             principal,
+        )
+        self._change_explanations = ChangeExplanations(
+            parts.reader,
+            parts.ledger,
+            snapshots,
+            parts.log,
+            parts.queries,
+            slices,
+            parts.functions,
+            parts.changes,
+            principal,
+            client.report,
         )
         self._reconciliations = Reconciliations(
             parts.reader, parts.reconciling, principal, client.report
@@ -329,7 +345,7 @@ class Statements:
                 return self._done(self._resuming.resume(statement))
             case Flush() | Refresh():
                 return self._refresh(statement)
-            case Show() | ShowCreate() | Describe() | Explain():
+            case Show() | ShowCreate() | Describe() | Explain() | ExplainChange():
                 return self._describe(statement)
             case Replay() | ExplainReplay():
                 return self._replays.run(statement)
@@ -342,7 +358,9 @@ class Statements:
             case _:
                 return self._done(self._define(statement))
 
-    def _describe(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
+    def _describe(
+        self, statement: Show | ShowCreate | Describe | Explain | ExplainChange
+    ) -> Result:
         match statement:
             case Show(listing=Listing.TOKENS | Listing.GRANTS):
                 return self._show_tokens(statement)
@@ -356,6 +374,8 @@ class Statements:
                 return self._descriptions.describe(statement)
             case Explain():
                 return self._explanations.explain(statement)
+            case ExplainChange():
+                return self._change_explanations.explain(statement)
 
     def _check(self, statement: Verify | Reconcile | Repair | Invalidate) -> Result:
         match statement:
@@ -516,8 +536,11 @@ class Statements:
         return written.rows
 
     def _correct(self, statement: Correct) -> Result:
-        stream, events, end = self._corrections.correct(statement)
-        self._client.wrote(stream, end)
+        found, changes = self._corrections.correct(statement), self._changes
+        events = found.events
+        self._client.wrote(found.stream.id, found.end)
+        if events:
+            changes.record(changes.of_correction(found.stream, found.rebuilt), found.origin)
         done = "replaced" if statement.assignments else "voided"
         return self._done(f"{events:,} {'event' if events == 1 else 'events'} {done}")
 

@@ -44,6 +44,7 @@ from headrace.sql import (
     DropSecret,
     DropToken,
     Explain,
+    ExplainChange,
     ExplainReplay,
     Flush,
     Fragment,
@@ -430,6 +431,14 @@ def _reconcile(_asked: _Asked, statement: Reconcile) -> Iterator[Need]:
         yield Need(Role.OWNER, schema_of(name.dotted), name.span)
 
 
+def _explain_change(asked: _Asked, statement: ExplainChange) -> Iterator[Need]:
+    target = statement.target
+    if isinstance(target, Name):
+        yield Need(Role.OWNER, DATABASE, statement.span)
+        return
+    yield from NEEDS[type(target)](asked, target)
+
+
 def _print(asked: _Asked, statement: Print) -> Iterator[Need]:
     over = {
         relation.name
@@ -451,6 +460,7 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     ShowCreate: lambda asked, statement: asked.define(statement.name),
     Describe: _describe,
     Explain: _explain,
+    ExplainChange: _explain_change,
     Reconcile: _reconcile,
     Refresh: _refresh,
     Verify: _verify,

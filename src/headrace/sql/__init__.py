@@ -73,6 +73,7 @@ from headrace.sql.statements import (
 from headrace.sql.taken import Taken
 from headrace.sql.upkeep import (
     Correct,
+    ExplainChange,
     ExplainReplay,
     Invalidate,
     Repair,
@@ -116,6 +117,7 @@ __all__ = [
     "DropSecret",
     "DropToken",
     "Explain",
+    "ExplainChange",
     "ExplainReplay",
     "Explainable",
     "Explained",

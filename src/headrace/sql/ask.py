@@ -47,7 +47,7 @@ _DROPPED_ALONE: Final[Mapping[str, type[DropSecret | DropConnection | DropToken 
 }
 """What is dropped without CASCADE, by its word."""
 _KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", *_DROPPED_ALONE)
-_OF_VIEWS = frozenset({Listing.DIRTY, Listing.RECONCILIATION, Listing.EVIDENCE})
+_OF_VIEWS = frozenset({Listing.DIRTY, Listing.CHANGES, Listing.RECONCILIATION, Listing.EVIDENCE})
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 

@@ -25,7 +25,7 @@ from headrace.sql.create import take_alter, take_create
 from headrace.sql.cursor import Cursor
 from headrace.sql.fragments import at_query, take_query
 from headrace.sql.keywords import STATEMENTS
-from headrace.sql.lexer import Kind, Source, split
+from headrace.sql.lexer import Kind, Source, Token, split
 from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
 from headrace.sql.refreshing import take_refresh
@@ -36,7 +36,17 @@ from headrace.sql.slices import (
     take_invalidate,
     take_replay,
 )
-from headrace.sql.statements import CreateMaterializedView, CreateTableAs, Explain, Explained
+from headrace.sql.statements import (
+    CreateMaterializedView,
+    CreateTableAs,
+    Delete,
+    Explain,
+    Explained,
+    Insert,
+    Truncate,
+    Update,
+)
+from headrace.sql.upkeep import Correct, ExplainChange, Invalidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,13 +89,13 @@ def _take_statement(cursor: Cursor) -> Statement:
     return take(cursor)
 
 
-def _take_explain(cursor: Cursor) -> Explain | ExplainReplay:
+def _take_explain(cursor: Cursor) -> Explain | ExplainReplay | ExplainChange:
     if at_explain_replay(cursor):
         return take_explain_replay(cursor)
     return _take_explain_query(cursor)
 
 
-def _take_explain_query(cursor: Cursor) -> Explain:
+def _take_explain_query(cursor: Cursor) -> Explain | ExplainChange:
     """Take ``EXPLAIN [what]`` of a query, ``CREATE MATERIALIZED VIEW ...`` or ``[VIEW] name``.
 
     ``EXPLAIN [OPTIMIZED | PHYSICAL] PLAN FOR`` of Flink and Materialize, and Spark's ``EXTENDED``
@@ -97,6 +107,8 @@ def _take_explain_query(cursor: Cursor) -> Explain:
         if cursor.peek(1).word == "PLAN":
             cursor.accept("OPTIMIZED") or cursor.accept("PHYSICAL")
         cursor.accept("PLAN", "FOR") or cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
+    if cursor.at("CHANGE") and not _is_last_name(cursor):
+        return _explained_change(cursor, first)
     shown = Explained.EVERYTHING
     for kind in Explained:
         if kind and cursor.accept(kind.value.upper()):
@@ -117,6 +129,22 @@ def _take_explain_query(cursor: Cursor) -> Explain:
     else:
         raise cursor.expected("a query", "VIEW", "CREATE MATERIALIZED VIEW")
     return Explain(target, cursor.span(first), shown)
+
+
+def _explained_change(cursor: Cursor, first: Token) -> ExplainChange:
+    """Take ``CHANGE statement | FUNCTION name``."""
+    cursor.expect("CHANGE")
+    if cursor.accept("FUNCTION"):
+        name = cursor.name("a function's name")
+        cursor.expect_end()
+        return ExplainChange(name, cursor.span(first))
+    if not cursor.at_any(*_CHANGES):
+        raise cursor.expected(*_CHANGES, "FUNCTION")
+    refuse_statement(cursor)
+    changed = _take_statement(cursor)
+    if isinstance(changed, Insert | Update | Delete | Truncate | Correct | Invalidate):
+        return ExplainChange(changed, cursor.span(first))
+    raise cursor.expected(*_CHANGES, "FUNCTION")
 
 
 def _is_last_name(cursor: Cursor) -> bool:
@@ -148,6 +176,9 @@ def _unknown(cursor: Cursor) -> HeadraceError:
         else "Statements begin with SELECT, CREATE, INSERT, SHOW, EXPLAIN and the like.",
     )
 
+
+_CHANGES = ("INSERT", "UPDATE", "DELETE", "TRUNCATE", "CORRECT", "INVALIDATE")
+"""The first words of statements that change rows, or say that some are not right."""
 
 _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "ALTER": take_alter,

@@ -15,7 +15,15 @@ from headrace.sql.parts import Name, Query
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.refreshing import AlterView, Refresh
 from headrace.sql.taken import EVERY_ROW, Taken
-from headrace.sql.upkeep import Correct, ExplainReplay, Invalidate, Repair, Replay, Verify
+from headrace.sql.upkeep import (
+    Correct,
+    ExplainChange,
+    ExplainReplay,
+    Invalidate,
+    Repair,
+    Replay,
+    Verify,
+)
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -390,6 +398,7 @@ class Listing(StrEnum):
     JOBS = "jobs"
     REJECTS = "rejects"
     DIRTY = "dirty"
+    CHANGES = "changes"
     EPOCHS = "epochs"
     FRESHNESS = "freshness"
     FUNCTIONS = "functions"
@@ -405,6 +414,7 @@ class Listing(StrEnum):
 NAMED_LISTINGS = frozenset(Listing) - {
     Listing.REJECTS,
     Listing.DIRTY,
+    Listing.CHANGES,
     Listing.EPOCHS,
     Listing.FRESHNESS,
     Listing.GRANTS,
@@ -566,6 +576,7 @@ Statement: TypeAlias = (
     | ShowCreate
     | Describe
     | Explain
+    | ExplainChange
     | SetOption
     | ResetOption
     | ShowOption

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.parts import Fragment, Name
-    from headrace.sql.statements import Assignment
+    from headrace.sql.statements import Assignment, Delete, Insert, Truncate, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +70,12 @@ class ExplainReplay:
     """``EXPLAIN REPLAY VIEW ...``: what a replay would read and replace."""
 
     replay: Replay
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainChange:
+    """``EXPLAIN CHANGE statement | FUNCTION name``: what a change would do to views."""
+
+    target: Insert | Update | Delete | Truncate | Correct | Invalidate | Name
     span: Span

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog, PlainView
     from headrace.catalyst.python import Registered
     from headrace.functions import Function, FunctionRecord
+    from headrace.parts.changes import Changes
     from headrace.parts.definer import Definer
     from headrace.parts.functions import Functions
     from headrace.parts.waiting import WaitingViews
@@ -30,6 +31,7 @@ class FunctionChanges:
     waiting: WaitingViews
     definer: Definer
     loop: EpochLoop
+    changes: Changes
 
     def register(self, function: Function, *, replace: bool) -> FunctionRecord:
         """Register a function, and resume the views that waited for it.
@@ -48,6 +50,8 @@ class FunctionChanges:
             if changed and calling:
                 why = f'Function "{record.name}" was replaced.'
                 over = above(self.loop.catalog, calling)
+                rebuilt = self.changes.of_function(v for v in calling if isinstance(v, View))
+                self.changes.record(rebuilt, {"function": record.name})
                 self.waiting.wait({view.id: why for view in over}, changed=True)
             functions.accept(prepared)
             self.waiting.resume()

@@ -20,7 +20,7 @@ from headrace.statements.changing.targets import chosen
 from headrace.statements.results import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -28,22 +28,27 @@ if TYPE_CHECKING:
     from headrace.catalyst.analysed import Shape
     from headrace.engine.queries import Queries
     from headrace.parts.access import Principal
-    from headrace.parts.amending import Amending
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
+    from headrace.runtime.fill import Progress as FillProgress
     from headrace.runtime.published import Published
     from headrace.sql import Correct
     from headrace.statements.changing.assignments import Assigned
-    from headrace.types import Offset, RelationId
+    from headrace.types import Offset
 
 
 class Corrected(NamedTuple):
-    """What was corrected: the stream, the number of events, and the log's end afterwards."""
+    """What was corrected: the number of events, and the log's end afterwards; why, if any were.
 
-    stream: RelationId
+    ``rebuilt`` are the views that were rebuilt before.
+    """
+
+    stream: Stream
     events: int
     end: Offset
+    origin: Mapping[str, str]
+    rebuilt: tuple[View, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,9 @@ class Corrections:
     snapshots: Snapshots
     log: Log
     queries: Queries
-    amending: Amending
+    prepared: Callable[[Stream, FillProgress], tuple[Stream, tuple[View, ...]]]
+    """Has the views over a stream take corrections of it; see
+    :meth:`headrace.parts.amending.Amending.prepared`."""
     principal: Principal
     report: Callable[[Progress], None]
 
@@ -71,7 +78,7 @@ class Corrections:
             stream = self._stream(statement)
             found = self._matching(stream, statement, computed)
             if not found.num_rows:
-                return Corrected(stream.id, 0, self.reader.ledger.log_end(stream.id))
+                return Corrected(stream, 0, self.reader.ledger.log_end(stream.id), {})
             names = stream.logged.names
             old, offsets = found.select(names), found[OFFSET]
             new = None
@@ -83,20 +90,21 @@ class Corrections:
                 if stream.declaration.rowtime:
                     new = new.append_column(old.schema.field(ROWTIME), old[ROWTIME])
             what = f"preparing views of {stream.name}"
-            stream = self.amending.prepared(
+            stream, rebuilt = self.prepared(
                 stream, lambda done, total: self.report(Progress(what, done, total, "rows"))
             )
             rows = amendments(old, offsets, new)
-            written = self.log.correct(stream, rows, self._correction(statement, found.num_rows))
-        return Corrected(stream.id, found.num_rows, written.end)
+            events, origin = found.num_rows, self._origin(statement)
+            written = self.log.correct(stream, rows, Correction(events, origin))
+        return Corrected(stream, events, written.end, origin, rebuilt)
 
-    def _correction(self, statement: Correct, events: int) -> Correction:
+    def _origin(self, statement: Correct) -> dict[str, str]:
         origin = {"statement": masked(statement.span.source)}
         if statement.reason is not None:
             origin["reason"] = statement.reason
         if self.principal.name is not None:
             origin["by"] = self.principal.name
-        return Correction(events, origin)
+        return origin
 
     def _stream(self, statement: Correct) -> Stream:
         relation = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)

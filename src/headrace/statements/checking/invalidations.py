@@ -14,9 +14,9 @@ from headrace.parts.naming import HIDDEN
 if TYPE_CHECKING:
     from headrace.catalog import Catalog
     from headrace.parts.access import Principal
+    from headrace.parts.changes import Changes
     from headrace.parts.marking import Marking
     from headrace.parts.reader import Reader
-    from headrace.parts.repairing import Recomputing
     from headrace.parts.slices import Slices
     from headrace.runtime.epoch import EpochLoop
     from headrace.sql import Invalidate
@@ -33,18 +33,18 @@ class Invalidations:
     loop: EpochLoop
     slices: Slices
     marking: Marking
-    recomputing: Recomputing
+    changes: Changes
     principal: Principal
 
     def invalidate(self, statement: Invalidate) -> str:
         """Mark a slice of a view, and what the views above show of it; return a message."""
-        view = self._view(self.reader.catalog, statement)
+        view = invalidated(self.reader.catalog, statement)
         slice_ = self.slices.read(view, statement.slice)
         if not statement.reason.strip():
             raise HeadraceError(
                 Code.INVALID, "the reason is empty", hint="Say what is wrong.", span=statement.span
             )
-        plan = self.recomputing.plan(view, slice_)
+        plan = self.changes.replays.plan(view, slice_)
         origin = {
             "statement": masked(statement.span.source),
             "reason": statement.reason,
@@ -52,7 +52,7 @@ class Invalidations:
         }
         with self.loop.exclusive():
             catalog = self.reader.catalog
-            if self._view(catalog, statement) is not view:
+            if invalidated(catalog, statement) is not view:
                 raise HeadraceError(
                     Code.CONFLICT,
                     f'view "{view.name}" was replaced meanwhile',
@@ -68,6 +68,7 @@ class Invalidations:
                 whole=plan.whole,
             )
             marked = self.marking.mark(catalog, [entry], origin)
+        self.changes.record(self.changes.of_slice(view, slice_), origin)
         above = [
             f"{catalog.by_id[e.view].name}{'' if e.slice == slice_ else ' (all rows)'}"
             for e in marked[1:]
@@ -79,14 +80,15 @@ class Invalidations:
             f"to be recomputed from about {plan.cost:,} of {plan.whole:,} rows"
         )
 
-    @staticmethod
-    def _view(catalog: Catalog, statement: Invalidate) -> View:
-        found = catalog.resolve(statement.name.dotted, statement.name.span)
-        if isinstance(found, View) and not found.name.startswith(HIDDEN):
-            return found
-        raise HeadraceError(
-            Code.INVALID,
-            f'"{found.name}" is a {found.kind}, not a materialized view',
-            hint="Only the rows of materialized views are recomputed.",
-            span=statement.name.span,
-        )
+
+def invalidated(catalog: Catalog, statement: Invalidate) -> View:
+    """Return the view of which a statement invalidates rows."""
+    found = catalog.resolve(statement.name.dotted, statement.name.span)
+    if isinstance(found, View) and not found.name.startswith(HIDDEN):
+        return found
+    raise HeadraceError(
+        Code.INVALID,
+        f'"{found.name}" is a {found.kind}, not a materialized view',
+        hint="Only the rows of materialized views are recomputed.",
+        span=statement.name.span,
+    )

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.parts.dirty_slices import dirty_slices, slice_words
+from headrace.parts.dirty_slices import dirty_slices, origin_words, slice_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
 from headrace.parts.stopped import view_state
 from headrace.sql import Listing, Name, Role, Show
+from headrace.statements.describing.changes import CARRIED
 from headrace.statements.results import Result
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _DIRTY = (
 _WHOLE = (
     "epoch", "epochs_behind", "changes_behind", "behind", "rejected", "duplicates", "late", "line",
     "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
-    "fallbacks", "cost", "rebuild_cost",
+    "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows",
 )  # fmt: skip
 _TYPES = {
     **dict.fromkeys(_WHOLE, pa.int64()),
@@ -119,6 +120,8 @@ class Listings:
                 return self._rejects(statement)
             case Listing.DIRTY:
                 return self._dirty(statement)
+            case Listing.CHANGES:
+                return self._changes(statement)
             case Listing.EPOCHS:
                 return self._epochs()
             case Listing.FRESHNESS:
@@ -232,6 +235,31 @@ class Listings:
             if only in {None, found.relation.id}
         ]
         return self._listing(_DIRTY, rows)
+
+    def _changes(self, statement: Show) -> Result:
+        """Return what carried the latest changes to one view, or to all that the client sees."""
+        catalog, sees = self.reader.catalog, self.principal.sees
+        only = None
+        if statement.relation is not None:
+            only = catalog.resolve(statement.relation.dotted, statement.relation.span).id
+        rows = [
+            (
+                _time(record.at),
+                relation.name,
+                found.path.value,
+                found.rule if catalog.sees_all(sees, relation.id) else None,
+                found.cost,
+                found.changed,
+                found.whole,
+                origin_words(record.origin) if catalog.sees_all(sees, relation.id) else None,
+            )
+            for record in self.ledger.changes()
+            for found in (record.carried,)
+            if (relation := catalog.by_id.get(found.view)) is not None
+            and sees(relation.name)
+            and only in {None, relation.id}
+        ]
+        return self._listing(("at", *CARRIED, "origin"), rows)
 
     def _epochs(self) -> Result:
         names = (

@@ -1,0 +1,145 @@
+"""The change classifier: what carries a change to each view above it, by rule and by cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalog import Stream, Table, View
+from headrace.circuit import rows_of
+from headrace.circuit.explain import summary
+from headrace.ledger import Carried, Repair
+from headrace.parts.naming import HIDDEN
+from headrace.runtime.trial import tried
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+
+    from headrace.engine.engine import Engine
+    from headrace.ledger import Ledger, Slice
+    from headrace.parts.amending import Amending
+    from headrace.parts.reader import Reader
+    from headrace.parts.replaying import Replays
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.types import RelationId
+
+_FOLLOWS = "follows the difference of what it reads, in the same epoch"
+_ONCE = "keeps less, since no event of {} had changed: rebuilt once, then by deltas"
+_LATER = "reads the change when it, or a view that it reads, is refreshed"
+_STOPPED = "has stopped: REPAIR fills it anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Says, for each view, whether deltas carry a change, or a replay or a rebuild must.
+
+    Deltas carry every change of rows, late ones too, since no operator forgets what it needs: it is
+    only the maximum or the first rows of an append-only stream of which less is kept, until its
+    first correction. What a view computes by, such as a function, is not a row: then it is rebuilt.
+    """
+
+    reader: Reader
+    ledger: Ledger
+    engine: Engine
+    loop: EpochLoop
+    replays: Replays
+    amending: Amending
+
+    def of_rows(
+        self, relation: Stream | Table, rows: pa.Table, note: str, *, corrects: bool
+    ) -> list[Carried]:
+        """Classify changes of a stream's or table's rows, which are tried and not kept.
+
+        ``note`` begins the rule of each view. ``corrects``: they amend events of a stream.
+        """
+        rebuilt: dict[RelationId, Carried] = {}
+        if corrects and isinstance(relation, Stream) and not relation.corrected:
+            for view in self.amending.relying(relation):
+                why = _ONCE.format(relation.name)
+                whole = self._rows_below(view)
+                rebuilt[view.id] = Carried(view.id, Repair.REBUILD, why, whole, whole)
+        above = {v.id for id_ in rebuilt for v in self.reader.catalog.dependants(id_)}
+        found = tried(self.loop, relation, rows, frozenset({*rebuilt, *above}))
+        state, carried = self.reader.published, []
+        for view in self._above([relation.id]):
+            did, whole = found.get(view.id), self._rows_below(view)
+            if view.id in state.stopped:
+                carried.append(Carried(view.id, Repair.RESUME, _STOPPED, None, whole))
+            elif view.id in rebuilt:
+                carried.append(rebuilt[view.id])
+            elif view.id in above:
+                carried.append(Carried(view.id, Repair.DELTAS, _FOLLOWS, None, whole))
+            elif view.id in state.lagging or not state.lagging.keys().isdisjoint(
+                self.reader.catalog.below([view.id])
+            ):
+                carried.append(Carried(view.id, Repair.DELTAS, note + _LATER, None, whole))
+            else:
+                touched = 0 if did is None else did.touched
+                rule = note + self._rule(view, touched, whole)
+                changed = 0 if did is None else did.changed
+                carried.append(Carried(view.id, Repair.DELTAS, rule, touched, whole, changed))
+        return carried
+
+    def of_slice(self, view: View, slice_: Slice) -> list[Carried]:
+        """Classify the repair of a slice of a view."""
+        plan = self.replays.plan(view, slice_)
+        rule = "; ".join((plan.how, *plan.reasons))
+        first = Carried(view.id, Repair.REPLAY, rule, plan.cost, plan.whole)
+        return [first, *self._following([view.id])]
+
+    def of_correction(self, stream: Stream, rebuilt: Iterable[View]) -> list[Carried]:
+        """Classify a correction of a stream for which views have been rebuilt."""
+        ids = {view.id for view in rebuilt}
+        return [
+            Carried(view.id, Repair.REBUILD, _ONCE.format(stream.name), self._rows_below(view))
+            if view.id in ids
+            else Carried(view.id, Repair.DELTAS, summary(self.engine.circuit(view)))
+            for view in self._above([stream.id])
+        ]
+
+    def of_function(self, calling: Iterable[View]) -> list[Carried]:
+        """Classify another body of a Python function that views call."""
+        views = {view.id: view for view in calling}
+        carried = []
+        for view in self.reader.catalog.views_in_order():
+            if view.id in views:
+                whole = self._rows_below(view)
+                rule = "calls it: rows of before were computed by the former body"
+                carried.append(Carried(view.id, Repair.REBUILD, rule, whole, whole))
+        return [*carried, *self._following([*views])]
+
+    def record(self, carried: list[Carried], origin: Mapping[str, Any]) -> None:
+        """Keep what carried a change that has been made, for SHOW CHANGES."""
+        self.ledger.record_changes(carried, origin)
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _rule(self, view: View, touched: int, whole: int) -> str:
+        rule = summary(self.engine.circuit(view))
+        return f"{rule} A rebuild reads fewer rows." if touched > whole else rule
+
+    def _following(self, ids: list[RelationId]) -> list[Carried]:
+        return [
+            Carried(view.id, Repair.DELTAS, _FOLLOWS, None, self._rows_below(view))
+            for view in self._above(ids)
+            if view.id not in ids
+        ]
+
+    def _above(self, ids: Iterable[RelationId]) -> list[View]:
+        catalog = self.reader.catalog
+        above = {v.id for id_ in ids for v in catalog.dependants(id_)}
+        views = (view for view in catalog.views_in_order() if view.id in above)
+        return [view for view in views if not view.name.startswith(HIDDEN)]
+
+    def _rows_below(self, view: View) -> int:
+        """Return how many rows the inputs of a view are stored as: what a rebuild reads."""
+        state, ends, rows = self.reader.published, self.ledger.log_ends(), 0
+        for id_ in view.depends_on:
+            if isinstance(state.catalog.by_id[id_], Stream):
+                rows += ends.get(id_, Offset(0))
+            else:
+                rows += sum(run.rows for run in state.spines[rows_of(id_)])
+        return rows

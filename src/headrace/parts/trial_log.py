@@ -1,0 +1,59 @@
+"""A log that takes what a statement writes without appending it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.ledger import OffsetRange
+from headrace.log import CORRECTION
+from headrace.parts.generated_columns import with_generated_columns, with_offsets, with_rowtime
+from headrace.parts.log import Log
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.catalog import Stream, Table
+    from headrace.ledger import Correction, LoadProgress, ProducerPosition, Reject
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLog(Log):
+    """Takes changes as the log would have them; nothing is written. Duplicates are not left out."""
+
+    taken: list[tuple[Stream | Table, pa.Table]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, log: Log) -> TrialLog:
+        """Return a log that takes what would be appended to another."""
+        return cls(log.directory, log.ledger, log.appender, log.queries, log.pump, log.admission)
+
+    def append(
+        self,
+        relation: Stream | Table,
+        rows: pa.Table,
+        *,
+        load: LoadProgress | None = None,
+        producer: ProducerPosition | None = None,
+        rejects: Sequence[Reject] = (),
+        guard: Callable[[Offset], None] | None = None,
+    ) -> OffsetRange:
+        """Take changes, with the values of generated columns, at the end of the log."""
+        del load, producer, rejects, guard
+        end = self.ledger.log_end(relation.id)
+        rows = with_rowtime(relation, rows)
+        if relation.declaration.generated and rows.num_rows:
+            rows = with_generated_columns(self.queries, relation, rows)
+        self.taken.append((relation, with_offsets(relation, rows, end)))
+        return OffsetRange(end, Offset(end + rows.num_rows))
+
+    def correct(self, stream: Stream, rows: pa.Table, correction: Correction) -> OffsetRange:
+        """Take changes that amend earlier events of a stream."""
+        del correction
+        end = self.ledger.log_end(stream.id)
+        number = pa.repeat(pa.scalar(end, pa.int64()), rows.num_rows)
+        self.taken.append((stream, rows.append_column(CORRECTION, number)))
+        return OffsetRange(end, Offset(end + rows.num_rows))

@@ -1,0 +1,93 @@
+"""Stepping views over changes that are not in the log, to see what they cost and change."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.circuit import rows_of
+from headrace.ledger import OffsetRange, Segment
+from headrace.log import LogShare, write_segment
+from headrace.runtime.attempt import Attempt
+from headrace.runtime.epoch import RunStep
+from headrace.runtime.rounds import arranged_for, remove_runs
+from headrace.runtime.shares import arranged
+from headrace.runtime.step import Clock, Step
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from headrace.catalog import Stream, Table
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.step import Report
+    from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a change does to a view: the rows its operators took and looked up, and its own."""
+
+    touched: int
+    changed: int
+
+
+def tried(
+    loop: EpochLoop, relation: Stream | Table, rows: pa.Table, without: frozenset[RelationId]
+) -> Mapping[RelationId, Tried]:
+    """Return what an epoch that reads some changes of a relation would do, by view.
+
+    The step is run, and what it wrote is removed. Views that lag, that have stopped, and those in
+    ``without`` are left out.
+
+    Raises:
+        HeadraceError: if the query of a view fails on the changes.
+    """
+    with loop.lock:
+        left_out = loop.left_out() | without
+        file = write_segment(loop.directory / "log", rows)
+        attempt = Attempt()
+        try:
+            first = loop.ledger.log_end(relation.id)
+            end = Offset(first + rows.num_rows)
+            segment = Segment(relation.id, OffsetRange(first, end), file, time.time())
+            share = LogShare((segment,), first, end)
+            previous, clock = loop.ledger.last_epoch(), loop.ledger.clock()
+            partitions, changed = loop.partitions_for(rows.num_rows), frozenset([relation.id])
+            needs = loop.runner.plan_live(changed, left_out, partitions)
+            before = arranged(loop.ledger, needs.arrangements, previous)
+            before |= arranged_for(needs.loops, {})
+            step = Step(
+                uuid4().hex,
+                loop.directory,
+                partitions,
+                {id_: share for id_ in needs.reads if id_ == relation.id},
+                before,
+                clock=Clock(clock, clock),
+            )
+            stage = RunStep(step, changed, left_out, needs.loops, previous, needs.jobs)
+            loop.run_step(stage, attempt)
+            return _by_view(loop, attempt.reports)
+        finally:
+            remove_runs(
+                loop.directory / "runs", [f for r in attempt.reports for f in r.runs.values()]
+            )
+            (loop.directory / "log" / file.name).unlink(missing_ok=True)
+
+
+def _by_view(loop: EpochLoop, reports: list[Report]) -> dict[RelationId, Tried]:
+    found: dict[RelationId, Tried] = {}
+    for view in loop.catalog.views_in_order():
+        mine = [
+            r for r in reports if r.operator.partition("/")[0] in {str(view.id), str(view.build)}
+        ]
+        if mine:
+            own = [r for r in mine if r.operator == rows_of(view.id)]
+            found[view.id] = Tried(
+                sum(r.rows_in + r.rows_read for r in mine), sum(r.rows_out for r in own)
+            )
+    return found

@@ -1,0 +1,75 @@
+"""``ttl`` of a view: rows older than that, by a column with a time, leave it as time passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.dialects import duration_of
+from headrace.errors import Code, HeadraceError, Span
+from headrace.sql import quote
+from headrace.types import TimestampType
+
+if TYPE_CHECKING:
+    from headrace.sql import Option, Query
+    from headrace.types import Schema
+
+TTL_OPTIONS = ("ttl", "ttl_column")
+_SECOND = 1_000_000
+
+
+def with_ttl(
+    query: Query, schema: Schema, names: tuple[str, ...], options: tuple[Option, ...]
+) -> Query:
+    """Return a view's query with the condition that its option ``ttl`` means, if it has one.
+
+    ``schema`` is that of the query, ``names`` are the view's columns.
+
+    Raises:
+        HeadraceError: ``invalid``, at the option, if it is no duration, or has no column.
+    """
+    given = {option.key.lower(): option for option in options if option.key.lower() in TTL_OPTIONS}
+    if not given:
+        return query
+    if "ttl" not in given:
+        raise _wrong(given["ttl_column"], "there is no ttl", "Give the option ttl as well.")
+    seconds, column = _seconds(given["ttl"]), _column(schema, names, given)
+    listed = ", ".join(map(quote, names))
+    text = (
+        f"SELECT * FROM (\n{query.text}\n) AS _kept ({listed}) "
+        f"WHERE {quote(column)} >= now() - INTERVAL {seconds} SECONDS"
+    )
+    return replace(query, text=text, span=Span.whole(text))
+
+
+def _seconds(option: Option) -> int:
+    interval = option.value.upper().removeprefix("INTERVAL ").replace("'", "")
+    found = duration_of(f"INTERVAL '{interval}'")
+    if found is None or found < _SECOND or found % _SECOND:
+        raise _wrong(option, f"'{option.value}' is not a duration", "Use one such as '90 days'.")
+    return found // _SECOND
+
+
+def _column(schema: Schema, names: tuple[str, ...], given: dict[str, Option]) -> str:
+    """Return the column that says how old a row is: the one that is named, or the only one."""
+    times = [
+        name
+        for name, column in zip(names, schema.columns, strict=True)
+        if isinstance(column.type, TimestampType)
+    ]
+    named = given.get("ttl_column")
+    if named is not None:
+        found = [name for name in times if name.lower() == named.value.lower()]
+        if not found:
+            hint = f"There are: {', '.join(times)}." if times else "It has no TIMESTAMP column."
+            raise _wrong(named, f'column "{named.value}" is no TIMESTAMP of the view', hint)
+        return found[0]
+    if len(times) != 1:
+        hint = f"Give ttl_column: one of {', '.join(times)}." if times else "Select a TIMESTAMP."
+        raise _wrong(given["ttl"], f"the view has {len(times)} TIMESTAMP columns", hint)
+    return times[0]
+
+
+def _wrong(option: Option, what: str, hint: str) -> HeadraceError:
+    primary = f'option "{option.key}": {what}'
+    return HeadraceError(Code.INVALID, primary, hint=hint, span=option.span)

@@ -1,0 +1,126 @@
+"""EXPLAIN CHANGE: what a statement would do to each view, before it happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.catalog import Table, View
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.parts.functions import users
+from headrace.parts.trial_log import TrialLog
+from headrace.sql import Correct, Delete, Insert, Invalidate, Name, Truncate, Update
+from headrace.statements.changing.corrections import Corrections
+from headrace.statements.changing.inserts import Inserts
+from headrace.statements.changing.updates import Updates
+from headrace.statements.checking.invalidations import invalidated
+from headrace.statements.results import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.engine.queries import Queries
+    from headrace.ledger import Carried, Ledger
+    from headrace.parts.access import Principal
+    from headrace.parts.changes import Changes
+    from headrace.parts.functions import Functions
+    from headrace.parts.log import Log
+    from headrace.parts.reader import Reader
+    from headrace.parts.slices import Slices
+    from headrace.parts.snapshots import Snapshots
+    from headrace.sql import ExplainChange
+    from headrace.statements.results import Progress
+
+CARRIED = ("view", "path", "rule", "rows", "changed", "rebuild_rows")
+TYPES = dict.fromkeys(("rows", "changed", "rebuild_rows"), pa.int64())
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeExplanations:
+    """Explains changes: the rows of a statement are computed, tried and not kept."""
+
+    reader: Reader
+    ledger: Ledger
+    snapshots: Snapshots
+    log: Log
+    queries: Queries
+    slices: Slices
+    functions: Functions
+    changes: Changes
+    principal: Principal
+    report: Callable[[Progress], None]
+
+    def explain(self, statement: ExplainChange) -> Result:
+        """Return, for each view, what carries the change, why, and the rows that it touches."""
+        target = statement.target
+        match target:
+            case Name():
+                carried = self._of_function(target)
+            case Invalidate():
+                view = invalidated(self.reader.catalog, target)
+                carried = self.changes.of_slice(view, self.slices.read(view, target.slice))
+            case _:
+                carried = self._of_rows(target)
+        return Result.of(CARRIED, self._rows(carried), self.ledger.last_epoch(), TYPES)
+
+    def _rows(self, carried: Sequence[Carried]) -> list[tuple[Any, ...]]:
+        names = self.reader.catalog.by_id
+        return [
+            (names[c.view].name, c.path.value, c.rule, c.cost, c.changed, c.whole)
+            for c in carried
+            if self.principal.sees(names[c.view].name)
+        ]
+
+    def _of_function(self, name: Name) -> list[Carried]:
+        key, known = name.dotted, self.functions.records
+        if key not in known:
+            near = nearest(key, known)
+            raise HeadraceError(
+                Code.INVALID,
+                f'function "{name}" does not exist',
+                hint=f'Did you mean "{near}"?' if near else "SHOW FUNCTIONS lists what exists.",
+                span=name.span,
+            )
+        calling = users(self.reader.catalog, key)
+        return self.changes.of_function([view for view in calling if isinstance(view, View)])
+
+    def _of_rows(self, target: Insert | Update | Delete | Truncate | Correct) -> list[Carried]:
+        self.reader.settle_all()
+        log = TrialLog.of(self.log)
+        self._write(target, log)
+        if not any(rows.num_rows for _, rows in log.taken):
+            return []
+        ((relation, rows),) = log.taken
+        note = _in_effect(relation, rows) if isinstance(relation, Table) else ""
+        return self.changes.of_rows(relation, rows, note, corrects=isinstance(target, Correct))
+
+    def _write(self, target: Insert | Update | Delete | Truncate | Correct, log: Log) -> None:
+        match target:
+            case Insert():
+                Inserts(self.reader, self.snapshots, log, self.queries).insert(target)
+            case Update():
+                Updates(self.reader, self.snapshots, log).update(target)
+            case Delete():
+                Updates(self.reader, self.snapshots, log).delete(target)
+            case Truncate():
+                Updates(self.reader, self.snapshots, log).truncate(target)
+            case Correct():
+                Corrections(
+                    self.reader,
+                    self.snapshots,
+                    log,
+                    self.queries,
+                    lambda stream, _progress: (stream, ()),
+                    self.principal,
+                    self.report,
+                ).correct(target)
+
+
+def _in_effect(table: Table, rows: pa.Table) -> str:
+    """Return since when the changed versions of a table are in effect."""
+    if table.effective_from is None:
+        return ""
+    return f"Versions in effect from {pc.min(rows[table.effective_from]).as_py()} on. "

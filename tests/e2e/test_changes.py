@@ -1,0 +1,131 @@
+"""EXPLAIN CHANGE says what a change will do to views, and leaves no trace; SHOW CHANGES keeps it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace
+from headrace.circuit import rows_of
+from headrace.errors import HeadraceError
+from headrace.ledger import Carried, Repair
+from headrace.ledger.dirty import MOST_CHANGES
+
+if TYPE_CHECKING:
+    from headrace.types import Epoch
+
+STATEMENTS = (
+    "INSERT INTO rates VALUES ('a', 15, TIMESTAMP '2026-02-08 00:00:00')",
+    "INSERT INTO events VALUES (50, 'a', 7, TIMESTAMP '2026-02-02 00:00:00'), (51, 'z', 1, NULL)",
+    "UPDATE rates SET percent = percent + 1 WHERE segment = 'b'",
+    "DELETE FROM rates WHERE segment = 'a'",
+    "CORRECT STREAM events REPLACE SET amount = 500 WHERE account < 3",
+    "TRUNCATE TABLE rates",
+)
+
+
+@pytest.fixture
+def ledgers(db: headrace.Database) -> headrace.Database:
+    db.sql(
+        """
+        CREATE STREAM events (account INT, segment STRING, amount INT, at TIMESTAMP);
+        CREATE TABLE rates (segment STRING, percent INT, since TIMESTAMP, PRIMARY KEY (segment))
+          WITH (effective_from = 'since');
+        INSERT INTO rates VALUES
+          ('a', 10, TIMESTAMP '2026-01-01 00:00:00'), ('b', 20, TIMESTAMP '2026-01-01 00:00:00');
+        INSERT INTO events SELECT id, if(id % 2 = 0, 'a', 'b'), id,
+          TIMESTAMP '2026-02-01 00:00:00' + make_interval(0, 0, 0, id % 10)
+          FROM (SELECT explode(sequence(0, 39)) AS id);
+        CREATE MATERIALIZED VIEW rated AS SELECT e.account, e.amount, r.percent
+          FROM events e JOIN rates FOR SYSTEM_TIME AS OF e.at r ON e.segment = r.segment;
+        CREATE MATERIALIZED VIEW totals AS
+          SELECT percent, sum(amount) AS amount FROM rated GROUP BY percent;
+        CREATE MATERIALIZED VIEW largest AS
+          SELECT segment, max(amount) AS amount FROM events GROUP BY segment;
+        """
+    )
+    return db
+
+
+def explained(db: headrace.Database, statement: str) -> dict[str, dict[str, Any]]:
+    found = db.sql(f"EXPLAIN CHANGE {statement}")
+    rows = (dict(zip(found.columns, row, strict=True)) for row in found.fetchall())
+    return {row["view"]: row for row in rows}
+
+
+def changed(db: headrace.Database, after: Epoch) -> dict[str, int]:
+    db.flush()
+    ledger, last = db.parts.ledger, db.last_epoch()
+    return {
+        v.name: sum(run.rows for run in ledger.delta_runs(rows_of(v.id), after, last))
+        for v in db.parts.reader.catalog.views_in_order()
+    }
+
+
+def files(db: headrace.Database) -> set[str]:
+    return {p.name for kind in ("log", "runs") for p in (db.directory / kind).iterdir()}
+
+
+def test_what_is_explained_is_what_happens(ledgers: headrace.Database) -> None:
+    db = ledgers
+    for statement in STATEMENTS:
+        there, epoch = files(db), db.last_epoch()
+        said = explained(db, statement)
+        assert (files(db), db.last_epoch()) == (there, epoch), "nothing is left of the trial"
+        db.sql(statement)
+        did = changed(db, epoch)
+        for name, rows in did.items():
+            if name in said and said[name]["changed"] is not None:
+                assert said[name]["changed"] == rows, (statement, name)
+            else:
+                assert name not in said or said[name]["path"] != "deltas", (statement, name)
+                assert name in said or rows == 0, (statement, name)
+    assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+def test_what_carries_a_change_is_decided_by_rule(ledgers: headrace.Database) -> None:
+    db = ledgers
+    version = explained(db, STATEMENTS[0])["rated"]
+    assert version["path"] == "deltas"
+    assert version["rule"].startswith("Versions in effect from 2026-02-08 00:00:00")
+    assert version["rows"] > 0
+    first = explained(db, "CORRECT STREAM events VOID WHERE account = 39")
+    assert {name: row["path"] for name, row in first.items()} == {
+        "rated": "deltas",
+        "totals": "deltas",
+        "largest": "rebuild",
+    }
+    assert first["largest"]["rows"] == first["largest"]["rebuild_rows"] == 40
+    db.sql("CORRECT STREAM events VOID WHERE account = 39")
+    again = explained(db, "CORRECT STREAM events VOID WHERE account = 38")
+    assert {row["path"] for row in again.values()} == {"deltas"}, "later ones need no rebuild"
+    slice_ = explained(db, "INVALIDATE VIEW rated WHERE account = 3 BECAUSE 'x'")
+    assert {name: row["path"] for name, row in slice_.items()} == {
+        "rated": "replay",
+        "totals": "deltas",
+    }
+    db.register("doubled", lambda x: 2 * x, returns="INT", arguments=["INT"], deterministic=True)
+    db.sql("CREATE MATERIALIZED VIEW calls AS SELECT doubled(percent) AS d FROM totals")
+    db.sql("CREATE MATERIALIZED VIEW over AS SELECT max(d) AS d FROM calls")
+    paths = {name: row["path"] for name, row in explained(db, "FUNCTION doubled").items()}
+    assert paths == {"calls": "rebuild", "over": "deltas"}
+    assert explained(db, "DELETE FROM rates WHERE segment = 'none'") == {}
+    with pytest.raises(HeadraceError, match="expected INSERT"):
+        db.sql("EXPLAIN CHANGE SHOW TABLES")
+
+
+def test_classified_changes_are_kept_and_shown(ledgers: headrace.Database) -> None:
+    db = ledgers
+    db.sql("CORRECT STREAM events VOID WHERE account = 39")
+    db.sql("INVALIDATE VIEW rated WHERE account = 3 BECAUSE 'x'")
+    shown = [(row[1], row[2]) for row in db.sql("SHOW CHANGES").fetchall()]
+    assert sorted(shown[:2]) == [("rated", "replay"), ("totals", "deltas")], "the newest first"
+    assert sorted(shown[2:]) == [("largest", "rebuild"), ("rated", "deltas"), ("totals", "deltas")]
+    (row,) = db.sql("SHOW CHANGES FOR largest").fetchall()
+    assert row[-1] == "CORRECT STREAM events VOID WHERE account = 39"
+    ledger, view = db.parts.ledger, db.parts.reader.catalog.resolve("totals").id
+    carried = [Carried(view, Repair.DELTAS, str(i)) for i in range(MOST_CHANGES + 10)]
+    ledger.record_changes(carried, {})
+    kept = ledger.changes()
+    assert (len(kept), kept[0].carried.rule) == (MOST_CHANGES, str(MOST_CHANGES + 9))
