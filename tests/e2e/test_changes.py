@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import headrace
 from headrace.circuit import rows_of
 from headrace.errors import HeadraceError
 from headrace.ledger import Carried, Repair
 from headrace.ledger.dirty import MOST_CHANGES
 
 if TYPE_CHECKING:
+    import headrace
     from headrace.types import Epoch
 
 STATEMENTS = (

@@ -295,6 +295,9 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("SHOW REJECTS FOR s", {"is": "Show", "listing": "rejects", "relation": "s"}),
     ("SHOW DIRTY", {"is": "Show", "listing": "dirty"}),
     ("SHOW DIRTY FOR a.v", {"is": "Show", "listing": "dirty", "relation": "a.v"}),
+    ("SHOW CHANGES FOR v", {"is": "Show", "listing": "changes", "relation": "v"}),
+    ("EXPLAIN CHANGE FUNCTION f", {"is": "ExplainChange", "target": "f"}),
+    ("EXPLAIN CHANGE", {"is": "Explain", "target": "change"}),
     ("REPAIR MATERIALIZED VIEW v", {"is": "Repair", "name": "v"}),
     (
         "CORRECT STREAM a.s VOID WHERE k = 1 BECAUSE 'x'",

@@ -160,7 +160,9 @@ STATEMENTS: dict[str, Synopsis] = {
     "EXPLAIN": Synopsis(
         "show what a query would store, and what a change would cost",
         "EXPLAIN [MAINTENANCE | CIRCUIT | LINEAGE] SELECT ...\n"
-        "EXPLAIN [MAINTENANCE | CIRCUIT | LINEAGE] VIEW name",
+        "EXPLAIN [MAINTENANCE | CIRCUIT | LINEAGE] VIEW name\n"
+        "EXPLAIN CHANGE INSERT ... | UPDATE ... | DELETE ... | CORRECT ... | INVALIDATE ...\n"
+        "EXPLAIN CHANGE FUNCTION name",
         "EXPLAIN SELECT customer, count(*) FROM orders GROUP BY customer;",
     ),
     "VERIFY": Synopsis(

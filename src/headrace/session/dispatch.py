@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 from headrace.catalog import Stream, Table
 from headrace.errors import HeadraceError
 from headrace.parts.evaluating import OwnEvaluator
-from headrace.parts.marking import Marking
-from headrace.parts.slices import Slices
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.rights import Rights
+from headrace.session.upkeep import Upkeep
 from headrace.sql import (
     AddColumns,
     AlterView,
@@ -74,11 +73,6 @@ from headrace.statements.changing.inserts import Inserts
 from headrace.statements.changing.targets import writable
 from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.damage import with_owner
-from headrace.statements.checking.invalidations import Invalidations
-from headrace.statements.checking.reconciliations import Reconciliations
-from headrace.statements.checking.repairs import Repairs
-from headrace.statements.checking.replays import ReplayStatements
-from headrace.statements.checking.verifications import Verifications
 from headrace.statements.defining.alterations import Alterations
 from headrace.statements.defining.captures import CaptureChanges
 from headrace.statements.defining.connections import ConnectionChanges
@@ -95,7 +89,6 @@ from headrace.statements.defining.tokens import (
     TokenChanges,
 )
 from headrace.statements.defining.views import Views
-from headrace.statements.describing.changes import ChangeExplanations
 from headrace.statements.describing.descriptions import Descriptions
 from headrace.statements.describing.explanations import Explanations
 from headrace.statements.describing.listings import Listings, filtered
@@ -240,37 +233,7 @@ class Statements:
             parts.engine,
             OwnEvaluator(parts.reader, parts.engine, parts.queries, parts.information),
         )
-        self._verifications = Verifications(parts.reader, parts.comparing, client.report)
-        self._repairs = Repairs(
-            parts.reader, parts.ledger, parts.loop, parts.pump, parts.repairing, client.report
-        )
-        slices = Slices(parts.reader, parts.engine, snapshots)
-        self._replays = ReplayStatements(
-            parts.reader, slices, parts.replays, parts.repairing, client.report
-        )
-        self._invalidations = Invalidations(
-            parts.reader,
-            parts.loop,
-            slices,
-            Marking(parts.ledger, parts.loop, slices),
-            parts.changes,
-            principal,
-        )
-        self._change_explanations = ChangeExplanations(
-            parts.reader,
-            parts.ledger,
-            snapshots,
-            parts.log,
-            parts.queries,
-            slices,
-            parts.functions,
-            parts.changes,
-            principal,
-            client.report,
-        )
-        self._reconciliations = Reconciliations(
-            parts.reader, parts.reconciling, principal, client.report
-        )
+        self._upkeep = Upkeep.of(parts, snapshots, principal, client.report)
 
     def run(self, statement: Statement) -> Result | Subscription:
         """Run one statement.
@@ -345,12 +308,12 @@ class Statements:
                 return self._done(self._resuming.resume(statement))
             case Flush() | Refresh():
                 return self._refresh(statement)
-            case Show() | ShowCreate() | Describe() | Explain() | ExplainChange():
+            case Show() | ShowCreate() | Describe() | Explain():
                 return self._describe(statement)
-            case Replay() | ExplainReplay():
-                return self._replays.run(statement)
-            case Verify() | Reconcile() | Repair() | Invalidate():
-                return self._check(statement)
+            case Verify() | Reconcile() | Repair() | Invalidate() | Replay():
+                return self._upkeep.run(statement)
+            case ExplainReplay() | ExplainChange():
+                return self._upkeep.run(statement)
             case SetOption() | ResetOption() | ShowOption():
                 return self._configure(statement)
             case CreateToken():
@@ -358,14 +321,12 @@ class Statements:
             case _:
                 return self._done(self._define(statement))
 
-    def _describe(
-        self, statement: Show | ShowCreate | Describe | Explain | ExplainChange
-    ) -> Result:
+    def _describe(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
         match statement:
             case Show(listing=Listing.TOKENS | Listing.GRANTS):
                 return self._show_tokens(statement)
             case Show(listing=Listing.RECONCILIATION | Listing.EVIDENCE):
-                return self._reconciliations.show(statement)
+                return self._upkeep.reconciliations.show(statement)
             case Show():
                 return self._listings.show(statement)
             case ShowCreate():
@@ -374,20 +335,6 @@ class Statements:
                 return self._descriptions.describe(statement)
             case Explain():
                 return self._explanations.explain(statement)
-            case ExplainChange():
-                return self._change_explanations.explain(statement)
-
-    def _check(self, statement: Verify | Reconcile | Repair | Invalidate) -> Result:
-        match statement:
-            case Verify():
-                rows = self._verifications.verify(statement.name)
-                return self._table(("view", "rows", "differences", "verdict"), rows)
-            case Reconcile():
-                return self._reconciliations.reconcile(statement)
-            case Repair():
-                return self._repair(statement)
-            case Invalidate():
-                return self._done(self._invalidations.invalidate(statement))
 
     def _show_tokens(self, statement: Show) -> Result:
         if statement.listing is Listing.TOKENS:
@@ -539,6 +486,7 @@ class Statements:
         found, changes = self._corrections.correct(statement), self._changes
         events = found.events
         self._client.wrote(found.stream.id, found.end)
+        self._reader.show_written(found.stream.id, found.end)
         if events:
             changes.record(changes.of_correction(found.stream, found.rebuilt), found.origin)
         done = "replaced" if statement.assignments else "voided"
@@ -564,12 +512,6 @@ class Statements:
             return Result(None, epoch, f"epoch {epoch} is committed")
         message, epoch = self._refreshing.refresh(statement)
         return Result(None, epoch, message)
-
-    def _repair(self, statement: Repair) -> Result:
-        rows = self._repairs.repair(statement.name)
-        if not rows:
-            return self._done("nothing is damaged or dirty, and no view has stopped")
-        return self._table(("relation", "found", "done"), rows)
 
     def _begin(self) -> Begin:
         """Return where a push query of this session begins."""
