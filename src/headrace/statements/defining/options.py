@@ -14,6 +14,7 @@ from headrace.connectors import (
 from headrace.errors import Code, HeadraceError, masked, nearest
 from headrace.sql import EMBEDDED_METADATA
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
+from headrace.statements.defining.ttl import TTL_OPTIONS
 from headrace.statements.defining.versioned import EFFECTIVE_FROM
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ _OF_VIEWS = (
     "description",
     "friendly_name",
     "max_staleness",
+    *TTL_OPTIONS,
     *_EXTERNAL,
 )
 

@@ -12,9 +12,10 @@ from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.parts.information_schema import refuse_system
 from headrace.parts.naming import HIDDEN
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
-from headrace.statements.defining.options import check_view_options, storage_note
+from headrace.statements.defining.options import check_view_options, storage_note, value_of
 from headrace.statements.defining.placing import place_of
 from headrace.statements.defining.refresh_options import refresh_note, refresh_of
+from headrace.statements.defining.ttl import TTL_OPTIONS, with_ttl
 from headrace.statements.defining.versioned import refuse_versions
 from headrace.statements.results import Progress
 from headrace.types import RelationId
@@ -68,7 +69,7 @@ class Views:
             )
         existing = self.reader.catalog.by_id.get(replaced[0]) if replaced else None
         former = existing if isinstance(existing, View) else None
-        query = query or _with_windows(statement)
+        query = self._with_ttl(query or _with_windows(statement), statement)
         view = None if former is None else self._view_in_place_of(former, statement, query)
         if view is None:
             self.reader.catalog.without(replaced, statement.name.span)
@@ -81,6 +82,17 @@ class Views:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
         return f"{done} materialized view {view.name} from {total:,} {changes}{note}"
+
+    def _with_ttl(self, query: Query, statement: CreateMaterializedView | CreateTableAs) -> Query:
+        """Return a view's query, as far as its rows are not older than the option ``ttl`` says."""
+        if value_of(statement.options, *TTL_OPTIONS) is None:
+            return query
+        with self.engine.planning:
+            schema = self.engine.planner.analyse(query.span).schema
+        columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
+        names = columns or schema.names
+        check_names(names, len(schema.names), query.span)
+        return with_ttl(query, schema, tuple(names), statement.options)
 
     def _view_of(
         self,
