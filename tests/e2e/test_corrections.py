@@ -88,6 +88,10 @@ def test_events_are_replaced_and_voided_and_every_view_follows(sensors: Sensors)
     del sensors.events[3]
     assert db.sql("SELECT * FROM later").fetchall() == [(3, 3)]
     sensors.check()
+    for view in ("largest", "latest", "joined"):
+        done = db.sql(f"REPLAY VIEW {view} WHERE sensor = 'b'")
+        assert done.message.startswith(f"0 rows of view {view} changed"), "it was right"
+    sensors.check()
 
 
 def test_what_events_were_stays_readable(sensors: Sensors) -> None:
@@ -121,6 +125,30 @@ def test_only_views_that_rely_on_it_are_rebuilt_and_only_before_the_first(sensor
         for view in again.parts.reader.catalog.views_in_order():
             assert view.circuit == digest(again.parts.engine.circuit(view))
         assert {row[3] for row in again.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+def test_views_that_were_prepared_stay_so_if_the_correction_never_comes(
+    sensors: Sensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may end after the views are rebuilt, and before the stream is marked."""
+    db = sensors.db
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headrace.parts.definer.Definer.redefine", crash)
+        with pytest.raises(KeyboardInterrupt):
+            db.sql("CORRECT STREAM s VOID WHERE ROWOFFSET = 1")
+    db.close()
+    with headrace.connect(db.directory, spark=db._spark, continuous=False) as again:
+        sensors.db = again
+        assert not again.parts.reader.catalog.resolve("s").corrected
+        sensors.insert([("c", 8)])
+        sensors.check()
+        again.sql("CORRECT STREAM s VOID WHERE ROWOFFSET = 1")
+        del sensors.events[1]
+        sensors.check()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from headrace.remote.subscription import Feed, RemoteSubscription
 from headrace.sql import (
     Describe,
     Explain,
+    ExplainChange,
     ExplainReplay,
     Flush,
     Print,
@@ -54,6 +55,7 @@ T = TypeVar("T")
 _CHANGES_NOTHING: Final = (
     Describe,
     Explain,
+    ExplainChange,
     ExplainReplay,
     Flush,
     Print,
