@@ -155,6 +155,17 @@ def test_checkpoints_are_few(together: int) -> None:
     assert run.state_rows - 240 <= 16
 
 
+def test_a_checkpoint_between_the_copies_of_an_event_is_one() -> None:
+    operator, listing = fold(2)
+    run = Epochs(operator, OUTPUTS)
+    twice, last, other = (("ann", 1, "a"), 2), (("ann", 2, "a"), 1), (("ann", 2, "b"), 1)
+    run.step(input_of([twice, last]))
+    listing.stepped = 0
+    run.step(input_of([other, (last[0], -1)]))
+    assert listing.stepped == 2 * 2
+    assert run.answer == expected(Counter({twice[0]: 2, other[0]: 1}))
+
+
 def test_keys_that_do_not_change_are_not_touched() -> None:
     operator, listing = fold(4)
     run = Epochs(operator, OUTPUTS)

@@ -170,9 +170,12 @@ class Fold(StatefulOperator):
             needed = np.array([key.needed for key in keys])
             given = [values.take(pa.array(positions)) for values in first.keys]
             found = events.first_rows(first.hashes[positions], given, max(1, int(needed.max())))
-            rows = np.flatnonzero(found.ranks <= needed[found.probes])[::-1]
+            # A checkpoint may be between two copies of an event, of which the later one is needed.
+            left = needed[found.probes] - found.ranks + 1
+            rows = np.flatnonzero(left > 0)[::-1]
             taken = found.rows.take(rows)
-            parts.append((self._each(taken, taken.weights), keys[::-1]))
+            copies = np.minimum(taken.weights, left[rows])
+            parts.append((self._each(taken, copies), keys[::-1]))
         return parts
 
     def _each(self, rows: ZSet, weights: Ints) -> pa.Table:
