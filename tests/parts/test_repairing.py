@@ -29,6 +29,7 @@ SECONDS = 30.0
 class Done:
     epoch: Epoch
     read: int = 3
+    whole: int = 3
     changed: int = 1
 
 

@@ -60,13 +60,15 @@ class Conjunct:
 class Range:
     """Values that an attribute must have for a condition to be true: some, or between two.
 
-    ``values`` are None if ``low`` and ``high`` bound it, both included; None is no bound.
+    ``values`` are None if ``low`` and ``high`` bound it, both included; None is no bound. If it is
+    ``exact``, the condition is true of all of these.
     """
 
     attribute: int
     values: pa.Array | None = None
     low: pa.Scalar | None = None
     high: pa.Scalar | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ class Predicates:
                 return None
             if left.values is None or right.values is None:
                 return None
-            return Range(left.attribute, pa.concat_arrays([left.values, right.values]))
+            both = pa.concat_arrays([left.values, right.values])
+            return Range(left.attribute, both, exact=True)
         return None
 
     def _compared(self, kind: str, left: Any, right: Any) -> Range | None:
@@ -181,10 +184,10 @@ class Predicates:
             return found
         if not len(found.values):
             return found  # nothing compares with NULL
-        bound = found.values[0]
+        bound, exact = found.values[0], kind.endswith("OrEqual")
         if kind.startswith("Greater"):
-            return Range(found.attribute, low=bound)
-        return Range(found.attribute, high=bound)
+            return Range(found.attribute, low=bound, exact=exact)
+        return Range(found.attribute, high=bound, exact=exact)
 
     def _floored(self, kind: str, left: Any, right: Any) -> Range | None:
         """Return the range of a time of which the beginning of its hour or the like is compared.
@@ -221,7 +224,7 @@ class Predicates:
             values = pa.array(list(given), pa.int64()).cast(arrow)
         else:
             return None
-        return Range(int(attribute.exprId().id()), values.drop_null())
+        return Range(int(attribute.exprId().id()), values.drop_null(), exact=True)
 
     def _boolean(self, *, value: bool | None) -> Any:
         type_ = self.scala.type(BooleanType().json())

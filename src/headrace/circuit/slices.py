@@ -71,13 +71,17 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """The slice of an arrangement: its conditions, and its column of each attribute they use."""
+    """The slice of an arrangement: its conditions, and its column of each attribute they use.
+
+    ``restriction`` is what Arrow can test of it; if that is ``exact``, it is all of it.
+    """
 
     layout: Layout
     conditions: Conditions
     columns: Mapping[int, plan.Attribute]
     names: Mapping[int, str]
     restriction: Restriction
+    exact: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -409,12 +413,14 @@ class _Slicing:
         by_id = {a.id: (a, name) for a, name in zip(attributes, names, strict=False)}
         used = {id_ for condition in conditions for id_ in condition.uses}
         tests = self._tests(conditions, {id_: by_id[id_][1] for id_ in used})
+        ranges = [self.predicates.range(condition) for condition in conditions]
         return Kept(
             layout,
             conditions,
             {id_: by_id[id_][0] for id_ in used},
             {id_: by_id[id_][1] for id_ in used},
             tests,
+            all(found is not None and found.exact for found in ranges),
         )
 
     def _leaf(self, leaf: Source, conditions: Conditions) -> Restriction:

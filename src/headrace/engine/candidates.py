@@ -28,7 +28,7 @@ def candidates(spine: Spine, restriction: Restriction) -> Iterator[ZSet]:
     If it says which keys they have, they are looked up; otherwise the columns that are tested are
     read of all rows, and the others of those that pass.
     """
-    keys = _keys(spine.layout, restriction)
+    keys = keys_of(spine.layout, restriction)
     if keys is not None:
         types = [values.type for values in keys]
         given = zip(*(values.to_pylist() for values in keys), strict=True)
@@ -44,7 +44,7 @@ def candidates(spine: Spine, restriction: Restriction) -> Iterator[ZSet]:
             yield rows
 
 
-def _keys(layout: Layout, restriction: Restriction) -> list[pa.Array] | None:
+def keys_of(layout: Layout, restriction: Restriction) -> list[pa.Array] | None:
     """Return the distinct keys that rows may have; None if they are unknown, or too many."""
     fields = [layout.columns.field(name) for name in layout.key]
     if not all(can_hash(field.type) for field in fields):

@@ -17,10 +17,11 @@ from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Sliced, Stored, differentiate, sliced
 from headrace.engine.assembly import Assembly, Program
 from headrace.engine.jobs import jobs_of
-from headrace.engine.lower_differences import difference_program
+from headrace.engine.lower_differences import difference_program, without_spark
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.slice_conditions import slice_conditions
+from headrace.engine.slice_tasks import replaced
 from headrace.engine.touched import Touched, touched
 from headrace.engine.worker import LogReader, reports_of
 from headrace.errors import Code, HeadraceError, Span
@@ -330,11 +331,18 @@ class Engine:
         found = self._filling[build].sliced
         if found is None:
             raise HeadraceError(Code.INTERNAL, f"build {build} is not replayed")
+        few = without_spark(found, step)
+        reports = [
+            replaced(step, id_, found.arrangements[id_].restriction, index)
+            for id_ in sorted(few)
+            for index in range(step.partitions)
+        ]
+        if few >= step.arrangements.keys():
+            return tuple(reports)
         with self.planning:
-            transplant = self._transplant(step.partitions)
-            ids = sorted(step.arrangements)
-            program = difference_program(transplant, step.partitions, found, ids)
-        return self._run(step, program)
+            ids, transplant = sorted(step.arrangements.keys() - few), self._transplant
+            program = difference_program(transplant(step.partitions), step.partitions, found, ids)
+        return (*reports, *self._run(step, program))
 
     def _filled(self, build: BuildId) -> Circuit:
         if build in self._filling:

@@ -5,19 +5,24 @@ Conditions are Spark's to evaluate, over the columns that they use alone; rows s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import LongType
 
 from headrace.catalyst.predicates import Predicates
 from headrace.engine.assembly import Program, spark_schema
+from headrace.engine.candidates import keys_of
 from headrace.engine.slice_tasks import PARTITION, PLACE, VERSION, ReplaceTask, SliceTask
+
+_FEW: Final = 1 << 18
+"""The rows up to which a whole arrangement is looked through without a job."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Kept, Sliced
+    from headrace.runtime.step import Step
     from headrace.types import ArrangementId, DataType
 
 
@@ -35,11 +40,25 @@ def difference_program(
     return Program((job,), (), (), layouts, frozenset(), {})
 
 
+def without_spark(sliced: Sliced, step: Step) -> frozenset[ArrangementId]:
+    """Return the arrangements of a step whose slices are known by their keys, or small."""
+    found = set()
+    for id_, stored in step.arrangements.items():
+        kept = sliced.arrangements[id_]
+        runs = (*stored.runs, *step.recomputed.get(id_, ()))
+        if kept.exact and (
+            keys_of(kept.layout, kept.restriction) is not None
+            or sum(run.rows for run in runs) <= _FEW
+        ):
+            found.add(id_)
+    return frozenset(found)
+
+
 def _replaced(transplant: Transplant, partitions: int, id_: ArrangementId, kept: Kept) -> Any:
     """Return a plan that replaces the slice of one arrangement; it has no rows."""
     numbers = transplant.range(partitions)
-    met = Predicates(transplant.scala).met(kept.conditions)
     none = spark_schema([("x", LongType())])
+    met = None if kept.exact else Predicates(transplant.scala).met(kept.conditions)
     if met is None:
         task = ReplaceTask(id_, kept.restriction, whole=True)
         return transplant.mapped(numbers, task, none)

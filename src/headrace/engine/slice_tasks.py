@@ -70,8 +70,8 @@ class SliceTask:
 class ReplaceTask:
     """Write the run that turns the stored rows of a slice into those computed anew.
 
-    The input are the places of these rows, or, if the slice is all of the arrangement (``whole``),
-    the numbers of partitions.
+    The input are the places of these rows, or, if the slice is ``whole``, all that meets the
+    restriction, the numbers of partitions.
     """
 
     arrangement: ArrangementId
@@ -80,53 +80,69 @@ class ReplaceTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write a run and a report for each partition; yield nothing."""
+        step = current_step()
         if self.whole:
             for batch in batches:
                 for index in batch.column(0).to_pylist():
-                    self._replace(index, None)
+                    leave_report(step, replaced(step, self.arrangement, self.restriction, index))
         else:
             places = _Places(batches)
             while (index := places.partition()) is not None:
-                self._replace(index, places)
+                report = replaced(step, self.arrangement, self.restriction, index, places)
+                leave_report(step, report)
         yield from ()
 
-    def _replace(self, index: int, places: _Places | None) -> None:
-        begun, step = time.perf_counter(), current_step()
-        directory, layout = step.runs_directory, step.arrangements[self.arrangement].layout
-        written: list[RunFile] = []
-        rows = [0, 0]
-        try:
-            for version in _Version:
-                spine = _opened(step, self.arrangement, index, version)
-                with RunWriter(directory, layout) as writer:
-                    for part in self._kept(spine, index, version, places):
-                        is_old = version is _Version.STORED
-                        writer.append(part.negated() if is_old else part)
-                        rows[version] += part.rows
-                    if rows[version]:
-                        written.append(writer.finish())
-            change = merge(directory, layout, written)
-        finally:
-            for file in written:
-                (directory / file.name).unlink(missing_ok=True)
-        runs = {} if change is None else {self.arrangement: change}
-        changed = 0 if change is None else change.rows
-        seconds = time.perf_counter() - begun
-        name = f"replaced {self.arrangement}"
-        leave_report(step, Report(name, index, runs, rows[1], changed, rows[0], seconds))
 
-    def _kept(
-        self, spine: Spine, index: int, version: _Version, places: _Places | None
-    ) -> Iterator[ZSet]:
-        at = 0
-        for part in candidates(spine, self.restriction):
-            if places is None:
-                yield part
-                continue
-            here = places.taken(index, version, at + part.rows) - at
-            at += part.rows
-            if len(here):
-                yield part.take(here)
+def replaced(
+    step: Step,
+    id_: ArrangementId,
+    restriction: Restriction,
+    index: int,
+    places: _Places | None = None,
+) -> Report:
+    """Write the run that turns what a partition stores of a slice into what was computed anew.
+
+    The slice is what meets the restriction and, with ``places``, is at these.
+    """
+    begun, directory = time.perf_counter(), step.runs_directory
+    layout = step.arrangements[id_].layout
+    written: list[RunFile] = []
+    rows = [0, 0]
+    try:
+        for version in _Version:
+            spine, is_old = _opened(step, id_, index, version), version is _Version.STORED
+            with RunWriter(directory, layout) as writer:
+                for part in _kept(spine, restriction, index, version, places):
+                    writer.append(part.negated() if is_old else part)
+                    rows[version] += part.rows
+                if rows[version]:
+                    written.append(writer.finish())
+        change = merge(directory, layout, written)
+    finally:
+        for file in written:
+            (directory / file.name).unlink(missing_ok=True)
+    runs = {} if change is None else {id_: change}
+    changed = 0 if change is None else change.rows
+    seconds = time.perf_counter() - begun
+    return Report(f"replaced {id_}", index, runs, rows[1], changed, rows[0], seconds)
+
+
+def _kept(
+    spine: Spine,
+    restriction: Restriction,
+    index: int,
+    version: _Version,
+    places: _Places | None,
+) -> Iterator[ZSet]:
+    at = 0
+    for part in candidates(spine, restriction):
+        if places is None:
+            yield part
+            continue
+        here = places.taken(index, version, at + part.rows) - at
+        at += part.rows
+        if len(here):
+            yield part.take(here)
 
 
 class _Places:

@@ -208,6 +208,13 @@ class Ledger(Writer):
         with self._store.reading() as connection:
             return log.segments(connection, relation, first, end)
 
+    def segment_bounds(
+        self, relation: RelationId, end: Offset
+    ) -> tuple[tuple[OffsetRange, Mapping[str, Any]], ...]:
+        """Return the segments that begin before an offset, with the bounds of their columns."""
+        with self._store.reading() as connection:
+            return tuple(log.bounds(connection, relation, end))
+
     def advance_starts(self, starts: Mapping[RelationId, Offset]) -> None:
         """Stop keeping the changes of logs before some offsets; no log's start moves back.
 

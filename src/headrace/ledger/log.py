@@ -23,7 +23,7 @@ from headrace.ledger.records import (
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 # Built once: building a statement takes as long as running it, and every append runs these.
@@ -76,6 +76,7 @@ def append(connection: sa.Connection, append: AppendRecord, now: float) -> Offse
             "bytes": segment.bytes,
             "checksum": segment.checksum,
             "appended_at": now,
+            "bounds": dict(segment.bounds) or None,
         }
         connection.execute(_INSERT_SEGMENT, row)
     if append.correction is not None and rows:
@@ -200,7 +201,7 @@ def segments(
         .scalar_subquery()
     )
     query = (
-        sa.select(schema.segments)
+        sa.select(*(column for column in table if column is not table.bounds))
         .where(
             table.relation == relation,
             table.first_offset >= sa.func.coalesce(start, first),
@@ -210,6 +211,20 @@ def segments(
         .order_by(table.first_offset)
     )
     return tuple(_segment(row) for row in connection.execute(query))
+
+
+def bounds(
+    connection: sa.Connection, relation: RelationId, end: Offset
+) -> Iterator[tuple[OffsetRange, Mapping[str, Any]]]:
+    """Yield the segments that begin before an offset, each with the bounds of its columns."""
+    table = schema.segments.c
+    query = (
+        sa.select(table.first_offset, table.rows, table.bounds)
+        .where(table.relation == relation, table.first_offset < end)
+        .order_by(table.first_offset)
+    )
+    for first, rows, found in connection.execute(query):
+        yield OffsetRange(Offset(first), Offset(first + rows)), found or {}
 
 
 def load_of(connection: sa.Connection, relation: RelationId, source: str) -> LoadProgress | None:

@@ -57,7 +57,8 @@ class OffsetRange:
 class SegmentFile:
     """A part of a file of the log, written and synced, not yet named by the ledger.
 
-    It begins at ``position`` in the file, and ``checksum`` is that of its ``bytes``.
+    It begins at ``position`` in the file, and ``checksum`` is that of its ``bytes``. ``bounds`` are
+    those of its columns' values, to be stored: what is read of the ledger has them apart.
     """
 
     name: str
@@ -65,6 +66,7 @@ class SegmentFile:
     bytes: int
     checksum: str
     position: int = 0
+    bounds: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,9 @@ segments = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("checksum", sa.Text, nullable=False),
     sa.Column("appended_at", sa.Double, nullable=False),
+    sa.Column("bounds", sa.JSON),
 )
+"""``bounds`` are the least and the greatest value of columns: see ``headrace.log.bounds``."""
 
 loads = sa.Table(
     "loads",

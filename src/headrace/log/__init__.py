@@ -1,6 +1,7 @@
 """The embedded log: the only offset space, one log per stream and table."""
 
 from headrace.log.appender import Admitted, Append, Appender
+from headrace.log.bounds import bounds_of, read_bounds
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, ids_of
 from headrace.log.segments import AMENDED, CORRECTION, WEIGHT, open_segment, read_range
@@ -20,8 +21,10 @@ __all__ = [
     "Seen",
     "SegmentWriter",
     "Watermark",
+    "bounds_of",
     "ids_of",
     "open_segment",
+    "read_bounds",
     "read_range",
     "write_segment",
 ]

@@ -18,6 +18,7 @@ import xxhash
 
 from headrace.errors import HeadraceError, not_written
 from headrace.ledger import SegmentFile
+from headrace.log.bounds import bounds_of
 from headrace.log.segments import verified
 from headrace.spine import ChecksummedFile, sync_directory
 
@@ -91,7 +92,7 @@ class SegmentWriter:
             raise not_written(f'segment "{path}"', error) from error
         checksum = file.digest.hexdigest()
         verified(path, checksum)
-        return SegmentFile(path.name, rows.num_rows, file.bytes, checksum)
+        return SegmentFile(path.name, rows.num_rows, file.bytes, checksum, bounds=bounds_of(rows))
 
     def _packed(self, tables: list[pa.Table]) -> list[Written]:
         """Write small tables into the pack, with one sync: all, or none if the disk fails."""
@@ -149,7 +150,8 @@ class _Pack:
             left = left[self.file.write(left) :]
         self.end = position + data.size
         checksum = xxhash.xxh3_64(data).hexdigest()
-        return SegmentFile(self.path.name, rows.num_rows, data.size, checksum, position)
+        name, size = self.path.name, data.size
+        return SegmentFile(name, rows.num_rows, size, checksum, position, bounds_of(rows))
 
 
 def write_segment(directory: Path, rows: pa.Table) -> SegmentFile:

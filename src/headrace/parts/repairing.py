@@ -51,6 +51,10 @@ class Recomputed(Protocol):
         """The number of rows that were read."""
 
     @property
+    def whole(self) -> int:
+        """The number of rows that recomputing all of the view reads."""
+
+    @property
     def changed(self) -> int:
         """The number of rows of the view that changed."""
 

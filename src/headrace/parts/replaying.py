@@ -13,6 +13,7 @@ from headrace.catalog import Stream
 from headrace.circuit import rows_of
 from headrace.parts.changed_since import changed_since
 from headrace.parts.filling import live
+from headrace.parts.pruning import Pruned
 from headrace.runtime.fill import Fill
 from headrace.runtime.replay import replace_slice
 from headrace.types import BuildId, Offset
@@ -148,6 +149,7 @@ class Replays:
                 clocked=bool(circuit.temporal()),
                 build=known_as,
                 lookups=found.lookups,
+                narrowed=Pruned(self.ledger, self.reader.catalog.by_id, found).parts,
             )
 
             self.engine.begin_replay(known_as, found)
@@ -189,7 +191,8 @@ class Replays:
 
     def _planned(self, view: View, found: Sliced, why: tuple[str, ...]) -> ReplayPlan:
         catalog, state = self.reader.catalog, self.reader.published
-        inputs = []
+        inputs, directory = [], self.loop.directory
+        pruned = Pruned(self.ledger, catalog.by_id, found)
         for id_ in sorted(found.circuit.reads):
             relation = catalog.by_id[id_]
             if isinstance(relation, Stream):
@@ -200,7 +203,7 @@ class Replays:
             texts = {_conditions(found.nodes[leaf]) for leaf in leaves}
             text = "" if "" in texts else " OR ".join(sorted(texts))
             looked_up = id_ in found.lookups
-            read = 0 if looked_up else rows
+            read = 0 if looked_up else pruned.estimated(relation, rows, state, directory)
             inputs.append(InputPlan(id_, relation.name, text, rows, read, looked_up))
         stored = state.spines
         kept = tuple(

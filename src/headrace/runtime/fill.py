@@ -94,6 +94,10 @@ class Fill:
     """What the runner knows it by, if that is not the build of the view."""
     lookups: frozenset[RelationId] = frozenset()
     """Inputs whose first contents need not be read, since joins find all that matters in them."""
+    narrowed: Callable[[RelationId, LogShare], Iterable[LogShare]] = field(
+        default=lambda _id, share: (share,)
+    )
+    """Returns the parts of a log that may have rows of a slice."""
     among: int = 0
     """The number of rows of inputs among which those of a slice were looked for."""
     taken: int = 0
@@ -342,6 +346,7 @@ class Fill:
             pending = frozenset()
             done += rows
             self.progress(min(done, total), total)
+        self.progress(total, total)
         if pending:
             self._step(needs, {}, contents, pending, rounds)
         self._layouts = self._own(needs) | self._rounds(contents, rounds)
@@ -440,8 +445,9 @@ class Fill:
                 continue
             match share:
                 case LogShare():
-                    for part in parts_of_log(share, most):
-                        yield id_, part, part.rows
+                    for kept in self.narrowed(id_, share):
+                        for part in parts_of_log(kept, most):
+                            yield id_, part, part.rows
                 case RowsShare():
                     slices = -(-share.rows // most)
                     for low, high in ranges(slices):

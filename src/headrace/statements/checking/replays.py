@@ -44,10 +44,11 @@ class ReplayStatements:
         def progress(done: int, total: int) -> None:
             self.report(Progress(f"replaying {view.name}", done, total, "rows"))
 
-        whole = self.replays.plan(view, slice_).whole
         done = self.repairing.replay(view, slice_, progress)
         rows = "1 row" if done.changed == 1 else f"{done.changed:,} rows"
-        message = f"{rows} of view {view.name} changed; {done.read:,} of {whole:,} rows were read"
+        message = (
+            f"{rows} of view {view.name} changed; {done.read:,} of {done.whole:,} rows were read"
+        )
         return Result(None, done.epoch, message)
 
     def _named(self, statement: Replay) -> tuple[View, Slice]:

@@ -1,0 +1,64 @@
+"""The least and greatest values of a segment's columns: what is kept to leave segments unread.
+
+They are JSON values: numbers, days and microseconds since 1970, text. Columns of other types, and
+those with long text, have no bounds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.zset import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OWN: Final = "__"
+"""What the names of columns begin with that are not the relation's."""
+_MOST_COLUMNS: Final = 32
+_LONGEST: Final = 64
+"""The length of text from which on it is no bound."""
+
+
+def bounds_of(rows: pa.Table) -> dict[str, Any]:
+    """Return the bounds of the columns of rows, by name; both are None where all values are."""
+    found: dict[str, Any] = {}
+    for field in rows.schema:
+        number = _as_number(field.type)
+        if field.name.startswith(_OWN) or len(found) == _MOST_COLUMNS:
+            continue
+        if number is None and not pa.types.is_string(field.type):
+            continue
+        both = pc.min_max(rows[field.name])
+        ends = [both["min"], both["max"]]
+        values = [e if number is None else e.cast(number) for e in ends]
+        low, high = (value.as_py() for value in values)
+        if not isinstance(low, str) or max(len(low), len(high)) < _LONGEST:
+            found[field.name] = [low, high]
+    return found
+
+
+def read_bounds(known: Mapping[str, Any], schema: pa.Schema) -> dict[str, Bounds]:
+    """Return bounds that :func:`bounds_of` returned as values of a relation's columns."""
+    found = {}
+    for name, both in known.items():
+        if name not in schema.names:
+            continue
+        type_ = schema.field(name).type
+        number = _as_number(type_)
+        stored = type_ if number is None else number
+        low, high = (pa.scalar(value, stored).cast(type_) for value in both)
+        found[name] = Bounds(low, high) if low.is_valid else Bounds(None, None)
+    return found
+
+
+def _as_number(type_: pa.DataType) -> pa.DataType | None:
+    """Return the type of integers in which values are kept, if they are."""
+    if pa.types.is_integer(type_):
+        return type_
+    if pa.types.is_date32(type_):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(type_) else None

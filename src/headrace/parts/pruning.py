@@ -1,0 +1,105 @@
+"""What a replay leaves unread: segments of logs whose bounds show that no row is in the slice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.catalog import Stream
+from headrace.log import EmbeddedLog, LogShare, read_bounds
+from headrace.runtime.shares import log_share
+from headrace.types import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from headrace.catalog import Relation
+    from headrace.circuit import Sliced
+    from headrace.ledger import Ledger
+    from headrace.runtime.published import Published
+    from headrace.types import RelationId
+    from headrace.zset import Restriction
+
+_SAMPLES: Final = 16
+_SAMPLED_ROWS: Final = 4096
+"""For an estimate, the tested columns of so many rows are read in so many places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Finds the parts of the inputs of a slice that may have rows of it."""
+
+    ledger: Ledger
+    relations: Mapping[RelationId, Relation]
+    sliced: Sliced
+
+    def parts(self, relation: RelationId, share: LogShare) -> Iterator[LogShare]:
+        """Yield the parts of a share of a log that may have rows of the slice, in order."""
+        for first, end in self._ranges(relation, share.first, share.end):
+            held = (s for s in share.segments if s.range.first < end and s.range.end > first)
+            yield LogShare(tuple(held), first, end)
+
+    def estimated(self, relation: Relation, rows: int, state: Published, directory: Path) -> int:
+        """Return about how many of the rows of an input are read: a sample of them is tested."""
+        restrictions = self._restrictions(relation.id)
+        if not isinstance(relation, Stream) or not all(r.tests for r in restrictions):
+            return rows
+        end = state.positions.get(relation.id, Offset(0))
+        ranges = list(self._ranges(relation.id, Offset(0), end))
+        left = sum(stop - first for first, stop in ranges)
+        tested, passed, schema = 0, 0, relation.schema.arrow
+        for first, stop in _samples(ranges, left):
+            share = log_share(self.ledger, relation.id, first, stop)
+            tested += share.rows
+            for restriction in restrictions:
+                read = EmbeddedLog().read(
+                    directory / "log",
+                    share,
+                    pa.schema([schema.field(restriction.tests[0].column)]),
+                    offsets=False,
+                    restriction=restriction,
+                )
+                passed += sum(batch.num_rows for batch in read)
+        return min(left, -(-left * passed // tested)) if tested else 0
+
+    def _ranges(
+        self, relation: RelationId, first: Offset, end: Offset
+    ) -> Iterator[tuple[Offset, Offset]]:
+        """Yield the offsets, as ranges, of segments that may have rows of the slice."""
+        restrictions = self._restrictions(relation)
+        if not all(each.tests for each in restrictions):
+            yield first, end
+            return
+        schema = self.relations[relation].schema.arrow
+        begun: Offset | None = None
+        for segment, known in self.ledger.segment_bounds(relation, end):
+            if segment.end <= first:
+                continue
+            bounds = read_bounds(known, schema)
+            wanted = any(each.may_hold(bounds) for each in restrictions)
+            if wanted and begun is None:
+                begun = Offset(max(first, segment.first))
+            elif not wanted and begun is not None:
+                yield begun, segment.first
+                begun = None
+        if begun is not None:
+            yield begun, end
+
+    def _restrictions(self, relation: RelationId) -> list[Restriction]:
+        leaves = self.sliced.leaves.items()
+        return [each for leaf, each in leaves if leaf.plan.relation == relation]
+
+
+def _samples(ranges: list[tuple[Offset, Offset]], rows: int) -> Iterator[tuple[Offset, Offset]]:
+    """Yield ranges of few rows, at equal distances within ranges of so many rows together."""
+    size = min(_SAMPLED_ROWS, -(-rows // _SAMPLES))
+    for number in range(_SAMPLES if rows else 0):
+        at = number * rows // _SAMPLES
+        for first, end in ranges:
+            if at < end - first:
+                yield Offset(first + at), Offset(min(end, first + at + size))
+                break
+            at -= end - first
