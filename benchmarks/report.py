@@ -134,6 +134,23 @@ def payledger(found: dict[str, Any]) -> Table:
     return table
 
 
+def refreshes(results: Sequence[dict[str, Any]]) -> Table:
+    """Return a row per number of views: what refreshing them once took."""
+    names = ("jobs", "rows_scanned", "bytes_written")
+    table = _table(
+        f"Refreshing views on one table after {results[0]['rows']:,} changes",
+        ["views", "seconds", *(name.replace("_", " ") for name in names), "peak memory, MB"],
+    )
+    for found in results:
+        table.add_row(
+            f"{found['views']}",
+            f"{found['seconds']:.1f}",
+            *(f"{found['counters'][name]:,}" for name in names),
+            _megabytes(found["memory"]["all"]["proportional"]),
+        )
+    return table
+
+
 def memory(results: dict[str, Any]) -> Table:
     """Return a row per run: peaks by kind of process, resident and proportional."""
     table = _table(

@@ -279,3 +279,28 @@ def test_a_reader_does_not_wait_for_what_a_view_has_not_read(tmp_path, spark):
             session.sql("SELECT * FROM late")
         assert caught.value.code is Code.UNAVAILABLE
         verified(db)
+
+
+def test_many_views_on_one_table_and_one_stream_are_one_job_and_one_scan(db):
+    db.sql("CREATE TABLE t (k INT, v INT, m MAP<STRING, INT>, PRIMARY KEY (k))")
+    db.sql("CREATE STREAM s (k INT, v INT)")
+    for number in range(6):
+        db.sql(
+            f"CREATE MATERIALIZED VIEW v{number} WITH (refresh = 'manual') AS SELECT t.k % {number + 2}"
+            f" AS g, sum(s.v + t.v) AS n, max(m['a']) AS a FROM t JOIN s ON t.k = s.k GROUP BY 1"
+        )
+    db.sql(
+        "CREATE MATERIALIZED VIEW whole WITH (refresh = 'manual') AS SELECT count(m) AS n FROM t"
+    )
+    db.sql("INSERT INTO t VALUES (1, 1, map('a', 1)), (2, 2, NULL), (3, 3, map('a', 3))")
+    db.sql("INSERT INTO s VALUES (1, 10), (2, 20), (1, 30), (9, 9); REFRESH ALL")
+    made = db.parts.ledger.epochs(1)[0].counters
+    assert (made["jobs"], made["rows_scanned"], made["refreshed"]) == (1, 7, 7)
+    assert rows(db, "SELECT g, n, a FROM v0") == [(0, 22, None), (1, 42, 1)]
+    assert rows(db, "SELECT * FROM whole") == [(2,)]
+    verified(db)
+    db.sql("DELETE FROM t WHERE k = 1; INSERT INTO s VALUES (3, 1); REFRESH ALL")
+    made = db.parts.ledger.epochs(1)[0].counters
+    assert (made["jobs"], made["rows_scanned"]) == (1, 2)
+    assert rows(db, "SELECT g, n, a FROM v0") == [(0, 22, None), (1, 4, 3)]
+    verified(db)

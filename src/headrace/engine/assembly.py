@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, MapType, StructField, StructType, VariantType
 
 from headrace.catalog import logged
 from headrace.engine.worker import (
@@ -25,6 +26,7 @@ from headrace.engine.worker import (
 )
 from headrace.operators import OFFSET, StatefulOperator
 from headrace.runtime.ports import LEAF
+from headrace.types import holds
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
@@ -101,6 +103,16 @@ class Program:
     arrangements: Mapping[ArrangementId, Layout]
     shares: frozenset[RelationId]
     shared: Mapping[ArrangementId, RelationId]
+    scans: Mapping[RelationId, int] = field(default_factory=dict)
+    """How often the share of a relation is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What is read of the share of a relation: columns, and maybe the offset of each row."""
+
+    columns: tuple[str, ...]
+    offsets: bool
 
 
 @dataclass(slots=True)
@@ -121,7 +133,11 @@ class Assembly:
     initial: list[str] = field(default_factory=list)
     """The constants of views that are being made."""
     arrangements: dict[ArrangementId, Layout] = field(default_factory=dict)
-    shares: set[RelationId] = field(default_factory=set)
+    scans: Counter[RelationId] = field(default_factory=Counter)
+    read_once: dict[RelationId, Scan] = field(default_factory=dict)
+    """The relations whose shares are read once for all who use them, and what they use."""
+    _read: dict[tuple[RelationId, int], Any] = field(default_factory=dict)
+    """The plans of these shares, by job."""
     shared: dict[ArrangementId, RelationId] = field(default_factory=dict)
     """The contents of relations that operators read in place of a copy."""
     leaves: int = 0
@@ -140,8 +156,9 @@ class Assembly:
             tuple(self.operators),
             tuple(self.initial),
             dict(self.arrangements),
-            frozenset(self.shares),
+            frozenset(self.scans),
             dict(self.shared),
+            dict(self.scans),
         )
 
     def _job(self, terminals: list[Any]) -> Any:
@@ -167,6 +184,26 @@ class Assembly:
             self.transplant.range(self.partitions), read, spark_schema(published.fields[1:])
         )
 
+    def scan(self, relation: Relation, wanted: Scan) -> tuple[Any, Scan]:
+        """Return a plan of a relation's share, and what it has: at least what is wanted."""
+        every = self.read_once.get(relation.id)
+        if every is None:
+            return self.leaf(relation, wanted.columns, offsets=wanted.offsets), wanted
+        place = relation.id, self.job
+        if place not in self._read:
+            leaf = self.leaf(relation, every.columns, offsets=every.offsets)
+            types = {c.name: c.type for c in logged(relation).columns}
+            columns = self.transplant.output(leaf)
+            hashed = [
+                columns[f"c{i}"]
+                for i, name in enumerate(every.columns)
+                if not holds(types[name], (MapType, VariantType))
+            ]
+            hash_ = self.transplant.alias(self.transplant.hash(hashed), HASH)
+            named = self.transplant.project([hash_, *columns.values()], leaf)
+            self._read[place] = self.transplant.exchange(named, HASH, self.partitions)
+        return self._read[place], every
+
     def leaf(
         self,
         relation: Relation,
@@ -191,7 +228,7 @@ class Assembly:
         fields.append((WEIGHT, LongType()))
         if offsets:
             fields.append((OFFSET, LongType()))
-        self.shares.add(relation.id)
+        self.scans[relation.id] += 1
         return self.transplant.mapped(
             self.transplant.range(self.partitions), task, spark_schema(fields)
         )

@@ -423,6 +423,7 @@ class Engine:
             program.shared,
             tuple(loops),
             len(program.jobs),
+            program.scans,
         )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:

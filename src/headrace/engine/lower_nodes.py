@@ -32,7 +32,7 @@ from headrace.circuit import (
     Temporal,
 )
 from headrace.circuit.accumulators import ROWS
-from headrace.engine.assembly import Assembly, Frame, Tail
+from headrace.engine.assembly import Assembly, Frame, Scan, Tail
 from headrace.engine.lower_compared import compared
 from headrace.engine.lower_groups import first_rows, folded, recomputed
 from headrace.engine.lower_joins import joined, matched
@@ -44,6 +44,7 @@ from headrace.zset import HASH, WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.catalog import Relation
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Sliced
     from headrace.circuit.accumulators import Accumulator, Argument
@@ -278,30 +279,38 @@ class Nodes:
         """Give a relation's delta the ids that the view's expressions refer to."""
         scan = node.plan
         relation = self.assembly.relations[scan.relation]
-        known = relation.schema.names
-        names = tuple(
-            ROWTIME if i == plan.TIME else known[i] for i in scan.columns if i != plan.PLACE
-        )
+        names = columns_read(node, relation)
         if scan.relation in self.assembly.frames:
             below = self.assembly.delta(scan.relation)
             columns = self.transplant.output(below)
             values = [columns[name] for name in names]
         else:
-            restriction = None if self.sliced is None else self.sliced.leaves[node]
-            below = self.assembly.leaf(
-                relation, names, offsets=plan.PLACE in scan.columns, restriction=restriction
-            )
-            columns = self.transplant.output(below)
-            read = iter(range(len(names)))
+            there = Scan(names, plan.PLACE in scan.columns)
+            if self.sliced is None:
+                below, there = self.assembly.scan(relation, there)
+            else:
+                below = self.assembly.leaf(
+                    relation, names, offsets=there.offsets, restriction=self.sliced.leaves[node]
+                )
+            columns, named = self.transplant.output(below), iter(names)
             values = [
-                columns[OFFSET] if i == plan.PLACE else columns[f"c{next(read)}"]
+                columns[OFFSET]
+                if i == plan.PLACE
+                else columns[f"c{there.columns.index(next(named))}"]
                 for i in scan.columns
             ]
-        named = [
+        aliased = [
             self.transplant.alias(value, a.name, a.handle)
             for value, a in zip(values, scan.attributes, strict=True)
         ]
-        return self.assembly.weighted(named, columns[WEIGHT], below)
+        return self.assembly.weighted(aliased, columns[WEIGHT], below)
+
+
+def columns_read(node: Source, relation: Relation) -> tuple[str, ...]:
+    """Return the columns of its log that a leaf reads, in the order of its own."""
+    known = relation.schema.names
+    read = (i for i in node.plan.columns if i != plan.PLACE)
+    return tuple(ROWTIME if i == plan.TIME else known[i] for i in read)
 
 
 def _renamed(tail: Tail | None, node: plan.Project) -> Tail | None:

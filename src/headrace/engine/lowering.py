@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import LongType
 
-from headrace.catalog import Table
+from headrace.catalog import Stream, Table
+from headrace.catalyst import plan
 from headrace.circuit import Circuit, Source, inputs, rows_of
 from headrace.circuit.properties import partitioning
-from headrace.engine.assembly import Published
-from headrace.engine.lower_nodes import Nodes
+from headrace.engine.assembly import Published, Scan
+from headrace.engine.lower_nodes import Nodes, columns_read
 from headrace.operators import OFFSET, Integrate, Upsert
 from headrace.zset import HASH, WEIGHT, Layout
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from headrace.engine.assembly import Assembly, Program
     from headrace.engine.worker import OperatorTask
     from headrace.types import DataType, RelationId
+
+READ_ONCE_FROM = 4
+"""The number of leaves that read one share from which on it is read once, and exchanged."""
 
 MOST_REPEATED = 300
 """The number of nodes of circuits in a plan from which on it is not repeated within a job."""
@@ -71,6 +75,7 @@ class Lowering:
         self._uses.update(
             s.plan.relation for c in reached for s in c.sources() if s.plan.relation in known
         )
+        self._read_once(reached, changed, given)
         for id_ in sorted(changed):
             relation = self.assembly.relations[id_]
             if isinstance(relation, Table):
@@ -81,6 +86,26 @@ class Lowering:
             nodes = Nodes(self.assembly, users, reading, filling=False, ticks=ticks, loops=loops)
             self._view(circuit, nodes)
         return self.assembly.program()
+
+    def _read_once(
+        self,
+        circuits: list[Circuit],
+        changed: frozenset[RelationId],
+        given: frozenset[RelationId],
+    ) -> None:
+        """Have shares be read once that many leaves read: Spark runs an exchange once."""
+        read: dict[RelationId, dict[str, None]] = {}
+        places: set[RelationId] = set()
+        for source in (s for circuit in circuits for s in circuit.sources()):
+            id_ = source.plan.relation
+            relation = self.assembly.relations[id_]
+            shared = id_ in given or (id_ in changed and isinstance(relation, Stream))
+            if shared and self._uses[id_] >= READ_ONCE_FROM:
+                read.setdefault(id_, {}).update(dict.fromkeys(columns_read(source, relation)))
+                if plan.PLACE in source.plan.columns:
+                    places.add(id_)
+        for id_, columns in read.items():
+            self.assembly.read_once[id_] = Scan(tuple(columns), id_ in places)
 
     def stored(
         self, circuit: Circuit, *, ticks: bool = False, sliced: Sliced | None = None

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 class Attempt:
     """The results of the stages of one attempt so far.
 
-    ``jobs`` counts all Spark jobs; ``rounds`` counts those that were further rounds of recursions.
+    ``jobs`` counts all Spark jobs; ``rounds`` counts those that were further rounds of recursions,
+    and ``scanned`` the rows of logs and deltas that were read, each as often as it was.
     """
 
     reports: list[Report] = field(default_factory=list)
     jobs: int = 0
     rounds: int = 0
+    scanned: int = 0
     begun: float = field(default_factory=time.perf_counter)
 
     def counters(self, reads: Iterable[Read]) -> dict[str, Any]:
@@ -35,6 +37,7 @@ class Attempt:
             "rounds": self.rounds,
             "changes": sum(r.to_offset - r.from_offset for r in reads),
             "operators": len(self.reports),
+            "rows_scanned": self.scanned,
             "rows_in": sum(r.rows_in for r in self.reports),
             "rows_out": sum(r.rows_out for r in self.reports),
             "rows_read": sum(r.rows_read for r in self.reports),

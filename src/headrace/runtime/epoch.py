@@ -67,6 +67,8 @@ class RunStep:
     loops: tuple[LoopPlan, ...]
     previous: Epoch
     jobs: int
+    scanned: int
+    """How many rows of shares it reads, each as often as it is read."""
     given: Mapping[RelationId, tuple[RunFile, ...]] = field(default_factory=dict)
 
 
@@ -231,7 +233,8 @@ class EpochLoop:
         before = arranged(self.ledger, needs.arrangements, poll.previous)
         before |= arranged_for(needs.loops, {})
         step = Step(name, self.directory, partitions, shares, before, clock=poll.clock)
-        return RunStep(step, changed, without, needs.loops, poll.previous, needs.jobs)
+        scanned = needs.scanned(shares)
+        return RunStep(step, changed, without, needs.loops, poll.previous, needs.jobs, scanned)
 
     def partitions_for(self, rows: int) -> int:
         """Return the number of partitions of a step that reads this many changes."""
@@ -293,7 +296,7 @@ class EpochLoop:
             layouts |= needs.arrangements
             there = written.after(before(needs))
             step = rounds.next_step(replace(first, partitions=partitions), there)
-            again = replace(stage, changed=none, given={}, jobs=needs.jobs)
+            again = replace(stage, changed=none, given={}, jobs=needs.jobs, scanned=0)
             written.add(rounds.take(self._job(step, again, looping, attempt)))
         rounds.finish()
         attempt.rounds += rounds.count
@@ -309,6 +312,7 @@ class EpochLoop:
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
         attempt.jobs += stage.jobs
+        attempt.scanned += stage.scanned
         return reports
 
     def _attempt(self, poll: Poll) -> Epoch | None:
@@ -349,7 +353,8 @@ class EpochLoop:
             before,
             clock=Clock(clock, clock),
         )
-        stage = RunStep(step, none, without, needs.loops, state.epoch, needs.jobs, given)
+        scanned, last = needs.scanned(step.shares), state.epoch
+        stage = RunStep(step, none, without, needs.loops, last, needs.jobs, scanned, given)
         self.run_step(stage, attempt)
 
     # -- views that fail -------------------------------------------------------------------

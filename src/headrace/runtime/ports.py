@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.ledger import LoadProgress, Reject
-    from headrace.runtime.step import Report, Step
+    from headrace.runtime.step import Report, Share, Step
     from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
     from headrace.zset import Layout, ZSet
 
@@ -42,7 +42,8 @@ class StepPlan:
 
     ``globals`` names the operators that emit one row even for an empty input. ``shared`` are the
     arrangements that operators read as the contents of a relation. ``loops`` are the recursions of
-    the step; ``arrangements`` does not contain theirs. ``jobs`` is the number of jobs that it runs.
+    the step; ``arrangements`` does not contain theirs. ``jobs`` is the number of jobs that it runs,
+    ``scans`` how often it reads the share of each relation: once, where it is not said.
     """
 
     reads: frozenset[RelationId]
@@ -51,6 +52,11 @@ class StepPlan:
     shared: Mapping[ArrangementId, RelationId]
     loops: tuple[LoopPlan, ...] = ()
     jobs: int = 1
+    scans: Mapping[RelationId, int] = field(default_factory=dict)
+
+    def scanned(self, shares: Mapping[RelationId, Share]) -> int:
+        """Return how many rows of shares the step reads, each as often as it is read."""
+        return sum(share.rows * self.scans.get(id_, 1) for id_, share in shares.items())
 
 
 class StepRunner(Protocol):

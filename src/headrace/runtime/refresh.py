@@ -325,7 +325,8 @@ class Refresh:
             before(needs) | arranged_for(needs.loops, {}),
             clock=clock,
         )
-        stage = RunStep(step, changed, without, needs.loops, self._held.epoch, needs.jobs, given)
+        scanned, begun = needs.scanned(step.shares), self._held.epoch
+        stage = RunStep(step, changed, without, needs.loops, begun, needs.jobs, scanned, given)
         loop.fault("refresh")
         done = len(self._attempt.reports)
         loop.run_step(stage, self._attempt, before)
@@ -412,6 +413,7 @@ class Refresh:
             "refreshed": len(self.views),
             "changes": self._rows,
             "jobs": self._attempt.jobs + above.jobs,
+            "rows_scanned": self._attempt.scanned + above.scanned,
         }
         self._committing = True
         epoch = loop.ledger.commit(
