@@ -67,9 +67,9 @@ class RunStep:
     loops: tuple[LoopPlan, ...]
     previous: Epoch
     jobs: int
-    scanned: int
-    """How many rows of shares it reads, each as often as it is read."""
     given: Mapping[RelationId, tuple[RunFile, ...]] = field(default_factory=dict)
+    scanned: int = 0
+    """How many rows of shares it reads, each as often as it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class EpochLoop:
         before |= arranged_for(needs.loops, {})
         step = Step(name, self.directory, partitions, shares, before, clock=poll.clock)
         scanned = needs.scanned(shares)
-        return RunStep(step, changed, without, needs.loops, poll.previous, needs.jobs, scanned)
+        return RunStep(step, changed, without, needs.loops, poll.previous, needs.jobs, {}, scanned)
 
     def partitions_for(self, rows: int) -> int:
         """Return the number of partitions of a step that reads this many changes."""
@@ -354,7 +354,7 @@ class EpochLoop:
             clock=Clock(clock, clock),
         )
         scanned, last = needs.scanned(step.shares), state.epoch
-        stage = RunStep(step, none, without, needs.loops, last, needs.jobs, scanned, given)
+        stage = RunStep(step, none, without, needs.loops, last, needs.jobs, given, scanned)
         self.run_step(stage, attempt)
 
     # -- views that fail -------------------------------------------------------------------

@@ -326,7 +326,7 @@ class Refresh:
             clock=clock,
         )
         scanned, begun = needs.scanned(step.shares), self._held.epoch
-        stage = RunStep(step, changed, without, needs.loops, begun, needs.jobs, scanned, given)
+        stage = RunStep(step, changed, without, needs.loops, begun, needs.jobs, given, scanned)
         loop.fault("refresh")
         done = len(self._attempt.reports)
         loop.run_step(stage, self._attempt, before)
