@@ -57,17 +57,17 @@ def measure(directory: Path, events: int, partitions: int) -> dict[str, Any]:
         arrived = made.payments(events, merchants)
         for first in range(0, arrived.num_rows, _BATCH):
             db.insert("payments", arrived.slice(first, _BATCH))
-        found = {"fill": _timed(db, lambda: db.sql("-- Each event" + views))}
+        found = {"fill": _timed(db, used, lambda: db.sql("-- Each event" + views))}
         db.compact()
         before = db.sql(_ROWS).to_arrow()
-        found["policy change"] = _timed(db, lambda: db.sql(made.change()))
+        found["policy change"] = _timed(db, used, lambda: db.sql(made.change()))
         after = db.sql(_ROWS).to_arrow()
         one = f"merchant_id < {merchants // _REPLAYED}"
         db.sql(f"INVALIDATE VIEW merchant_balance WHERE {one} BECAUSE 'benchmark'")
-        found["replay of 1%"] = _timed(db, lambda: db.sql("REPAIR VIEW merchant_balance"))
+        found["replay of 1%"] = _timed(db, used, lambda: db.sql("REPAIR VIEW merchant_balance"))
         _require_equal(db.sql(_ROWS).to_arrow(), after, "the replay")
         replace = f"CREATE OR REPLACE MATERIALIZED VIEW merchant_balance AS{query}"
-        found["rebuild"] = _timed(db, lambda: db.sql(replace))
+        found["rebuild"] = _timed(db, used, lambda: db.sql(replace))
         _require_equal(db.sql(_ROWS).to_arrow(), after, "the rebuild")
     return {
         "events": arrived.num_rows,
@@ -79,15 +79,20 @@ def measure(directory: Path, events: int, partitions: int) -> dict[str, Any]:
     }
 
 
-def _timed(db: headrace.Database, act: Callable[[], Any]) -> dict[str, Any]:
-    """Run a statement until what it changes can be read; return its seconds and counters."""
-    before, begun = last_epoch(db), time.perf_counter()
+def _timed(db: headrace.Database, used: Sampler, act: Callable[[], Any]) -> dict[str, Any]:
+    """Run a statement until what it changes can be read; return its time and counters."""
+    before, worked, begun = last_epoch(db), _worked(used), time.perf_counter()
     act()
     db.flush()
     seconds = time.perf_counter() - begun
     made = epochs_after(db, before)
     totals = {name: sum(int(row[name] or 0) for row in made) for name in NAMES}
-    return {"seconds": round(seconds, 2), "counters": totals}
+    processor = _worked(used) - worked
+    return {"seconds": round(seconds, 2), "processor": round(processor, 2), "counters": totals}
+
+
+def _worked(used: Sampler) -> float:
+    return sum(used.processor_seconds().values())
 
 
 def _require_equal(found: pa.Table, wanted: pa.Table, what: str) -> None:

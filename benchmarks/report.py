@@ -120,7 +120,7 @@ def payledger(found: dict[str, Any]) -> Table:
     table = _table(
         f"PayLedger: {found['events']:,} events, {found['balances']:,} balances of"
         f" {found['merchants']:,} merchants; the policy change moves {found['changed']:,}",
-        ["", "seconds", "rebuild is", "rows read", "rows in", "rows out"],
+        ["", "seconds", "rebuild is", "processor s", "rows read", "rows in", "rows out"],
     )
     whole = found["parts"]["rebuild"]["seconds"]
     for name, part in found["parts"].items():
@@ -128,7 +128,8 @@ def payledger(found: dict[str, Any]) -> Table:
         table.add_row(
             name,
             f"{part['seconds']:.1f}",
-            f"{whole / part['seconds']:.0f} x",
+            f"{whole / part['seconds']:.1f} x",
+            f"{part['processor']:.1f}",
             *(f"{counters[each]:,}" for each in ("rows_read", "rows_in", "rows_out")),
         )
     return table

@@ -147,7 +147,8 @@ class Fold(StatefulOperator):
     ) -> list[tuple[pa.Table, list[_Key]]]:
         """Return the keys that go on from their last state, whose changes are their events."""
         goes_on = np.array([key.goes_on for key in work])
-        chosen = np.flatnonzero(goes_on[of_row])
+        # Backwards, so that floats that differ in their bits alone are in one order everywhere.
+        chosen = np.flatnonzero(goes_on[of_row])[::-1]
         if not len(chosen):
             return []
         rows = change.take(chosen[np.argsort(places[chosen], kind="stable")])
