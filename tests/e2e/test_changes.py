@@ -117,11 +117,17 @@ def test_what_carries_a_change_is_decided_by_rule(ledgers: headrace.Database) ->
 
 def test_classified_changes_are_kept_and_shown(ledgers: headrace.Database) -> None:
     db = ledgers
+    assert db.sql("SHOW CHANGES").fetchall() == [], "views came after what was written"
+    db.sql(STATEMENTS[0])
+    versions = db.sql("SHOW CHANGES").fetchall()
+    assert [row[1] for row in versions] == ["totals", "rated"]
+    assert all(row[3].startswith("Versions in effect from 2026-02-08") for row in versions)
+    assert {row[-1] for row in versions} == {STATEMENTS[0]}
     db.sql("CORRECT STREAM events VOID WHERE account = 39")
     db.sql("INVALIDATE VIEW rated WHERE account = 3 BECAUSE 'x'")
     shown = [(row[1], row[2]) for row in db.sql("SHOW CHANGES").fetchall()]
     assert sorted(shown[:2]) == [("rated", "replay"), ("totals", "deltas")], "the newest first"
-    assert sorted(shown[2:]) == [("largest", "rebuild"), ("rated", "deltas"), ("totals", "deltas")]
+    assert sorted(shown[2:5]) == [("largest", "rebuild"), ("rated", "deltas"), ("totals", "deltas")]
     (row,) = db.sql("SHOW CHANGES FOR largest").fetchall()
     assert row[-1] == "CORRECT STREAM events VOID WHERE account = 39"
     ledger, view = db.parts.ledger, db.parts.reader.catalog.resolve("totals").id

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from headrace.catalog import Stream, Table, View
 from headrace.circuit import rows_of
 from headrace.circuit.explain import summary
 from headrace.ledger import Carried, Repair
+from headrace.log import open_segment
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.trial import tried
 from headrace.types import Offset
@@ -100,6 +103,23 @@ class Changes:
             for view in self._above([stream.id])
         ]
 
+    def of_versions(self, table: Table, end: Offset) -> list[Carried]:
+        """Classify what a statement has written into a versioned table, up to an offset of its log.
+
+        Nothing is returned for other tables, and if no view reads the table.
+        """
+        above = self._above([table.id])
+        if table.effective_from is None or not above or not end:
+            return []
+        last = Offset(end - 1)
+        segments = self.ledger.segments(table.id, last, end)
+        (rows,) = (open_segment(self.loop.directory / "log", s.file) for s in segments)
+        note = in_effect(table, rows)
+        return [
+            Carried(view.id, Repair.DELTAS, note + self._rule(view, 0, self._rows_below(view)))
+            for view in above
+        ]
+
     def of_function(self, calling: Iterable[View]) -> list[Carried]:
         """Classify another body of a Python function that views call."""
         views = {view.id: view for view in calling}
@@ -143,3 +163,10 @@ class Changes:
             else:
                 rows += sum(run.rows for run in state.spines[rows_of(id_)])
         return rows
+
+
+def in_effect(table: Table, rows: pa.Table) -> str:
+    """Return since when changed versions of a table are in effect; empty if it has no versions."""
+    if table.effective_from is None:
+        return ""
+    return f"Versions in effect from {pc.min(rows[table.effective_from]).as_py()} on. "

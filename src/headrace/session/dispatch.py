@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 from headrace.catalog import Stream, Table
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, masked
 from headrace.parts.evaluating import OwnEvaluator
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.rights import Rights
@@ -474,7 +474,17 @@ class Statements:
                 written, verb = self._updates.delete(statement), "deleted"
             case Truncate():
                 written, verb = self._updates.truncate(statement), "deleted"
-        return self._done(f"{_rows(self._wrote(written))} {verb}{_not_taken(written.left_out)}")
+        rows = self._wrote(written)
+        table = self._reader.catalog.by_id.get(written.relation)
+        if rows and isinstance(table, Table) and table.effective_from is not None:
+            carried = self._changes.of_versions(table, written.end)
+            self._changes.record(carried, self._origin(statement))
+        return self._done(f"{_rows(rows)} {verb}{_not_taken(written.left_out)}")
+
+    def _origin(self, statement: Insert | Update | Delete | Truncate) -> dict[str, str]:
+        """Return who runs a statement, and its text."""
+        by = self._rights.principal.name
+        return {"statement": masked(statement.span.source), **({} if by is None else {"by": by})}
 
     def _wrote(self, written: Written) -> int:
         """Have later reads of this session see what it wrote; return the number of rows."""

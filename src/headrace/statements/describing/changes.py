@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError, nearest
+from headrace.parts.changes import in_effect
 from headrace.parts.functions import users
 from headrace.parts.trial_log import TrialLog
 from headrace.sql import Correct, Delete, Insert, Invalidate, Name, Truncate, Update
@@ -94,7 +94,7 @@ class ChangeExplanations:
         if not any(rows.num_rows for _, rows in log.taken):
             return []
         ((relation, rows),) = log.taken
-        note = _in_effect(relation, rows) if isinstance(relation, Table) else ""
+        note = in_effect(relation, rows) if isinstance(relation, Table) else ""
         return self.changes.of_rows(relation, rows, note, corrects=isinstance(target, Correct))
 
     def _write(self, target: Insert | Update | Delete | Truncate | Correct, log: Log) -> None:
@@ -117,10 +117,3 @@ class ChangeExplanations:
                     self.principal,
                     self.report,
                 ).correct(target)
-
-
-def _in_effect(table: Table, rows: pa.Table) -> str:
-    """Return since when the changed versions of a table are in effect."""
-    if table.effective_from is None:
-        return ""
-    return f"Versions in effect from {pc.min(rows[table.effective_from]).as_py()} on. "
