@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.ledger import Dirty, DirtyState, Repair, Slice
 from headrace.serving import Contents
 
 if TYPE_CHECKING:
@@ -35,6 +36,33 @@ def test_a_key_finds_its_row(client: Client):
     assert found(client, key="nobody") == []
     assert found(client, "sales", key=2, select="name,price") == [["bob", "2.00"]]
     assert found(client, "SALES", key=2, select="NAME") == [["bob"]]
+
+
+def test_a_row_of_a_dirty_slice_says_so(server: Served):
+    client, parts = server.client, server.database.parts
+    view = parts.reader.catalog.resolve("totals").id
+    entry = Dirty(
+        view,
+        "x",
+        1.0,
+        slice=Slice("name = 'ann'"),
+        repair=Repair.REPLAY,
+        state=DirtyState.QUARANTINED,  # so that nothing repairs it meanwhile
+    )
+    parts.ledger.mark_dirty(entry)
+    parts.loop.published.publish()
+    try:
+        for key, dirty in (("ann", ["totals"]), ("bob", []), ("nobody", ["totals"])):
+            answer = client.get("/v1/views/totals", key=key)
+            assert answer.json["freshness"]["dirty"] == dirty, key
+            assert answer.headers.get("headrace-dirty", "") == ", ".join(dirty)
+        metrics = client.get("/metrics").body.decode()
+        assert 'headrace_view_dirty_slices{view="totals"} 1.0' in metrics
+        assert 'headrace_view_dirty_age_seconds{view="totals"} 0.0' not in metrics
+    finally:
+        parts.ledger.clear_dirty(view)
+        parts.loop.published.publish()
+    assert client.get("/v1/views/totals", key="ann").json["freshness"]["dirty"] == []
 
 
 def test_conditions_order_and_limit(client: Client):

@@ -413,6 +413,27 @@ def test_the_owner_of_a_schema_changes_nothing_outside(who: dict[str, Client]):
     assert keeper.sql("DROP VIEW gold.mine").status == 200
 
 
+def test_why_a_view_stopped_is_told_to_those_who_may_read_its_inputs(who: dict[str, Client]):
+    """What its query failed on is a value of an input."""
+    owner, golden = who["owner"], who["golden"]
+    owner.sql(
+        "CREATE TABLE hr.codes (k INT PRIMARY KEY, code STRING);"
+        "CREATE MATERIALIZED VIEW gold.codes AS SELECT k, CAST(code AS INT) AS code FROM hr.codes"
+    )
+    try:
+        owner.sql("INSERT INTO hr.codes VALUES (1, 'confidential'); FLUSH")
+        shown = owner.rows("SHOW DIRTY FOR gold.codes")
+        assert "confidential" in shown[0][-1]
+        ((view, cause, *_, state, detail),) = golden.rows("SHOW DIRTY FOR gold.codes")
+        assert (view, cause, state, detail) == ("gold.codes", "stopped", "open", None)
+        for sql in ("SELECT * FROM gold.codes", "SELECT * FROM information_schema.dirty"):
+            assert b"confidential" not in golden.sql(sql).body, sql
+        assert golden.sql("SELECT * FROM gold.codes").status == 503
+        assert b"confidential" in owner.sql("SELECT * FROM gold.codes").body
+    finally:
+        owner.sql("DROP MATERIALIZED VIEW gold.codes; DROP TABLE hr.codes")
+
+
 def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
     golden = who["golden"]
     for listing in (
