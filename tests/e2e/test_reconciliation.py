@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 
 import pytest
 
@@ -74,7 +76,7 @@ def _changed(row, wrong):
     return None if change is None else {**row, **change}
 
 
-@pytest.mark.parametrize("policy", ["quarantine", "report"])
+@pytest.mark.parametrize("policy", ["quarantine", pytest.param("report", marks=pytest.mark.long)])
 def test_what_differs_is_quarantined_or_reported(opened_with, policy):
     db = opened_with(on_difference=policy)
     db.sql("""CREATE TABLE t (k INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 2);
@@ -139,20 +141,33 @@ def opened_with(tmp_path, spark):
         each.close()
 
 
-def test_in_the_background_all_is_compared_until_nothing_changes(shop):
-    reconciler = Reconciler(shop.parts.reconciling, budget=0.5, processors=2, idle=7.0)
-    pauses = []
-    while (pause := reconciler.turn()) != 7.0:
-        pauses.append(pause)
-    assert len(pauses) == 4, "two views in a job, then the rest of the larger one"
-    found = {row[0]: row[4:6] for row in shop.sql("SHOW RECONCILIATION").fetchall()}
-    assert found == {"totals": (0, 1.0), "by_count": (0, 1.0)}
-    assert reconciler.turn() == 7.0, "nothing has changed"
-    shop.sql("INSERT INTO sales VALUES (1, 1); FLUSH")
-    assert reconciler.turn() != 7.0
+def test_in_the_background_all_is_compared_until_nothing_changes(db):
+    db.sql("""CREATE STREAM sales (g INT, x INT); INSERT INTO sales VALUES (1, 2), (1, 3), (2, 4);
+        CREATE MATERIALIZED VIEW totals AS SELECT g, sum(x) AS s FROM sales GROUP BY g;
+        CREATE MATERIALIZED VIEW above AS SELECT count(*) AS n FROM totals""")
+    reconciler = Reconciler(db.parts.reconciling, budget=0.5, processors=2, first=0.0, idle=0.01)
+    assert reconciler.turn() > reconciler.idle, "the longer a comparison, the longer the pause"
+    assert compared(db) == {"totals": (1, 2, 0, 1.0), "above": (1, 1, 0, 1.0)}
+    assert reconciler.turn() == reconciler.idle, "nothing has changed"
+    db.sql("INSERT INTO sales VALUES (3, 1); FLUSH")
+    reconciler.start()
+    until = time.monotonic() + 120
+    while {samples for samples, *_ in compared(db).values()} != {2}:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    reconciler.close()
+    assert reconciler.error is None
+    assert not any(thread.name == "headrace-reconciliation" for thread in threading.enumerate())
 
 
-def test_one_who_may_not_is_refused_and_a_mistake_is_shown_at_its_place(shop):
+def compared(db):
+    return {
+        row[0]: (row[1], row[2], row[3], row[5]) for row in db.sql("SHOW RECONCILIATION").fetchall()
+    }
+
+
+def test_a_mistake_is_shown_at_its_place(db):
+    db.sql("CREATE STREAM sales (g INT)")
     for statement, said in {
         "RECONCILE totals": 'expected VIEW, TABLE or ALL, found "totals"',
         "RECONCILE ALL SAMPLE 0 PERCENT": "a sample cannot be of 0",
@@ -161,6 +176,6 @@ def test_one_who_may_not_is_refused_and_a_mistake_is_shown_at_its_place(shop):
         "SHOW EVIDENCE FOR sales": 'stream "sales" has no stored rows',
     }.items():
         with pytest.raises(HeadraceError) as refused:
-            shop.sql(statement)
+            db.sql(statement)
         assert said in refused.value.primary
         assert refused.value.span is not None

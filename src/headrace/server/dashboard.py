@@ -86,6 +86,12 @@ CHARTS: Final = (
         (("{{view}}", "headrace_view_dirty_age_seconds"),),
     ),
     Chart(
+        "Wrong rows",
+        "Rows that reconciliation found not to be what they should: SHOW EVIDENCE has them.",
+        "short",
+        (("{{view}}", "headrace_reconciled_wrong_rows_total"),),
+    ),
+    Chart(
         "Requests",
         "By operation and outcome.",
         "reqps",
