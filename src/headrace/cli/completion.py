@@ -27,7 +27,9 @@ _WORDS = re.compile(r"\w+")
 _PLAIN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
 _COMMAND = re.compile(r"\\(?P<name>\S*)(?P<rest>\s.*)?\Z")
 _AFTER_THESE = re.compile(
-    r"\b(FROM|JOIN|INTO|UPDATE|DESCRIBE|EXTENDED|SUBSCRIBE|VERIFY|REPAIR|(INVALIDATE|REPLAY)\s+VIEW|COPY|TRUNCATE\s+TABLE)\s+\w*$",
+    r"\b(FROM|JOIN|INTO|UPDATE|DESCRIBE|EXTENDED|SUBSCRIBE|VERIFY|REPAIR|COPY|TRUNCATE\s+TABLE|"
+    r"(INVALIDATE|REPLAY|RECONCILE)\s+VIEW|RECONCILE\s+TABLE|(DIRTY|RECONCILIATION|EVIDENCE)\s+FOR)"
+    r"\s+\w*$",
     re.IGNORECASE,
 )
 """Matches text after which only a relation can follow."""
