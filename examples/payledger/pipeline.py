@@ -50,6 +50,8 @@ def fill(db: Database, count: int, merchants: int) -> None:
 
 def change(db: Database) -> None:
     """Change the policy, and show the balances of its segment before and after."""
+    for row in db.sql(f"EXPLAIN CHANGE {events.change()}").to_arrow().to_pylist():
+        print("it would change " + ", ".join(f"{name} {value}" for name, value in row.items()))
     _show(db, "before")
     begun = time.perf_counter()
     db.sql(events.change())

@@ -92,12 +92,23 @@ async function changed(event, act) {
   }
 }
 
-place("change").addEventListener("submit", (event) => changed(event, ({ segment, rate, days }) => ask(
-  "INSERT INTO reserve_policy SELECT ?, CAST(? AS TIMESTAMP), CAST(? AS DECIMAL(5,4)), max(version) + 1 FROM reserve_policy",
-  [segment, time(days), rate],
-)));
+const quoted = (text) => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
+
+/** The statement that the form stands for: another version of a segment's policy. */
+function version() {
+  const { segment, rate, days } = Object.fromEntries(new FormData(place("change")));
+  return `INSERT INTO reserve_policy SELECT ${quoted(segment)}, TIMESTAMP ${quoted(time(days))}, CAST(${quoted(rate)} AS DECIMAL(5,4)), max(version) + 1 FROM reserve_policy`;
+}
+
+place("change").addEventListener("submit", (event) => changed(event, () => ask(version())));
+place("try").addEventListener("click", async () => {
+  try {
+    await table("explained", `EXPLAIN CHANGE ${version()}`);
+  } catch (error) {
+    place("done").textContent = error.message;
+  }
+});
 place("doubt").addEventListener("submit", (event) => changed(event, ({ segment, reason }) => {
-  const quoted = (text) => `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
   return ask(`INVALIDATE VIEW merchant_balance WHERE segment = ${quoted(segment)} SINCE '${time(3)}' BECAUSE ${quoted(reason)}`);
 }));
 
