@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from headrace.parts.sampling import SLICE_ROWS
 from headrace.runtime.cancelling import Cancellation, check_cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headrace.parts.comparing import Stored
     from headrace.parts.reconciling import Reconciling
@@ -30,8 +31,31 @@ _IDLE_SECONDS: Final = 10.0
 """How often to look for something to compare while there is nothing."""
 _CANCEL_SECONDS: Final = 0.2
 _LONGEST_FAREWELL: Final = 10.0
+_MUCH_LONGER: Final = 1.5
+_MOST_ROWS: Final = 1 << 20
 _TOGETHER: Final = 2
 """The number of relations over a common log that are compared in one job, which reads it once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """About how many rows to compare next; and how long the last sample took, in seconds."""
+
+    rows: int
+    seconds: float = math.inf
+
+    def after(self, seconds: float) -> _Size:
+        """Return the size after a sample: twice, unless this one took much longer than the last."""
+        if seconds > _MUCH_LONGER * self.seconds:
+            return _Size(max(SLICE_ROWS, self.rows // 2), seconds)
+        return _Size(min(2 * self.rows, _MOST_ROWS), seconds)
+
+
+_SMALLEST: Final = _Size(SLICE_ROWS)
+
+
+def _rows(size: _Size) -> int:
+    return size.rows
 
 
 @dataclass(slots=True)
@@ -40,6 +64,8 @@ class Reconciler:
 
     ``budget`` is the share of one processor that this may take on average; 0 is none. A comparison
     is charged as if it had kept all processors busy that its tasks may use, so it takes less.
+    A sample takes about as long as reading the history below it, however small it is: samples of a
+    relation double while that makes comparing them hardly longer.
     Those whose rows were all compared, and whose inputs have not changed since, are left alone.
     """
 
@@ -48,6 +74,7 @@ class Reconciler:
     processors: int
     first: float = _FIRST_SECONDS
     idle: float = _IDLE_SECONDS
+    clock: Callable[[], float] = time.monotonic
     error: HeadraceError | None = None
     """The error of the last comparison, if it could not be made."""
     _closed: threading.Event = field(default_factory=threading.Event)
@@ -55,6 +82,7 @@ class Reconciler:
     _thread: threading.Thread | None = None
     _failing: dict[RelationId, Mapping[str, int]] = field(default_factory=dict)
     """The views whose queries fail in batch, with the inputs for which they do."""
+    _sizes: dict[RelationId, _Size] = field(default_factory=dict)
 
     def start(self) -> None:
         """Begin, unless the budget is 0."""
@@ -80,19 +108,22 @@ class Reconciler:
         relations = self._next(state)
         if not relations:
             return self.idle
-        began = time.monotonic()
+        size = max((self._sizes.get(each.id, _SMALLEST) for each in relations), key=_rows)
+        began = self.clock()
         with self._cancellation.statement():
             if self._closed.is_set():
                 return 0.0
             found = self.reconciling.compare(
-                relations, state, lambda _rows: SLICE_ROWS, lambda _done, _total: check_cancelled()
+                relations, state, lambda _all: size.rows, lambda _done, _total: check_cancelled()
             )
+        spent = self.clock() - began
         for each in found:
-            self._failing.pop(each.relation.id, None)
+            id_ = each.relation.id
+            self._failing.pop(id_, None)
+            self._sizes[id_] = size.after(spent)
             if each.failed:
-                self._failing[each.relation.id] = self.reconciling.inputs(each.relation, state)
-        spent = (time.monotonic() - began) * self.processors
-        return spent / self.budget
+                self._failing[id_] = self.reconciling.inputs(each.relation, state)
+        return spent * self.processors / self.budget
 
     def _run(self) -> None:
         pause = self.first
