@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.catalog import RefreshKind, RefreshPolicy
+from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE
 from headrace.runtime.published import STOPPED
@@ -365,7 +366,8 @@ def test_a_view_that_fails_on_its_data_stops_and_the_others_go_on(
     (entry,) = timed.ledger.dirty()
     assert (entry.view, entry.cause, entry.after) == (bad.id, STOPPED, stands.epoch)
     assert timed.ledger.head.lagging[bad.id] == stands
-    assert refreshes.failed[bad.id].code is Code.INVALID
+    assert 'view "bad" fails' in entry.detail
+    assert not refreshes.failed
     assert set(refreshes.due_times()) == {good.id}
 
 
@@ -388,3 +390,16 @@ def test_what_may_pass_is_tried_again_later(timed: PureDatabase, now: Now) -> No
     refreshes.run_due()
     assert timed.rows(hourly.id) == Counter([(0, 1)])
     assert not refreshes.failed
+
+
+def test_a_table_that_was_rebuilt_since_is_refused_in_words(pure: PureDatabase) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    pure.append(table, [(1, 0, 1)])
+    settle(pure)
+    pure.ledger.advance_since({rows_of(table.id): pure.ledger.last_epoch()})
+    with pytest.raises(HeadraceError, match='changed in table "t"') as caught:
+        pure.refresh(late)
+    assert caught.value.code is Code.INVALID
+    again = pure.finish_view(pure.begin_view("late", table, late), late)
+    assert pure.refresh(again) == pure.ledger.last_epoch()

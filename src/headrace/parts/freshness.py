@@ -69,6 +69,7 @@ def view_freshness(
     """Yield how current the views of a published state are, each after those it reads."""
     ends, arrived, now = reader.ledger.log_ends(), reader.arrivals(state), time.time()
     catalog, due = state.catalog, reader.pump.refreshes.due_times(state)
+    failed = reader.pump.refreshes.failed
     dirty = reader.ledger.dirty()
     marks = {id_: admission.watermark(catalog.by_id[id_]) for id_ in state.maintained}
     for view in catalog.views_in_order():
@@ -84,7 +85,7 @@ def view_freshness(
             waiting.append(since)
         yield ViewFreshness(
             view,
-            view_state(view, state.stopped),
+            "failing" if view.id in failed and not stopped else view_state(view, state.stopped),
             None if stopped else state.behind(ends, view.id),
             max(0.0, now - min(waiting)) if waiting else 0.0,
             tuple(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from headrace.catalog import Stream, View
+from headrace.catalog import Stream, View, title
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Frontier, Read, RunKind
@@ -145,7 +145,7 @@ class Refresh:
         for view in self.views:
             stands = state.lagging.get(view.id)
             if stands is None or stands.epoch is None:
-                raise HeadraceError(Code.INTERNAL, f'view "{view.name}" does not lag behind')
+                raise _changed(view)
             self._begun[view.id] = stands
             clock = loop.ledger.clock(stands.epoch)
             self._stands[view.id] = _Stand(stands.epoch, stands.offsets, clock)
@@ -259,8 +259,21 @@ class Refresh:
         if id_ in ends:
             first = stands.offsets.get(id_, Offset(0))
             return _Input(state.epoch, first, Offset(max(first, ends[id_])))
+        self._require_kept(id_, stands.epoch)
         runs = self.loop.ledger.delta_runs(rows_of(id_), stands.epoch, state.epoch)
         return _Input(stands.epoch, delta=tuple(run.file for run in runs), then=then)
+
+    def _require_kept(self, id_: RelationId, epoch: Epoch) -> None:
+        """Refuse where the deltas after an epoch are gone: a relation was rebuilt since."""
+        if epoch >= self.loop.ledger.head.arrangements[rows_of(id_)].since:
+            return
+        relation = self._at.catalog.by_id[id_]
+        raise HeadraceError(
+            Code.INVALID,
+            f"what has changed in {title(relation)} is not known from where the view stands",
+            "It was repaired since, and its earlier epochs are not kept.",
+            "CREATE OR REPLACE the view, which fills it anew.",
+        )
 
     def _read(self, group: _Group, clock: int) -> Iterator[int]:
         """Step a group over its inputs, in parts; yield the number of rows of each."""
@@ -377,11 +390,7 @@ class Refresh:
                 or view.id in now.stopped
                 or head.lagging.get(view.id) != self._begun[view.id]
             ):
-                raise HeadraceError(
-                    Code.CONFLICT,
-                    f'view "{view.name}" was dropped, replaced or stopped while it was refreshed',
-                    hint="Refresh it again.",
-                )
+                raise _changed(view)
 
     def _commit(self) -> Epoch:
         """Commit what has been read; the lock is held since."""
@@ -430,6 +439,14 @@ class Refresh:
         )
         loop.published.publish()
         return epoch
+
+
+def _changed(view: View) -> HeadraceError:
+    return HeadraceError(
+        Code.CONFLICT,
+        f'view "{view.name}" was dropped, altered, replaced or stopped while it was refreshed',
+        hint="Refresh it again.",
+    )
 
 
 def _parts_of(share: Share, most: int) -> Iterator[Share]:

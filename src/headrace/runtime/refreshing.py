@@ -52,7 +52,12 @@ class Refreshes:
         """
         with self.loop.refreshing:
             wanted, known = {view.id for view in views}, self.loop.catalog.views_in_order()
-            epoch = Refresh(self.loop, tuple(v for v in known if v.id in wanted), progress).run()
+            there = tuple(view for view in known if view.id in wanted)
+            if len(there) < len(wanted):
+                raise HeadraceError(
+                    Code.CONFLICT, "a view was dropped before it was refreshed", hint="Try again."
+                )
+            epoch = Refresh(self.loop, there, progress).run()
         for id_ in wanted:
             self.failed.pop(id_, None)
         return epoch
@@ -119,17 +124,17 @@ class Refreshes:
             failing = [view for view in views if self._fails(view)]
         elif error.code in (Code.INVALID, Code.INTERNAL):
             failing = views
-            self.failed[views[0].id] = error
+            self._note(views[0], error)
         for view in failing:
             stands = self.loop.ledger.head.lagging[view.id]
             after = self.loop.ledger.last_epoch() if stands.epoch is None else stands.epoch
-            why = str(self.failed[view.id])
+            why = str(self.failed.pop(view.id))  # from now on the dirty ledger says it
             self.loop.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why, after=after))
         if failing:
             with self.loop.exclusive():  # publishes
                 return
         for view in views:
-            self.failed[view.id] = error
+            self._note(view, error)
             self._not_before[view.id] = self._now() + _LATE_SECONDS
 
     def _fails(self, view: View) -> bool:
@@ -137,9 +142,15 @@ class Refreshes:
         try:
             self.refresh([view])
         except HeadraceError as error:
-            self.failed[view.id] = error
+            self._note(view, error)
             return error.code in (Code.INVALID, Code.INTERNAL)
         return False
+
+    def _note(self, view: View, error: HeadraceError) -> None:
+        """Keep an error, not its traceback, which keeps the states that it was raised in."""
+        self.failed[view.id] = HeadraceError(
+            error.code, error.primary, error.detail, error.hint, error.span
+        )
 
     def _now(self) -> float:
         return self.loop.clock() / 1e6

@@ -17,7 +17,7 @@ from headrace.types import BuildId, RelationId
 if TYPE_CHECKING:
     from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
-    from headrace.ledger import Ledger
+    from headrace.ledger import Frontier, Ledger
     from headrace.parts.evaluating import OwnEvaluator
     from headrace.parts.reader import Reader
     from headrace.types import ArrangementId
@@ -52,15 +52,22 @@ class Explanations:
         inputs = [self._read_by(catalog.by_id[id_], "  ") for id_ in reads]
         return ["the query", *(line for lines in inputs for line in lines)]
 
-    def _read_by(self, relation: Relation, indent: str) -> list[str]:
-        ledger = self.ledger
+    def _read_by(
+        self, relation: Relation, indent: str, stands: Frontier | None = None
+    ) -> list[str]:
+        """Return what a relation reads; below a view that lags, up to where that one ``stands``."""
+        ledger, state = self.ledger, self.reader.published
+        stands = state.lagging.get(relation.id, stands)
         if isinstance(relation, Stream | Table):
-            done, end = ledger.position(relation.id), ledger.log_end(relation.id)
+            offsets = state.positions if stands is None else stands.offsets
+            done, end = offsets.get(relation.id, 0), ledger.log_end(relation.id)
             read = f"changes [0, {done:,}) of {end:,} are read"
             return [f"{indent}{relation.kind} {relation.name}: {read}"]
-        at = "" if isinstance(relation, PlainView) else f": epoch {ledger.last_epoch()}"
+        epoch = state.epoch if stands is None else stands.epoch
+        at = "" if isinstance(relation, PlainView) else f": epoch {epoch}"
         below = [
-            self._read_by(self.reader.catalog.by_id[id_], f"{indent}  ") for id_ in relation.inputs
+            self._read_by(self.reader.catalog.by_id[id_], f"{indent}  ", stands)
+            for id_ in relation.inputs
         ]
         return [
             f"{indent}{relation.kind} {relation.name}{at}",

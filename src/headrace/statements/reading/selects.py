@@ -49,6 +49,7 @@ class Selects:
     def select(self, query: Query) -> Result:
         """Run a query in the newest state, or at the epoch that it names."""
         table, state, reads, dirty = self._direct(query) or self._by_spark(query)
+        reads = () if query.as_of is not None else reads  # where views stood then is not kept
         fresh = Freshness.of(state, self.ledger.log_ends(), reads, dirty)
         return Result(table, state.epoch, freshness=fresh)
 
