@@ -40,6 +40,7 @@ from headrace.parts.reconciler import Reconciler
 from headrace.parts.reconciling import Reconciling
 from headrace.parts.repairing import Repairing
 from headrace.parts.replaying import Replays
+from headrace.parts.row_sources import RowSources
 from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
 from headrace.parts.snapshots import Snapshots
@@ -218,6 +219,7 @@ class Database(DefaultSession):
             sources=SourceStates(ledger, captures, feeds, admission),
             repairing=repairing,
             replays=replays,
+            sources_of_rows=RowSources(reader, ledger, engine, loop, replays),
             changes=Changes(
                 reader,
                 ledger,

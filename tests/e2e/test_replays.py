@@ -84,3 +84,62 @@ def test_what_cannot_be_replayed_is_refused_at_its_place(db: headrace.Database) 
     lines = plan(db, "totals WHERE x > 3")
     assert lines[-1] == "(x > 3L): it is computed from the rows of a group"
     assert db.sql("REPLAY VIEW totals WHERE k / 0 = 1").message.startswith("0 rows")
+
+
+@pytest.fixture
+def reserves(db: headrace.Database) -> headrace.Database:
+    db.sql(
+        """
+        CREATE TABLE policies (segment STRING, since TIMESTAMP, rate DECIMAL(4,2),
+          PRIMARY KEY (segment)) WITH (effective_from = 'since');
+        CREATE TABLE merchants (id INT PRIMARY KEY, segment STRING);
+        CREATE STREAM events (merchant INT, amount INT, kind STRING, at TIMESTAMP);
+        INSERT INTO policies VALUES ('a', TIMESTAMP '2026-01-01 00:00:00', 0.10),
+          ('a', TIMESTAMP '2026-01-05 00:00:00', 0.15),
+          ('b', TIMESTAMP '2026-01-01 00:00:00', 0.20);
+        INSERT INTO merchants VALUES (1, 'a'), (2, 'b'), (3, 'c');
+        INSERT INTO events VALUES (1, 100, 'capture', TIMESTAMP '2026-01-02 00:00:00'),
+          (1, 50, 'refund', TIMESTAMP '2026-01-03 00:00:00'),
+          (2, 70, 'capture', TIMESTAMP '2026-01-03 00:00:00'),
+          (3, 70, 'refund', TIMESTAMP '2026-01-03 00:00:00'),
+          (4, 10, 'capture', TIMESTAMP '2026-01-03 00:00:00');
+        CREATE MATERIALIZED VIEW reserves AS
+          SELECT e.merchant, sum(e.amount * p.rate) AS reserve
+          FROM events e JOIN merchants m ON e.merchant = m.id
+          JOIN policies FOR SYSTEM_TIME AS OF e.at AS p ON p.segment = m.segment
+          WHERE e.kind = 'capture' GROUP BY e.merchant HAVING sum(e.amount) > 80;
+        """
+    )
+    return db
+
+
+@pytest.mark.spark
+def test_a_row_is_explained_by_the_events_and_versions_that_made_it(
+    reserves: headrace.Database,
+) -> None:
+    def explained(merchant: int) -> list[str]:
+        found = reserves.sql(f"EXPLAIN ROW reserves WHERE merchant = {merchant}").fetchall()
+        return [line for (line,) in found]
+
+    lines = explained(1)
+    assert lines[0].startswith("-- 1 row of view reserves")
+    sources = lines[lines.index("-- 1 of stream events") :]
+    assert sources == [
+        "-- 1 of stream events",
+        "offset 0: merchant = 1, amount = 100, kind = capture, at = 2026-01-02T00:00:00Z",
+        "",
+        "-- 1 of table merchants",
+        "id = 1, segment = a",
+        "",
+        "-- 1 of table policies",
+        "segment = a, since = 2026-01-01T00:00:00Z, rate = 0.10",
+    ]
+    why = {n: explained(n)[1] for n in (2, 3, 4, 5)}
+    assert why[2].startswith("rows come up to it, and none passes Filter")
+    assert "80" in why[2]
+    assert why[3].startswith("rows come up to it, and none passes Filter")
+    assert "capture" in why[3]
+    assert why[4].startswith("no row that comes up to it has a partner: InnerJoin on e.merchant")
+    assert why[5] == "events has no row where (merchant = 5)"
+    wrong = refused(reserves, "EXPLAIN ROW reserves WHERE merchants = 1")
+    assert wrong.span.source == "merchants"

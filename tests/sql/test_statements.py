@@ -399,6 +399,11 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
             },
         },
     ),
+    (
+        "EXPLAIN ROW a.v WHERE k = 1",
+        {"is": "ExplainRow", "name": "a.v", "where": "k = 1"},
+    ),
+    ("EXPLAIN row", {"is": "Explain", "target": "row"}),
     ("EXPLAIN replay", {"is": "Explain", "target": "replay"}),
     ("VERIFY", {"is": "Verify"}),
     ("VERIFY a.v", {"is": "Verify", "name": "a.v"}),

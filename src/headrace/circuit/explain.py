@@ -129,7 +129,7 @@ def _described(
     sizes: Sizes,
     seen: set[Node | Output],
 ) -> Iterator[Described]:
-    title = _title(node, name_of)
+    title = title_of(node, name_of)
     if node in seen:
         yield Described(depth, title, again=True)
         return
@@ -174,7 +174,8 @@ def _by(node: Stateful, layout: Layout) -> str:
     return ", ".join(layout.key)
 
 
-def _title(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
+def title_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
+    """Return what a node computes, in words."""
     match node:
         case Source():
             columns = ", ".join(a.name for a in node.plan.attributes)

@@ -165,6 +165,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "EXPLAIN CHANGE FUNCTION name",
         "EXPLAIN SELECT customer, count(*) FROM orders GROUP BY customer;",
     ),
+    "EXPLAIN ROW": Synopsis(
+        "show which rows of its inputs a row of a view comes from, or why there is none",
+        "EXPLAIN ROW name WHERE condition",
+        "EXPLAIN ROW totals WHERE customer = 'ann';",
+    ),
     "VERIFY": Synopsis(
         "compare views with their queries, run again over all history",
         "VERIFY [name]",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import TopologicalSorter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from headrace.catalyst.analysed import Analysed
     from headrace.catalyst.python import Registered
+    from headrace.circuit import Node
     from headrace.functions import Function, FunctionRecord
     from headrace.runtime.step import Report, Step
     from headrace.types import ArrangementId, BuildId, RelationId
@@ -54,6 +56,7 @@ class _Filled:
     circuit: Circuit
     relations: Mapping[RelationId, Relation]
     sliced: Sliced | None = None
+    watch: Mapping[Node, str] = field(default_factory=dict)
 
 
 class Engine:
@@ -127,10 +130,16 @@ class Engine:
             self._filling[view.build] = _Filled(circuit, dict(self._relations))
             return circuit
 
-    def begin_replay(self, replay: BuildId, sliced: Sliced) -> None:
-        """Have a slice of a declared view be filled as if it was a build with this id."""
+    def begin_replay(
+        self, replay: BuildId, sliced: Sliced, watch: Mapping[Node, str] = MappingProxyType({})
+    ) -> None:
+        """Have a slice of a declared view be filled as if it was a build with this id.
+
+        Rows of the nodes in ``watch`` are counted, in reports under these names.
+        """
         with self.planning:
-            self._filling[replay] = _Filled(sliced.circuit, dict(self._relations), sliced)
+            relations = dict(self._relations)
+            self._filling[replay] = _Filled(sliced.circuit, relations, sliced, watch)
 
     def end_replay(self, replay: BuildId) -> None:
         """Forget a replay."""
@@ -376,7 +385,7 @@ class Engine:
             if looping:
                 none: frozenset[RelationId] = frozenset()
                 return lowering.live((circuit,), none, frozenset({circuit.view}), none)
-            return lowering.stored(circuit, ticks=ticks, sliced=filled.sliced)
+            return lowering.stored(circuit, ticks=ticks, sliced=filled.sliced, watch=filled.watch)
 
         return self._program((id_, partitions, looping, ticks), partitions, build, filled.relations)
 

@@ -38,6 +38,7 @@ from headrace.engine.lower_groups import first_rows, folded, recomputed
 from headrace.engine.lower_joins import joined, matched
 from headrace.engine.lower_loops import fed_back, looped
 from headrace.engine.lower_temporal import temporal
+from headrace.engine.watching import watched
 from headrace.operators import OFFSET
 from headrace.zset import HASH, WEIGHT
 
@@ -59,6 +60,7 @@ class Nodes:
     ``loops``, recursions take what the round before has handed to them. ``users`` says how many
     inputs each node of the circuit is. With ``sliced``, only the slice of each leaf is read; of the
     pairs of a join, those in its slice are kept, since contents of relations are read in full.
+    ``watch`` names nodes whose rows are counted.
     """
 
     assembly: Assembly
@@ -68,6 +70,7 @@ class Nodes:
     ticks: bool = False
     loops: bool = False
     sliced: Sliced | None = None
+    watch: Mapping[Node, str] = field(default_factory=dict)
     _reused: dict[Node, tuple[Any, bool] | None] = field(default_factory=dict)
 
     @property
@@ -99,6 +102,12 @@ class Nodes:
         return replace(frame, plan=self.transplant.filter(met, frame.plan), tail=None)
 
     def _lowered(self, node: Node) -> Frame | None:
+        frame, name = self._lowered_alone(node), self.watch.get(node)
+        if frame is None or name is None:
+            return frame
+        return watched(self.assembly, name, node.plan.attributes, frame)
+
+    def _lowered_alone(self, node: Node) -> Frame | None:
         match node:
             case Source():
                 known = node.plan.relation in self.known

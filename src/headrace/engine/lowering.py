@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ from headrace.operators import OFFSET, Integrate, Upsert
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Node, Sliced
     from headrace.engine.assembly import Assembly, Program
@@ -108,14 +111,26 @@ class Lowering:
             self.assembly.read_once[id_] = Scan(tuple(columns), id_ in places)
 
     def stored(
-        self, circuit: Circuit, *, ticks: bool = False, sliced: Sliced | None = None
+        self,
+        circuit: Circuit,
+        *,
+        ticks: bool = False,
+        sliced: Sliced | None = None,
+        watch: Mapping[Node, str] = MappingProxyType({}),
     ) -> Program:
         """Return the program that fills one view, or a slice of it, from what its inputs have.
 
-        With ``ticks``, time passes in the step.
+        With ``ticks``, time passes in the step. The rows of the nodes in ``watch`` are counted.
         """
-        users, reads = circuit.users(), circuit.reads
-        nodes = Nodes(self.assembly, users, reads, filling=True, ticks=ticks, sliced=sliced)
+        nodes = Nodes(
+            self.assembly,
+            circuit.users(),
+            circuit.reads,
+            filling=True,
+            ticks=ticks,
+            sliced=sliced,
+            watch=watch,
+        )
         self._view(circuit, nodes)
         return self.assembly.program()
 

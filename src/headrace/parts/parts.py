@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.parts.reconciling import Reconciling
     from headrace.parts.repairing import Repairing
     from headrace.parts.replaying import Replays
+    from headrace.parts.row_sources import RowSources
     from headrace.parts.schemas import Schemas
     from headrace.parts.sinks import Sinks
     from headrace.parts.snapshots import Snapshots
@@ -76,3 +77,4 @@ class Parts:
     reconciling: Reconciling
     reconciler: Reconciler
     replays: Replays
+    sources_of_rows: RowSources

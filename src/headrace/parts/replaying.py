@@ -124,7 +124,7 @@ class Replays:
             HeadraceError: ``invalid`` or ``unsupported`` for a condition that is none on the
                 view's columns.
         """
-        return self._planned(view, *self._sliced(view, slice_))
+        return self.planned(view, *self._sliced(view, slice_))
 
     def replay(
         self, view: View, slice_: Slice, progress: Progress, cleaned: tuple[DirtyId, ...] = ()
@@ -140,7 +140,7 @@ class Replays:
         self.reader.require_running(view)
         with self._alone(view):
             found, why = self._sliced(view, slice_)
-            planned = self._planned(view, found, why)
+            planned = self.planned(view, found, why)
             known_as, circuit = BuildId(-next(self._numbers)), found.circuit
             fill = Fill(
                 self.loop,
@@ -189,7 +189,8 @@ class Replays:
         both = f"({slice_.where}) AND ({found})" if slice_.where else found
         return self.engine.sliced(view, both), ()
 
-    def _planned(self, view: View, found: Sliced, why: tuple[str, ...]) -> ReplayPlan:
+    def planned(self, view: View, found: Sliced, why: tuple[str, ...] = ()) -> ReplayPlan:
+        """Return what the replay of a slice of a view's circuit would read and replace."""
         catalog, state = self.reader.catalog, self.reader.published
         inputs, directory = [], self.loop.directory
         pruned = Pruned(self.ledger, catalog.by_id, found)

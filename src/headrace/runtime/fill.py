@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.ports import StepPlan
     from headrace.runtime.published import Published
+    from headrace.runtime.step import Report
     from headrace.zset import Layout
 
 Progress = Callable[[int, int], None]
@@ -98,6 +99,8 @@ class Fill:
         default=lambda _id, share: (share,)
     )
     """Returns the parts of a log that may have rows of a slice."""
+    heard: Callable[[Report], None] = field(default=lambda _report: None)
+    """Called with the report of each operator."""
     among: int = 0
     """The number of rows of inputs among which those of a slice were looked for."""
     taken: int = 0
@@ -211,6 +214,10 @@ class Fill:
                 clock=self._clock,
             )
         )
+
+    def kept(self, id_: ArrangementId) -> tuple[RunFile, ...]:
+        """Return what has been written of an arrangement so far."""
+        return tuple(self._files.get(id_, ()))
 
     def abandon(self) -> None:
         """Remove what was written, unless a commit was begun: the ledger may name it then."""
@@ -511,6 +518,7 @@ class Fill:
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
         for report in reports:
+            self.heard(report)
             if report.operator.startswith(LEAF):
                 self.among += report.rows_in
                 self.taken += report.rows_out

@@ -41,6 +41,7 @@ from headrace.sql import (
     Explain,
     ExplainChange,
     ExplainReplay,
+    ExplainRow,
     Flush,
     Grant,
     Insert,
@@ -312,7 +313,7 @@ class Statements:
                 return self._describe(statement)
             case Verify() | Reconcile() | Repair() | Invalidate() | Replay():
                 return self._upkeep.run(statement)
-            case ExplainReplay() | ExplainChange():
+            case ExplainReplay() | ExplainRow() | ExplainChange():
                 return self._upkeep.run(statement)
             case SetOption() | ResetOption() | ShowOption():
                 return self._configure(statement)

@@ -46,6 +46,7 @@ from headrace.sql import (
     Explain,
     ExplainChange,
     ExplainReplay,
+    ExplainRow,
     Flush,
     Fragment,
     Grant,
@@ -369,6 +370,11 @@ def _correct(asked: _Asked, statement: Correct) -> Iterator[Need]:
     yield from asked.evaluate(statement.where, *(a.expression for a in statement.assignments))
 
 
+def _explain_row(asked: _Asked, statement: ExplainRow) -> Iterator[Need]:
+    yield from asked.define(statement.name)
+    yield from asked.evaluate(statement.where)
+
+
 def _replay(asked: _Asked, statement: Replay | ExplainReplay) -> Iterator[Need]:
     """Yield what is needed to recompute a view; errors may quote what is below it."""
     given = statement.replay if isinstance(statement, ExplainReplay) else statement
@@ -498,6 +504,7 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     Invalidate: _invalidate,
     Replay: _replay,
     ExplainReplay: _replay,
+    ExplainRow: _explain_row,
     CreateToken: _owner,
     DropToken: _owner,
     Grant: _owner,

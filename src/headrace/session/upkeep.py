@@ -10,6 +10,7 @@ from headrace.parts.slices import Slices
 from headrace.sql import (
     ExplainChange,
     ExplainReplay,
+    ExplainRow,
     Invalidate,
     Reconcile,
     Repair,
@@ -62,7 +63,14 @@ class Upkeep:
             Verifications(parts.reader, parts.comparing, report),
             Reconciliations(parts.reader, parts.reconciling, principal, report),
             Repairs(parts.reader, parts.ledger, parts.loop, parts.pump, parts.repairing, report),
-            ReplayStatements(parts.reader, slices, parts.replays, parts.repairing, report),
+            ReplayStatements(
+                parts.reader,
+                slices,
+                parts.replays,
+                parts.sources_of_rows,
+                parts.repairing,
+                report,
+            ),
             Invalidations(parts.reader, parts.loop, slices, marking, parts.changes, principal),
             ChangeExplanations(
                 parts.reader,
@@ -85,6 +93,7 @@ class Upkeep:
         | Repair
         | Replay
         | ExplainReplay
+        | ExplainRow
         | Invalidate
         | ExplainChange,
     ) -> Result:
@@ -103,7 +112,7 @@ class Upkeep:
                         None, last(), "nothing is damaged or dirty, and no view has stopped"
                     )
                 return Result.of(("relation", "found", "done"), done, last())
-            case Replay() | ExplainReplay():
+            case Replay() | ExplainReplay() | ExplainRow():
                 return self.replays.run(statement)
             case Invalidate():
                 message = self.invalidations.invalidate(statement)

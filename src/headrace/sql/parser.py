@@ -32,7 +32,9 @@ from headrace.sql.refreshing import take_refresh
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
 from headrace.sql.slices import (
     at_explain_replay,
+    at_explain_row,
     take_explain_replay,
+    take_explain_row,
     take_invalidate,
     take_replay,
 )
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.sql.statements import Explainable, Statement
-    from headrace.sql.upkeep import ExplainReplay
+    from headrace.sql.upkeep import ExplainReplay, ExplainRow
 
 
 def parse(text: str, file: str | None = None) -> list[Statement]:
@@ -89,9 +91,11 @@ def _take_statement(cursor: Cursor) -> Statement:
     return take(cursor)
 
 
-def _take_explain(cursor: Cursor) -> Explain | ExplainReplay | ExplainChange:
+def _take_explain(cursor: Cursor) -> Explain | ExplainReplay | ExplainRow | ExplainChange:
     if at_explain_replay(cursor):
         return take_explain_replay(cursor)
+    if at_explain_row(cursor):
+        return take_explain_row(cursor)
     return _take_explain_query(cursor)
 
 

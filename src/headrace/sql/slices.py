@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sql.fragments import take_expression
-from headrace.sql.upkeep import ExplainReplay, Invalidate, Replay, SliceOf
+from headrace.sql.lexer import Kind
+from headrace.sql.upkeep import ExplainReplay, ExplainRow, Invalidate, Replay, SliceOf
 
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
@@ -61,3 +62,20 @@ def take_explain_replay(cursor: Cursor) -> ExplainReplay:
     first = cursor.token
     cursor.expect("EXPLAIN")
     return ExplainReplay(take_replay(cursor), cursor.span(first))
+
+
+def at_explain_row(cursor: Cursor) -> bool:
+    """Return whether the statement is ``EXPLAIN ROW``, and not EXPLAIN of a view of that name."""
+    return cursor.peek(1).word == "ROW" and cursor.peek(2).kind in {Kind.WORD, Kind.BACKQUOTED}
+
+
+def take_explain_row(cursor: Cursor) -> ExplainRow:
+    """Take ``EXPLAIN ROW name WHERE condition``."""
+    first = cursor.token
+    cursor.expect("EXPLAIN")
+    cursor.expect("ROW")
+    name = cursor.name("a view's name")
+    cursor.expect("WHERE")
+    where = take_expression(cursor)
+    cursor.expect_end()
+    return ExplainRow(name, where, cursor.span(first))

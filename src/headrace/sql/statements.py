@@ -19,6 +19,7 @@ from headrace.sql.upkeep import (
     Correct,
     ExplainChange,
     ExplainReplay,
+    ExplainRow,
     Invalidate,
     Repair,
     Replay,
@@ -583,6 +584,7 @@ Statement: TypeAlias = (
     | Repair
     | Replay
     | ExplainReplay
+    | ExplainRow
     | Invalidate
     | Verify
     | Reconcile

@@ -79,3 +79,12 @@ class ExplainChange:
 
     target: Insert | Update | Delete | Truncate | Correct | Invalidate | Name
     span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRow:
+    """``EXPLAIN ROW name WHERE condition``: where a row comes from, or why there is none."""
+
+    name: Name
+    where: Fragment
+    span: Span

@@ -1,4 +1,4 @@
-"""REPLAY: a slice of a view is recomputed from its inputs; EXPLAIN REPLAY says from what."""
+"""REPLAY: a slice of a view is recomputed; EXPLAIN REPLAY says from what, EXPLAIN ROW how."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
-from headrace.sql import ExplainReplay
+from headrace.sql import ExplainReplay, ExplainRow, SliceOf
 from headrace.statements.results import Progress, Result
 
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.parts.repairing import Repairing
     from headrace.parts.replaying import InputPlan, ReplayPlan, Replays
+    from headrace.parts.row_sources import Explained, RowSources
     from headrace.parts.slices import Slices
-    from headrace.sql import Replay
+    from headrace.runtime.fill import Progress as FillProgress
+    from headrace.sql import Name, Replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +31,24 @@ class ReplayStatements:
     reader: Reader
     slices: Slices
     replays: Replays
+    sources: RowSources
     repairing: Repairing
     report: Callable[[Progress], None]
 
-    def run(self, statement: Replay | ExplainReplay) -> Result:
-        """Run a statement; return a message, or the plan line by line."""
+    def run(self, statement: Replay | ExplainReplay | ExplainRow) -> Result:
+        """Run a statement; return a message, or the explanation line by line."""
+        last = self.reader.ledger.last_epoch()
         if isinstance(statement, ExplainReplay):
-            view, slice_ = self._named(statement.replay)
+            view, slice_ = self._named(statement.replay.name, statement.replay.slice)
             lines = _explained(view, self.replays.plan(view, slice_))
-            last = self.reader.ledger.last_epoch()
             return Result.of(("plan",), [(line,) for line in lines], last)
-        view, slice_ = self._named(statement)
-
-        def progress(done: int, total: int) -> None:
-            self.report(Progress(f"replaying {view.name}", done, total, "rows"))
-
+        if isinstance(statement, ExplainRow):
+            view, slice_ = self._named(statement.name, SliceOf(statement.where))
+            found = self.sources.explain(view, slice_.where, self._progress("tracing", view))
+            lines = _traced(view, found)
+            return Result.of(("explanation",), [(line,) for line in lines], found.epoch)
+        view, slice_ = self._named(statement.name, statement.slice)
+        progress = self._progress("replaying", view)
         done = self.repairing.replay(view, slice_, progress)
         rows = "1 row" if done.changed == 1 else f"{done.changed:,} rows"
         message = (
@@ -51,16 +56,39 @@ class ReplayStatements:
         )
         return Result(None, done.epoch, message)
 
-    def _named(self, statement: Replay) -> tuple[View, Slice]:
-        found = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
+    def _progress(self, doing: str, view: View) -> FillProgress:
+        what = f"{doing} {view.name}"
+        return lambda done, total: self.report(Progress(what, done, total, "rows"))
+
+    def _named(self, name: Name, slice_: SliceOf) -> tuple[View, Slice]:
+        found = self.reader.catalog.resolve(name.dotted, name.span)
         if not isinstance(found, View) or found.name.startswith(HIDDEN):
             raise HeadraceError(
                 Code.INVALID,
                 f'"{found.name}" is a {found.kind}, not a materialized view',
                 hint="Only the rows of materialized views are computed from others.",
-                span=statement.name.span,
+                span=name.span,
             )
-        return found, self.slices.read(found, statement.slice)
+        return found, self.slices.read(found, slice_)
+
+
+def _traced(view: View, found: Explained) -> Iterator[str]:
+    rows = f"{found.rows:,} {'row' if found.rows == 1 else 'rows'}" if found.rows else "No row"
+    yield f"-- {rows} of view {view.name} at epoch {found.epoch}"
+    if found.missing:
+        yield found.missing
+    yield ""
+    yield "-- Rows that pass each step"
+    for each in found.passed:
+        count = "looked up by key" if each.rows is None else f"{each.rows:,}"
+        yield f"{'  ' * each.depth}{each.title}: {count}"
+    for source in found.sources:
+        yield ""
+        least = "" if source.whole else "at least "
+        yield f"-- {least}{source.rows:,} of {source.kind} {source.name}"
+        yield from source.listed
+        if source.rows > len(source.listed):
+            yield f"... and {source.rows - len(source.listed):,} more"
 
 
 def _explained(view: View, plan: ReplayPlan) -> Iterator[str]:
