@@ -115,6 +115,20 @@ def test_what_carries_a_change_is_decided_by_rule(ledgers: headrace.Database) ->
         db.sql("EXPLAIN CHANGE SHOW TABLES")
 
 
+def test_a_change_on_which_a_view_would_fail_says_so(ledgers: headrace.Database) -> None:
+    db = ledgers
+    db.sql(
+        "CREATE MATERIALIZED VIEW shares AS SELECT account, 100 DIV amount AS s FROM events"
+        " WHERE account > 0"
+    )
+    there = files(db)
+    with pytest.raises(HeadraceError, match="ivision by zero") as caught:
+        db.sql("EXPLAIN CHANGE INSERT INTO events VALUES (7, 'a', 0, NULL)")
+    assert "would stop" in (caught.value.hint or "")
+    assert files(db) == there
+    assert db.sql("SELECT count(*) FROM shares").fetchall() == [(39,)], "it goes on"
+
+
 def test_classified_changes_are_kept_and_shown(ledgers: headrace.Database) -> None:
     db = ledgers
     assert db.sql("SHOW CHANGES").fetchall() == [], "views came after what was written"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -92,6 +93,54 @@ def test_events_are_replaced_and_voided_and_every_view_follows(sensors: Sensors)
         done = db.sql(f"REPLAY VIEW {view} WHERE sensor = 'b'")
         assert done.message.startswith(f"0 rows of view {view} changed"), "it was right"
     sensors.check()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_events_and_corrections_is_what_a_model_says(
+    sensors: Sensors, seed: int
+) -> None:
+    """Events, replacements and voids at random, with views that come in between, and restarts."""
+    chance, db = Random(seed), sensors.db
+    for step in range(24):
+        offsets = sorted(sensors.events)
+        some = chance.sample(offsets, min(len(offsets), chance.randint(1, 3)))
+        listed = ", ".join(map(str, some))
+        match chance.choice(("insert", "insert", "replace", "replace", "void", "view")):
+            case "insert":
+                new = [(chance.choice("abcd"), chance.randint(0, 99)) for _ in range(3)]
+                sensors.insert(new)
+            case "replace" if some:
+                sensor, more = chance.choice("abcd"), chance.randint(-50, 50)
+                sensors.db.sql(
+                    f"CORRECT STREAM s REPLACE SET sensor = '{sensor}', reading = reading + {more}"
+                    f" WHERE ROWOFFSET IN ({listed})"
+                )
+                for at in some:
+                    sensors.events[at] = (sensor, sensors.events[at][1] + more)
+            case "void" if some:
+                sensors.db.sql(f"CORRECT STREAM s VOID WHERE ROWOFFSET IN ({listed})")
+                for at in some:
+                    del sensors.events[at]
+            case "view":
+                query = chance.choice(
+                    (
+                        "SELECT min(reading) AS m, count(DISTINCT sensor) AS n FROM s",
+                        "SELECT a.sensor, b.reading FROM s a LEFT JOIN s b ON a.reading = b.reading",
+                        "SELECT sensor, sum(reading) AS t FROM s GROUP BY sensor",
+                        "SELECT sensor FROM s EXCEPT SELECT sensor FROM largest WHERE m > 50",
+                    )
+                )
+                sensors.db.sql(f"CREATE MATERIALIZED VIEW v{step} AS {query}")
+        if step % 4 == 3:
+            sensors.check()
+        if step == 13:
+            sensors.db.close()
+            sensors.db = headrace.connect(
+                db.directory, spark=db._spark, continuous=False, fill_rows=2
+            )
+    sensors.check()
+    sensors.db.close()
 
 
 def test_what_events_were_stays_readable(sensors: Sensors) -> None:

@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 from headrace.catalog import Stream, Table, View
 from headrace.circuit import rows_of
 from headrace.circuit.explain import summary
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import Carried, Repair
 from headrace.log import open_segment
 from headrace.parts.naming import HIDDEN
-from headrace.runtime.trial import tried
+from headrace.runtime.trial import Tried, tried
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Changes:
                 whole = self._rows_below(view)
                 rebuilt[view.id] = Carried(view.id, Repair.REBUILD, why, whole, whole)
         above = {v.id for id_ in rebuilt for v in self.reader.catalog.dependants(id_)}
-        found = tried(self.loop, relation, rows, frozenset({*rebuilt, *above}))
+        found = self._tried(relation, rows, frozenset({*rebuilt, *above}))
         state, carried = self.reader.published, []
         for view in self._above([relation.id]):
             did, whole = found.get(view.id), self._rows_below(view)
@@ -136,6 +137,21 @@ class Changes:
         self.ledger.record_changes(carried, origin)
 
     # -- pieces ----------------------------------------------------------------------------
+
+    def _tried(
+        self, relation: Stream | Table, rows: pa.Table, without: frozenset[RelationId]
+    ) -> Mapping[RelationId, Tried]:
+        try:
+            return tried(self.loop, relation, rows, without)
+        except HeadraceError as error:
+            if error.code is not Code.INVALID:
+                raise
+            raise HeadraceError(
+                error.code,
+                error.primary,
+                error.detail,
+                "The query of a view fails on this change: that view would stop, others go on.",
+            ) from error
 
     def _rule(self, view: View, touched: int, whole: int) -> str:
         rule = summary(self.engine.circuit(view))
