@@ -41,7 +41,8 @@ def tried(
 ) -> Mapping[RelationId, Tried]:
     """Return what an epoch that reads some changes of a relation would do, by view.
 
-    The step is run, and what it wrote is removed. Views that lag, that have stopped, and those in
+    The step is run, and what it wrote is removed; what a failed one wrote, when the database is
+    opened next, as of any attempt. Views that lag, that have stopped, and those in
     ``without`` are left out.
 
     Raises:
