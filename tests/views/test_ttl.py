@@ -68,6 +68,13 @@ def test_rows_leave_a_view_once_they_are_older_than_its_ttl(days: Days) -> None:
     assert "ttl = '30 days'" in db.sql("SHOW CREATE recent").fetchall()[0][1]
 
 
+def test_a_stream_has_no_ttl(days: Days) -> None:
+    for option in ("ttl", "retention"):
+        with pytest.raises(HeadraceError, match=f'"{option}" of a stream or table') as caught:
+            days.db.sql(f"CREATE STREAM s (at TIMESTAMP) WITH ({option} = '90 days')")
+        assert caught.value.code is Code.UNSUPPORTED
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -121,7 +121,16 @@ def value_of(options: tuple[Option, ...], *keys: str) -> str | None:
 
 
 def check_relation_options(options: tuple[Option, ...]) -> None:
-    """Refuse unknown options of streams and tables."""
+    """Refuse unknown options of streams and tables, and those that only views have."""
+    for option in options:
+        if option.key.lower() in {*TTL_OPTIONS, "retention"}:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'option "{option.key}" of a stream or table is not supported',
+                "All events and changes are kept.",
+                "Give ttl to the materialized views over it: rows leave them as time passes.",
+                option.span,
+            )
     connector = feeding_connector(_connector_name(options))
     own = [] if connector is None else [o.key.lower() for o in options if connector.reads(o.key)]
     _check(options, (*_OF_RELATIONS, *own))
