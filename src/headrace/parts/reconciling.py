@@ -319,10 +319,14 @@ class Reconciling:
         if equal is None:
             error = self._recompute(relation, report)
             equal = self._equal_in(relation, sample)
+            if equal is None and error is None:
+                self._compare_below(relation, report)
+                equal = self._equal_in(relation, sample)
             outcome = f"recomputed, and equal in epoch {equal}"
             if equal is None:
                 failed = "recomputed, and still differs"
                 outcome = failed if error is None else f"not repaired: {error.primary}"
+                self._keep_dirty(relation, evidence)
                 return replace(compared, outcome=outcome)
         self.ledger.clear_dirty(relation.id, RECONCILIATION)
         if evidence is not None and evidence.id is not None:
@@ -336,6 +340,23 @@ class Reconciling:
         for each in (*again, *self._above(relation)):
             self.compare([each], self.reader.published, lambda rows: rows, report)
         return replace(compared, outcome=outcome)
+
+    def _compare_below(self, relation: Stored, report: Progress) -> None:
+        """Compare all that a relation reads: a relation made anew of it that is wrong stays wrong.
+
+        What differs is repaired, and what reads that is compared again, this relation too.
+        """
+        below = self.reader.catalog.below([relation.id]) - {relation.id}
+        for each in self.relations(self.reader.published):
+            if each.id in below:
+                self.compare([each], self.reader.published, lambda rows: rows, report)
+
+    def _keep_dirty(self, relation: Stored, evidence: Evidence | None) -> None:
+        """Mark a slice that still differs, until somebody asks for its repair."""
+        if isinstance(relation, View) and evidence is not None and not self._marked(relation):
+            (entry, *_) = self._entries(relation, evidence)
+            origin = {"evidence": evidence.id}
+            self.ledger.mark_dirty(replace(entry, origin=origin, state=DirtyState.REPORTED))
 
     def _equal_in(self, relation: Stored, sample: Sample) -> Epoch | None:
         """Compare a sample as it is now; return its epoch if it is equal, None if it differs."""
