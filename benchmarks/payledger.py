@@ -47,7 +47,6 @@ def measure(directory: Path, events: int, partitions: int) -> dict[str, Any]:
         headrace.connect(
             folder,
             partitions=partitions,
-            repair="manual",
             functions=[balances.merchant_balance_of],
         ) as db,
     ):
@@ -57,14 +56,14 @@ def measure(directory: Path, events: int, partitions: int) -> dict[str, Any]:
         arrived = made.payments(events, merchants)
         for first in range(0, arrived.num_rows, _BATCH):
             db.insert("payments", arrived.slice(first, _BATCH))
+        said: list[str] = []
         found = {"fill": _timed(db, used, lambda: db.sql("-- Each event" + views))}
         db.compact()
         before = db.sql(_ROWS).to_arrow()
         found["policy change"] = _timed(db, used, lambda: db.sql(made.change()))
         after = db.sql(_ROWS).to_arrow()
-        one = f"merchant_id < {merchants // _REPLAYED}"
-        db.sql(f"INVALIDATE VIEW merchant_balance WHERE {one} BECAUSE 'benchmark'")
-        found["replay of 1%"] = _timed(db, used, lambda: db.sql("REPAIR VIEW merchant_balance"))
+        replay = f"REPLAY VIEW merchant_balance WHERE merchant_id < {merchants // _REPLAYED}"
+        found["replay of 1%"] = _timed(db, used, lambda: said.append(db.sql(replay).message))
         _require_equal(db.sql(_ROWS).to_arrow(), after, "the replay")
         replace = f"CREATE OR REPLACE MATERIALIZED VIEW merchant_balance AS{query}"
         found["rebuild"] = _timed(db, used, lambda: db.sql(replace))
@@ -75,6 +74,7 @@ def measure(directory: Path, events: int, partitions: int) -> dict[str, Any]:
         "balances": after.num_rows,
         "changed": _different(before, after),
         "parts": found,
+        "said": said,
         "memory": used.to_json(),
     }
 

@@ -122,6 +122,7 @@ def payledger(found: dict[str, Any]) -> Table:
         f" {found['merchants']:,} merchants; the policy change moves {found['changed']:,}",
         ["", "seconds", "rebuild is", "processor s", "rows read", "rows in", "rows out"],
     )
+    table.caption = "; ".join(found["said"])
     whole = found["parts"]["rebuild"]["seconds"]
     for name, part in found["parts"].items():
         counters = part["counters"]

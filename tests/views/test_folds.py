@@ -197,3 +197,29 @@ def test_a_fold_that_is_not_of_its_events_alone_is_refused_and_nothing_changes(d
     assert sorted(db.sql("SELECT * FROM v").fetchall()) == [("a", 9), ("b", 6)]
     db.sql("INSERT INTO paid VALUES ('b', 0, 1)")
     assert sorted(db.sql("SELECT * FROM v").fetchall()) == [("a", 9), ("b", 7)]
+
+
+@pytest.mark.long
+def test_a_view_waits_for_its_fold_and_catches_up(spark, tmp_path):
+    settings = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "db", functions=[balance], **settings) as db:
+        db.sql(
+            "CREATE STREAM events (acct STRING, at TIMESTAMP, kind STRING, amount INT, tags ARRAY<INT>)"
+        )
+        db.sql("INSERT INTO events VALUES ('a', TIMESTAMP '2024-01-02', 'paid', 4, NULL)")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT acct, balance, n FROM balance(TABLE events)")
+    with headrace.connect(tmp_path / "db", **settings) as db:
+        for query in ("SELECT * FROM v", "SELECT * FROM balance(TABLE events)"):
+            with pytest.raises(HeadraceError, match=r"waits for a function|is not registered"):
+                db.sql(query)
+        db.sql("INSERT INTO events VALUES ('a', TIMESTAMP '2024-01-01', 'doubled', 3, NULL)")
+        db.flush()
+        db.register(balance)
+        assert db.sql("SELECT * FROM v").fetchall() == [("a", Decimal(7), 2)]
+        db.sql("INSERT INTO events VALUES ('a', TIMESTAMP '2024-01-03', 'doubled', 0, NULL)")
+        assert db.sql("SELECT * FROM v").fetchall() == [("a", Decimal(14), 3)]
+        assert {verdict for *_, verdict in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+    with headrace.connect(tmp_path / "db", functions=[balance], **settings) as db:
+        db.sql("INSERT INTO events VALUES ('b', TIMESTAMP '2024-01-03', 'paid', 1, NULL)")
+        rows = sorted(db.sql("SELECT * FROM v").fetchall())
+        assert rows == [("a", Decimal(14), 3), ("b", Decimal(1), 1)]
