@@ -403,3 +403,35 @@ def test_a_table_that_was_rebuilt_since_is_refused_in_words(pure: PureDatabase) 
     assert caught.value.code is Code.INVALID
     again = pure.finish_view(pure.begin_view("late", table, late), late)
     assert pure.refresh(again) == pure.ledger.last_epoch()
+
+
+def test_epochs_go_on_while_a_refresh_reads(pure: PureDatabase) -> None:
+    """Much is read beside the epochs, and what they change meanwhile is read at the end."""
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    above = pure.create_view("above", late, MANUAL)
+    live = pure.create_view("live", late)
+    keys = iter(range(1000))
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            pure.append(table, [(key := next(keys), key % 5, 1)])
+            settle(pure)
+
+    write(30)
+    left = [3, 2, 1]
+
+    def during(stage: str) -> None:
+        if stage == "refresh" and left:
+            write(left.pop(0))
+            pure.compaction.run()
+
+    pure.loop.fault = during
+    begun = pure.ledger.last_epoch()
+    assert pure.refresh(late, above) == begun + 6 + 1
+    assert not left
+    counts = Counter(key % 5 for key in range(36))
+    assert pure.rows(late.id) == Counter(dict.fromkeys(counts.items(), 1))
+    numbers = Counter(dict.fromkeys(Counter(counts.values()).items(), 1))
+    assert pure.rows(above.id) == pure.rows(live.id) == numbers
+    assert pure.changelog(late.id, begun) == pure.rows(late.id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 import headrace
@@ -334,3 +336,66 @@ def test_a_view_on_a_schedule_that_failed_is_repaired_where_it_then_stands(db):
     db.sql("DELETE FROM t WHERE k = 1; REFRESH m")
     assert rows(db, "SELECT * FROM over") == [(2.0,)]
     verified(db)
+
+
+HISTORY = {
+    "live": ("continuous", "SELECT g, count(*) AS n, sum(v) AS s FROM t GROUP BY g"),
+    "events": ("manual", "SELECT k, count(*) AS n, max(v) AS m FROM s GROUP BY k"),
+    "joined": ("manual", "SELECT t.g, s.v FROM t JOIN s ON t.k = s.k"),
+    "outer_": ("manual", "SELECT l.g, l.n, e.m FROM live l FULL JOIN events e ON l.n = e.n"),
+    "chained": ("manual", "SELECT g, count(DISTINCT v) AS n FROM joined GROUP BY g"),
+    "above": (
+        "continuous",
+        "SELECT j.g, count(*) AS n FROM joined j JOIN t ON j.g = t.g GROUP BY j.g",
+    ),
+    "mixed": ("manual", "SELECT a.g, a.n, t.k FROM above a LEFT JOIN t ON a.g = t.g"),
+    "ranked": ("manual", "SELECT g, k, row_number() OVER (PARTITION BY g ORDER BY k) AS i FROM t"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_any_order_of_writes_and_refreshes_is_right_at_every_frontier(db, seed):
+    """Views over tables, streams, and each other, maintained and not; each VERIFYs at any time."""
+    chance = Random(seed)
+    db.sql("CREATE TABLE t (k INT, g INT, v INT, PRIMARY KEY (k)); CREATE STREAM s (k INT, v INT)")
+    for name, (refresh, query) in HISTORY.items():
+        db.sql(f"CREATE MATERIALIZED VIEW {name} WITH (refresh = '{refresh}') AS {query}")
+
+    def number(most):
+        return chance.randrange(most)
+
+    def write():
+        kind = number(5)
+        if kind < 2:
+            db.sql(f"INSERT INTO s VALUES ({number(4)}, {number(5)}), ({number(4)}, {number(5)})")
+        elif kind < 4:
+            db.sql(f"INSERT INTO t VALUES ({number(6)}, {number(3)}, {number(9)})")
+        else:
+            db.sql(f"DELETE FROM t WHERE k = {number(6)}")
+
+    def refresh():
+        names = [name for name in HISTORY if chance.random() < 0.4]
+        db.sql(f"REFRESH {', '.join(names)}" if names else "REFRESH ALL")
+
+    def alter():
+        name = chance.choice(list(HISTORY))
+        refresh = chance.choice(["continuous", "manual", "on write", "every 1 day"])
+        db.sql(f"ALTER MATERIALIZED VIEW {name} SET (refresh = '{refresh}')")
+
+    def replace():
+        name = chance.choice(["events", "ranked", "chained"])
+        refresh, query = HISTORY[name]
+        db.sql(
+            f"CREATE OR REPLACE MATERIALIZED VIEW {name} WITH (refresh = '{refresh}') AS {query}"
+        )
+
+    acts = [write] * 6 + [refresh] * 3 + [alter, replace, db.compact, lambda: db.sql("FLUSH")]
+    for turn in range(40):
+        chance.choice(acts)()
+        if turn % 10 == 9:
+            verified(db)
+    db.sql("REFRESH ALL")
+    verified(db)
+    about = freshness(db)
+    assert {each["changes_behind"] for each in about.values()} == {0}
