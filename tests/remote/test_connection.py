@@ -41,7 +41,7 @@ RESULT = {
     "message": "",
     "epoch": 7,
     "token": "7",
-    "freshness": {"epoch": 7, "committed_at": 1.5, "pending": 2},
+    "freshness": {"epoch": 7, "committed_at": 1.5, "pending": 2, "dirty": ["v"], "frontier": 6},
 }
 
 
@@ -120,7 +120,7 @@ def test_a_result_is_made_of_its_events(server: FakeServer, db: headrace.RemoteD
     result = db.sql("SELECT x FROM t", progress=reports.append)
     assert isinstance(result, headrace.Result)
     assert result.to_arrow() == ROWS
-    assert result.freshness == headrace.Freshness(7, 1.5, 2)
+    assert result.freshness == headrace.Freshness(7, 1.5, 2, ("v",), 6)
     assert reports == [headrace.Progress("reading", 1, None, "rows")]
 
 

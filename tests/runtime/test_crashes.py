@@ -131,8 +131,10 @@ class Crashing(RuleBasedStateMachine):
 
     @rule(given=changes)
     def write(self, given: list[Change]) -> None:
+        armed, self.faults.stage = self.faults.stage, None  # whether it was written is known
         assert self.db.append(self.table, given) == len(self.log) + len(given)
         self.log += given
+        self.faults.stage = armed
 
     @rule(stage=st.sampled_from([None, *EPOCH_STAGES]))
     def epoch(self, stage: str | None) -> None:

@@ -218,6 +218,10 @@ def _freshness(found: ViewFreshness | None, sees: Callable[[str], bool]) -> dict
         "watermark": _seconds(found.watermark),
         "dirty_since": found.dirty_since,
         "dirty_slices": found.dirty_slices,
+        "refresh": str(found.view.refresh),
+        "epoch": found.epoch,
+        "shown_at": found.shown_at,
+        "next_refresh": found.next_refresh,
         "inputs": [
             {
                 "relation": each.relation,

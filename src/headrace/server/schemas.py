@@ -110,6 +110,10 @@ SCHEMAS: Final[dict[str, Any]] = {
         watermark=_or_null(_NUMBER),
         dirty_since=_or_null(_NUMBER),
         dirty_slices=_WHOLE,
+        refresh=TEXT,
+        epoch=_WHOLE,
+        shown_at=_NUMBER,
+        next_refresh=_or_null(_NUMBER),
         inputs=_list(
             _object(relation=TEXT, position=_WHOLE, end=_WHOLE, watermark=_or_null(_NUMBER))
         ),

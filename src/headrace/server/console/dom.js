@@ -83,7 +83,7 @@ export function shown(value) {
 
 /** The health that a state stands for: a class of `.dot`. */
 export function health(state) {
-  if (["running", "finished", "not stored"].includes(state)) return "";
+  if (["running", "finished", "lagging", "not stored"].includes(state)) return "";
   return state === "stopped" || state === "failing" ? "bad" : "warn";
 }
 
