@@ -27,6 +27,8 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "payledger"
 EVENTS_PER_MERCHANT = 100
 _REPLAYED = 100
 """Of so many merchants, one is replayed."""
+_WARM = 2
+"""Replays of other merchants before the one that counts: the fill has warmed the rebuild."""
 _BATCH = 200_000
 _ROWS = "SELECT * FROM merchant_balance ORDER BY merchant_id, currency"
 
@@ -62,8 +64,10 @@ def measure(directory: Path, events: int, partitions: int) -> dict[str, Any]:
         before = db.sql(_ROWS).to_arrow()
         found["policy change"] = _timed(db, used, lambda: db.sql(made.change()))
         after = db.sql(_ROWS).to_arrow()
-        replay = f"REPLAY VIEW merchant_balance WHERE merchant_id < {merchants // _REPLAYED}"
-        found["replay of 1%"] = _timed(db, used, lambda: said.append(db.sql(replay).message))
+        for nth in reversed(range(_WARM + 1)):
+            replay = _replay(nth, merchants)
+            timed = _timed(db, used, lambda replay=replay: said.append(db.sql(replay).message))
+        found["replay of 1%"] = timed
         _require_equal(db.sql(_ROWS).to_arrow(), after, "the replay")
         replace = f"CREATE OR REPLACE MATERIALIZED VIEW merchant_balance AS{query}"
         found["rebuild"] = _timed(db, used, lambda: db.sql(replace))
@@ -74,9 +78,16 @@ def measure(directory: Path, events: int, partitions: int) -> dict[str, Any]:
         "balances": after.num_rows,
         "changed": _different(before, after),
         "parts": found,
-        "said": said,
+        "said": said[-1:],
         "memory": used.to_json(),
     }
+
+
+def _replay(nth: int, merchants: int) -> str:
+    """Return the statement that replays some merchants, others for each number."""
+    count = merchants // _REPLAYED
+    ids = ", ".join(map(str, range(nth * count, (nth + 1) * count)))
+    return f"REPLAY VIEW merchant_balance WHERE merchant_id IN ({ids})"
 
 
 def _timed(db: headrace.Database, used: Sampler, act: Callable[[], Any]) -> dict[str, Any]:
