@@ -153,6 +153,14 @@ def refreshes(results: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def replays(results: Sequence[dict[str, Any]]) -> Table:
+    """Return a row per slice: what replaying it took, beside all of the view."""
+    table = _table("Replaying slices of views", ["slice", "seconds", "read"])
+    for found in results:
+        table.add_row(found["slice"], f"{found['seconds']:.2f}", found["done"])
+    return table
+
+
 def memory(results: dict[str, Any]) -> Table:
     """Return a row per run: peaks by kind of process, resident and proportional."""
     table = _table(

@@ -26,6 +26,7 @@ from benchmarks import (
     payledger,
     queries,
     refreshes,
+    replays,
     report,
     state_cost,
     throughput,
@@ -51,6 +52,7 @@ PARTS = (
     "push",
     "payledger",
     "refresh",
+    "replay",
 )
 _QUERY_RUNS = 3
 
@@ -90,7 +92,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     clients at once. With --only kafka, topics of a broker that is started for it. With --only
     server, views read over HTTP. With --only push, changes that reach subscribers. With --only
     payledger, balances whose policy changes in the past, beside a rebuild. With --only refresh,
-    fifty views that are refreshed hourly, beside one.
+    fifty views that are refreshed hourly, beside one. With --only replay, slices of a view that
+    are replayed, beside a rebuild.
     """
     console = Console()
     if not console.is_terminal:
@@ -155,6 +158,10 @@ def _of_repair(
     if "payledger" in parts:
         found["payledger"] = _apart(payledger.measure, DATA, events, partitions)
         console.print(report.payledger(found["payledger"]))
+    if "replay" in parts:
+        rows = min(events, replays.MOST_ROWS)
+        found["replay"] = _apart(replays.measure, DATA, rows, partitions)
+        console.print(report.replays(found["replay"]))
     if "refresh" in parts:
         rows = min(events, refreshes.MOST_ROWS)
         found["refresh"] = [

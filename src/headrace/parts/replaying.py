@@ -149,6 +149,7 @@ class Replays:
                 clocked=bool(circuit.temporal()),
                 build=known_as,
                 lookups=found.lookups,
+                expects=planned.cost,
                 narrowed=Pruned(self.ledger, self.reader.catalog.by_id, found).parts,
             )
 

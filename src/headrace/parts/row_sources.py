@@ -145,6 +145,7 @@ class RowSources:
             clocked=bool(sliced.circuit.temporal()),
             build=known_as,
             lookups=sliced.lookups,
+            expects=planned.cost,
             narrowed=Pruned(self.ledger, self.reader.catalog.by_id, sliced).parts,
             heard=heard,
         )

@@ -99,6 +99,8 @@ class Fill:
         default=lambda _id, share: (share,)
     )
     """Returns the parts of a log that may have rows of a slice."""
+    expects: int = 0
+    """About how many rows of the inputs are in a slice, if that is known."""
     heard: Callable[[Report], None] = field(default=lambda _report: None)
     """Called with the report of each operator."""
     among: int = 0
@@ -333,7 +335,8 @@ class Fill:
         inputs = [state.catalog.by_id[id_] for id_ in sorted(self.view.depends_on)]
         ends = self._fixed_point(inputs, state)
         named = snapshot(loop.ledger, state, inputs, ends)
-        self._partitions = loop.partitions_for(sum(share.rows for share in named.values()))
+        rows = sum(share.rows for share in named.values())
+        self._partitions = loop.partitions_for(min(rows, self.expects or rows))
         needs = loop.runner.plan_fill(self._known_as, self._partitions)
         wanted = needs.reads - self.lookups
         shares = {id_: share for id_, share in named.items() if id_ in wanted}
