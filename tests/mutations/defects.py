@@ -1,0 +1,395 @@
+"""Seeded defects of the code that maintains views, by the views in which they show."""
+
+from __future__ import annotations
+
+from mutations.active import Defect
+
+_PAIRS, _PRESENCE = "headrace.operators.pairs", "headrace.operators.presence"
+_MATCHES, _GROUPS = "headrace.operators.matches", "headrace.operators.group_aggregate"
+_PARTS, _FIRST = "headrace.operators.aggregate_parts", "headrace.operators.first_rows"
+_TOUCHED, _TIMES = "headrace.operators.touched_groups", "headrace.operators.temporal"
+_WORKER = "headrace.engine.worker"
+
+DEFECTS: dict[str, tuple[Defect, ...]] = {
+    "inner_": (
+        Defect(
+            "join: pairs of retracted left rows stay",
+            _PAIRS,
+            "Pairs.change",
+            "((inserted, before[1].plus(right)), (retracted, before[1]))",
+            "((inserted, before[1].plus(right)),)",
+        ),
+        Defect(
+            "join: both sides change in one epoch, and the new rows do not meet",
+            _PAIRS,
+            "Pairs.change",
+            "(inserted, before[1].plus(right))",
+            "(inserted, before[1])",
+        ),
+        Defect(
+            "join: the other side's change meets rows that were retracted",
+            _PAIRS,
+            "Pairs.change",
+            "before[0].plus(retracted)",
+            "before[0]",
+        ),
+        Defect(
+            "join: wrong sign where the right side retracts",
+            _PAIRS,
+            "Pairs._combined",
+            "pc.multiply_checked(left.table[WEIGHT], right.table[WEIGHT])",
+            "left.table[WEIGHT]",
+        ),
+        Defect(
+            "join: the other side's change meets half of the keys",
+            _PAIRS,
+            "Pairs.change",
+            "before[0].plus(retracted)",
+            "before[0].plus(retracted).below(0)",
+        ),
+        Defect(
+            "join: retractions are not stored",
+            "headrace.operators.join",
+            "InnerJoin.step",
+            "return Step(output, (left, right))",
+            "return Step(output, (left, right.by_sign()[0]))",
+        ),
+    ),
+    "left_": (
+        Defect(
+            "presence: the first partner is not noticed",
+            _PRESENCE,
+            "moved",
+            "(old > 0) != (new > 0)",
+            "(old > 0) > (new > 0)",
+        ),
+        Defect(
+            "presence: changed rows see the partners of before",
+            _PRESENCE,
+            "moved",
+            "((inserted, counts.plus(counts_change)), (retracted, counts))",
+            "((inserted, counts), (retracted, counts))",
+        ),
+        Defect(
+            "presence: rows that are retracted move as well",
+            _PRESENCE,
+            "moved",
+            "rows.plus(retracted).lookup",
+            "rows.lookup",
+        ),
+        Defect(
+            "outer join: rows with a NULL key are dropped",
+            "headrace.operators.outer_join",
+            "OuterJoin.step",
+            "changes[index].filter(~matchable[index])",
+            "changes[index].filter(matchable[index] & False)",
+        ),
+        Defect(
+            "outer join: partners are counted, and never discounted",
+            "headrace.operators.outer_join",
+            "OuterJoin.step",
+            "updates.append(other)",
+            "updates.append(other.by_sign()[0])",
+        ),
+    ),
+    "semi_": (
+        Defect(
+            "presence: every row has a partner",
+            _PRESENCE,
+            "moved",
+            "_weights(seen, changed) > 0",
+            "_weights(seen, changed) >= 0",
+        ),
+        Defect(
+            "presence: the last partner's end is not noticed",
+            _PRESENCE,
+            "moved",
+            "(old > 0) != (new > 0)",
+            "(old > 0) < (new > 0)",
+        ),
+    ),
+    "anti_": (
+        Defect(
+            "anti join: rows with a NULL key are dropped",
+            "headrace.operators.semi_join",
+            "SemiJoin.step",
+            "[found.unmatched, rows.filter(~matchable)]",
+            "[found.unmatched]",
+        ),
+    ),
+    "any_": (
+        Defect(
+            "matches: a row without a pair stays when it gets one",
+            _MATCHES,
+            "Matches.step",
+            "old_weights * (old_matches == 0)",
+            "old_weights * (matches == 0)",
+        ),
+        Defect(
+            "matches: a row with one pair has none",
+            _MATCHES,
+            "Matches.step",
+            "lone = weights * (matches == 0)",
+            "lone = weights * (matches <= 1)",
+        ),
+        Defect(
+            "matches: retracted pairs are not passed on",
+            _MATCHES,
+            "Matches.step",
+            "(pairs & self.passes)",
+            "(pairs & self.passes & (numbers(given, WEIGHT) > 0))",
+        ),
+    ),
+    "sums": (
+        Defect(
+            "groups: the old row is not retracted",
+            _GROUPS,
+            "_step",
+            "_answer(parts, old.where(changed[old.at])",
+            "_answer(parts, old.where(changed[old.at] & False)",
+        ),
+        Defect(
+            "groups: a group without rows stays",
+            _GROUPS,
+            "_step",
+            "_answer(parts, old.where(changed[old.at])",
+            "_answer(parts, old.where(changed[old.at] & np.isin(old.at, new.at))",
+        ),
+        Defect(
+            "groups: the last increment is left out",
+            _GROUPS,
+            "GroupAggregate.step",
+            "ZSet.of(self.increments, inputs[0])",
+            "ZSet.of(self.increments, inputs[0].slice(0, max(1, inputs[0].num_rows - 1)))",
+        ),
+        Defect(
+            "groups: the first group of a step is not changed",
+            _GROUPS,
+            "_step",
+            "changed[change.at] = True",
+            "changed[change.at[1:]] = True",
+        ),
+        Defect(
+            "step: one partition's runs are dropped",
+            _WORKER,
+            "OperatorTask.__call__",
+            "if update.rows and i not in self.read",
+            "if update.rows and i not in self.read and partition > 0",
+        ),
+        Defect(
+            "commit: the last run is dropped",
+            "headrace.runtime.attempt",
+            "new_runs",
+            "for report in reports for id_, file in report.runs.items()",
+            "for report in list(reports)[:-1] for id_, file in report.runs.items()",
+        ),
+        Defect(
+            "spine: of the rows of a key, one run's are not found",
+            "headrace.spine.spine",
+            "Spine._total",
+            "parts = [part.with_hashes(probes) for probes, part in found]",
+            "parts = [part.with_hashes(probes) for probes, part in found[:1]]",
+        ),
+    ),
+    "ends": (
+        Defect(
+            "extremum: it stays when it is retracted",
+            _PARTS,
+            "Extremum.change",
+            "before.plus(change).first_rows(groups.hashes, groups.keys, 1)",
+            "before.first_rows(groups.hashes, groups.keys, 1)",
+            keeps_groups=True,
+        ),
+        Defect(
+            "extremum: values before the inserted ones are forgotten",
+            _PARTS,
+            "_first_of",
+            "both = old.rows.with_hashes(old.probes).plus(inserted).consolidated()",
+            "both = inserted.consolidated()",
+        ),
+        Defect(
+            "extremum: the wrong end",
+            _PARTS,
+            "_first_of",
+            "both.filter(fresh(both.hashes))",
+            "both.filter(fresh(both.hashes[::-1])[::-1])",
+            keeps_groups=True,
+        ),
+    ),
+    "values_": (
+        Defect(
+            "distinct: each copy of a value counts",
+            _PARTS,
+            "Distinct.change",
+            "np.sign(new) - np.sign(old)",
+            "new - old",
+            keeps_groups=True,
+        ),
+        Defect(
+            "distinct: a value that goes is counted again",
+            _PARTS,
+            "Distinct.change",
+            "dict.fromkeys(self.counts, pa.array(sign))",
+            "dict.fromkeys(self.counts, pa.array(np.abs(sign)))",
+            keeps_groups=True,
+        ),
+        Defect(
+            "distinct: wrong sign in the sum",
+            _PARTS,
+            "Distinct.change",
+            "negated(values, sign < 0)",
+            "negated(values, sign > 0)",
+            keeps_groups=True,
+        ),
+        Defect(
+            "values: retracted ones stay",
+            _PARTS,
+            "_counted",
+            "given.filter(weights != 0)",
+            "given.filter(weights > 0)",
+            keeps_groups=True,
+        ),
+    ),
+    "both": (
+        Defect(
+            "contents: rows of some keys are skipped",
+            "headrace.operators.integrate",
+            "Integrate.step",
+            "return Step(change.table, (change,))",
+            "return Step(change.table, (change.filter(change.hashes % 5 != 0),))",
+        ),
+        Defect(
+            "contents: retracted rows stay",
+            "headrace.operators.integrate",
+            "Integrate.step",
+            "return Step(change.table, (change,))",
+            "return Step(change.table, (change.by_sign()[0],))",
+        ),
+        Defect(
+            "union: only one side is read",
+            "headrace.engine.lower_nodes",
+            "Nodes._sum",
+            "self.transplant.union(branches)",
+            "self.transplant.union(branches[:1])",
+        ),
+    ),
+    "logged": (
+        Defect(
+            "log: the first change of each partition is skipped",
+            _WORKER,
+            "LeafTask._part",
+            "first = share.first + rows * index // self.partitions",
+            "first = min(share.first + rows * index // self.partitions + 1, share.end)",
+        ),
+    ),
+    "keyed": (
+        Defect(
+            "table: of the changes of a key, the first wins",
+            "headrace.operators.upsert",
+            "_last_by_key",
+            "np.lexsort((offsets, keys))",
+            "np.lexsort((-offsets, keys))",
+        ),
+        Defect(
+            "table: some deletions are ignored",
+            "headrace.operators.upsert",
+            "Upsert.step",
+            "last = changes.take(_last_by_key(changes, numbers(inputs[0], OFFSET)))",
+            "last = changes.take(_last_by_key(changes, numbers(inputs[0], OFFSET)))\n"
+            "    last = last.filter((last.weights > 0) | (last.hashes % 3 != 0))",
+        ),
+    ),
+    "top": (
+        Defect(
+            "first rows: one too few",
+            _FIRST,
+            "FirstRows._first",
+            "np.minimum(stops, self.skip + self.count + 1)",
+            "np.minimum(stops, self.skip + self.count)",
+        ),
+        Defect(
+            "first rows: OFFSET is off by one",
+            _FIRST,
+            "FirstRows._first",
+            "(ranks > self.skip)",
+            "(ranks > self.skip + 1)",
+        ),
+        Defect(
+            "first rows: those that fall behind stay",
+            _FIRST,
+            "FirstRows.step",
+            "self._first(new).plus(self._first(old).negated())",
+            "self._first(new).plus(self._first(old).negated().by_sign()[0])",
+        ),
+        Defect(
+            "first rows: retracted ones keep their rank",
+            _FIRST,
+            "FirstRows.step",
+            "before[0].plus(change)",
+            "before[0].plus(change.by_sign()[0])",
+        ),
+    ),
+    "ranked": (
+        Defect(
+            "ranks: the last one is missing",
+            "headrace.spine.first_rows",
+            "ranked",
+            "(ranks <= count)",
+            "(ranks < count)",
+        ),
+        Defect(
+            "ranks: ties have ranks of their own",
+            "headrace.spine.first_rows",
+            "_ranks",
+            "np.flatnonzero(first | found.starts_of_ties())",
+            "np.arange(len(probes))",
+        ),
+    ),
+    "listed": (
+        Defect(
+            "recompute: a touched group is skipped",
+            _TOUCHED,
+            "TouchedGroups.step",
+            "change.take(_first_of_keys(change))",
+            "change.take(_first_of_keys(change)[1:])",
+        ),
+        Defect(
+            "recompute: the group has its retracted rows",
+            _TOUCHED,
+            "TouchedGroups.step",
+            "before[0].plus(change)",
+            "before[0].plus(change.by_sign()[0])",
+        ),
+        Defect(
+            "recompute: copies of a row count once",
+            _TOUCHED,
+            "TouchedGroups._version",
+            "np.repeat(np.arange(rows.rows), weights)",
+            "np.arange(rows.rows)",
+        ),
+    ),
+    "recent": (
+        Defect(
+            "clock: rows do not move as time passes",
+            _TIMES,
+            "Temporal.step",
+            "due_rows(before[0], past, now)",
+            "due_rows(before[0], past, past)",
+        ),
+        Defect(
+            "clock: rows never leave",
+            _TIMES,
+            "Temporal._moves",
+            "if self.leaves is not None:\n        parts.append",
+            "if self.leaves is None:\n        parts.append",
+        ),
+        Defect(
+            "clock: rows whose time is over are taken",
+            _TIMES,
+            "Temporal._performed",
+            "moves.weights * numbers(moves.table, SIGN)",
+            "moves.weights",
+        ),
+    ),
+}
+"""The defects, by the view in which they show."""
