@@ -183,3 +183,38 @@ def test_the_files_of_dropped_relations_and_retired_builds_are_garbage_in_time(
     assert ledger.garbage().runs == {blue.name}
     ledger.release_dropped(dropped, dropped)
     assert ledger.garbage().runs == {blue.name, contents.name}
+
+
+def test_a_build_goes_on_with_another_frontier_and_another_definition(
+    ledger: Ledger, orders: NewObject, view: NewObject
+) -> None:
+    stream, frontier = orders.relation, ledger.reserve_frontier()
+    ledger.append(stream, segment(10))
+    ledger.commit(EpochCommit(Epoch(2), "live", reads=(Read(stream, Offset(0), Offset(10)),)))
+    mine, altered = BuildId(view.relation), {**view.definition, "refresh": "manual"}
+    begun = Read(stream, Offset(0), Offset(10), frontier)
+    ledger.commit(
+        EpochCommit(
+            Epoch(3),
+            "alter",
+            reads=(begun,),
+            caught_up=(frontier,),
+            regrouped={mine: frontier},
+            redefined={view.relation: altered},
+        )
+    )
+    (stands,) = ledger.head.lagging.values()
+    assert (stands.epoch, stands.offsets) == (4, {stream: 10})
+    assert stands.at == ledger.committed_at(Epoch(4))
+    assert ledger.head.builds[mine].definition == altered
+    assert [dict(o.definition) for o in ledger.objects() if o.relation == view.relation] == [
+        altered
+    ]
+    before = ledger.head
+    ledger.acquire()  # the next head is read from the database
+    assert (ledger.head.frontiers, ledger.head.builds) == (before.frontiers, before.builds)
+    ledger.commit(EpochCommit(Epoch(4), "back", regrouped={mine: LIVE}))
+    assert not ledger.head.lagging
+    unknown = ledger.reserve_frontier()
+    with pytest.raises(HeadraceError, match="frontiers exist"):
+        ledger.commit(EpochCommit(Epoch(5), "none", regrouped={mine: unknown}))
