@@ -29,6 +29,14 @@ VIEWS = {
         "SELECT t.id, t.k, s.x FROM t LEFT JOIN s ON t.k = s.k AND s.x > t.x",
         "k < 3",
     ),
+    "by_condition_of_both": (
+        "SELECT s.x AS sx, t.id FROM s FULL JOIN t ON s.x > t.x",
+        "id = 2",
+    ),
+    "by_condition_of_the_other": (
+        "SELECT t.id, s.x AS sx FROM t LEFT JOIN s ON t.k = s.k AND s.x > t.x",
+        "sx = 3",
+    ),
     "semi": ("SELECT id, k FROM t WHERE k IN (SELECT k FROM s WHERE x > 2)", "k = 1"),
     "anti": ("SELECT id, k FROM t WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.k = t.k)", "id > 2"),
     "both_sides": ("SELECT t.k AS tk, g.k AS gk, id FROM t FULL JOIN g ON t.k = g.k", "tk = 1"),

@@ -189,9 +189,7 @@ class _Slicing:
             case Join():
                 return self._of_join(node, given)
             case Match():
-                left = {a.id for a in node.plan.left.attributes}
-                right = {a.id for a in node.plan.right.attributes}
-                return (tuple(c for c in given if c.uses <= left or c.uses <= right),)
+                return (self._of_match(node, given),)
             case Aggregate():
                 return (self._of_groups(node, node.plan, given),)
             case Recompute(plan=plan.Aggregate() as query):
@@ -253,11 +251,7 @@ class _Slicing:
     def _of_join(self, node: Join, given: Conditions) -> tuple[Conditions, Conditions]:
         query = node.plan
         sides = query.left, query.right
-        preserved = {
-            plan.JoinKind.INNER: (True, True),
-            plan.JoinKind.RIGHT: (False, True),
-            plan.JoinKind.FULL: (False, False),
-        }.get(query.kind, (True, False))
+        preserved = _preserved(query.kind)
         passed: tuple[list[Conjunct], list[Conjunct]] = ([], [])
         for condition in given:
             on = [condition.uses <= {a.id for a in side.attributes} for side in sides]
@@ -275,6 +269,17 @@ class _Slicing:
                 else:
                     passed[1 - which].append(other)
         return (tuple(passed[0]), tuple(passed[1]))
+
+    def _of_match(self, node: Match, given: Conditions) -> Conditions:
+        """Return the conditions on a side that is preserved: rows of the other may be NULL yet."""
+        query, kept = node.plan, []
+        for condition in given:
+            sides = zip((query.left, query.right), _preserved(query.kind), strict=True)
+            if any(keeps and condition.uses <= {a.id for a in s.attributes} for s, keeps in sides):
+                kept.append(condition)
+            else:
+                self._lose(condition, node, f"a {query.kind.value} join adds NULLs to that side")
+        return tuple(kept)
 
     def _through_keys(
         self, query: plan.Join, which: int, condition: Conjunct, preserved: tuple[bool, bool]
@@ -481,6 +486,19 @@ def _scanned(side: Node) -> set[Node]:
     while isinstance(side, Stateless):
         side = side.child
     return {side} if isinstance(side, Source) else set()
+
+
+def _preserved(kind: plan.JoinKind) -> tuple[bool, bool]:
+    """Return of which sides of a join all columns are those of a row, never NULLs in its place."""
+    match kind:
+        case plan.JoinKind.INNER:
+            return True, True
+        case plan.JoinKind.RIGHT:
+            return False, True
+        case plan.JoinKind.FULL:
+            return False, False
+        case _:
+            return True, False
 
 
 def _common(passed: list[Conditions]) -> Conditions:
