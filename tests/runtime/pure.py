@@ -383,16 +383,25 @@ class PureDatabase:
         self, fill: Fill, former: View | None = None, cleaned: tuple[DirtyId, ...] = ()
     ) -> View:
         """Read what has changed meanwhile, and commit the view; dirty entries are cleaned."""
-        view = fill.view
         with self.loop.exclusive():
             fill.catch_up(self.loop.published.current)
-            if former is None:
-                fill.commit()
-            else:
-                fill.take_over(former.build, cleaned)
-            self.runner.relations[view.id] = self.runner.filling.pop(view.build)
-            self._publish(view)
-        return view
+            if former is not None:
+                return self.take_over(fill, former, cleaned)
+            fill.commit()
+            return self._filled(fill)
+
+    def take_over(
+        self, fill: Fill, former: View, cleaned: tuple[DirtyId, ...] = (), *, stays: bool = False
+    ) -> View:
+        """Commit a build in place of a former one, with what has been read."""
+        with self.loop.exclusive():
+            fill.take_over(former.build, cleaned, stays=stays)
+            return self._filled(fill)
+
+    def _filled(self, fill: Fill) -> View:
+        self.runner.relations[fill.view.id] = self.runner.filling.pop(fill.view.build)
+        self._publish(fill.view)
+        return fill.view
 
     def _publish(self, relation: Table | View | Sink) -> None:
         before = self.loop.published.current

@@ -12,6 +12,7 @@ from headrace.catalog import RefreshKind, RefreshPolicy
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE
+from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
 from headrace.runtime.refresh import Refresh
 from headrace.runtime.refreshing import Refreshes
@@ -221,6 +222,35 @@ def test_another_query_of_a_view_that_lags_takes_its_place_at_a_frontier_of_its_
     pure.refresh(replaced)
     assert pure.rows(late.id) == Counter([(1, 2)])
     assert pure.ledger.head.serving(late.id).frontier != LIVE
+
+
+def test_another_build_of_a_view_that_lags_goes_on_from_where_that_stands(
+    pure: PureDatabase,
+) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    above = pure.create_view("above", late)
+    pure.append(table, [(1, 0, 1), (2, 1, 1)])
+    settle(pure)
+    pure.refresh(late)
+    pure.append(table, [(3, 0, 1)])
+    settle(pure)
+    stands, shown, over = pure.ledger.head.lagging, pure.rows(late.id), pure.rows(above.id)
+    clock, last = pure.ledger.clock(), pure.ledger.last_epoch()
+    another = replace(late, replacement=pure.ledger.reserve_build())
+    pure.runner.filling[another.build] = another
+    fill = Fill(pure.loop, another, lambda _done, _total: None)
+    fill.begin(pure.loop.published.at_frontier(another))
+    pure.append(table, [(4, 1, 1)])
+    settle(pure)
+    pure.take_over(fill, late, stays=True)
+    assert pure.ledger.head.lagging == stands
+    assert (pure.rows(late.id), pure.rows(above.id)) == (shown, over)
+    assert not pure.changelog(late.id, last)
+    assert pure.ledger.clock() >= clock
+    pure.refresh(another)
+    assert pure.rows(late.id) == Counter([(0, 2), (1, 2)])
+    assert pure.rows(above.id) == Counter([(2, 2)])
 
 
 def test_a_restart_finds_the_frontier(tmp_path: Path) -> None:

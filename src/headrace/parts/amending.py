@@ -39,7 +39,8 @@ class Amending:
     """Has views take corrections of a stream, before its first one.
 
     Some operators keep less where no row is ever retracted. Views with such operators over the
-    stream get another build beside the one that serves, which keeps what a correction needs.
+    stream get another build beside the one that serves, which keeps what a correction needs. Their
+    rows stay as they are: a view that lags behind is not refreshed by that.
     """
 
     reader: Reader
@@ -94,7 +95,7 @@ class Amending:
         another = self._amendable(view, stream)
         with self.engine.planning:
             circuit = digest(self.engine.circuit(another))
-        self.definer.replace_view(view, replace(another, circuit=circuit), progress)
+        self.definer.replace_view(view, replace(another, circuit=circuit), progress, stays=True)
 
 
 def amendments(old: pa.Table, offsets: pa.ChunkedArray, new: pa.Table | None) -> pa.Table:

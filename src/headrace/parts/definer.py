@@ -104,10 +104,13 @@ class Definer:
 
         return self.filling.fill(view, progress, join)
 
-    def replace_view(self, former: View, view: View, progress: Progress) -> Epoch:
+    def replace_view(
+        self, former: View, view: View, progress: Progress, *, stays: bool = False
+    ) -> Epoch:
         """Replace the build of a view: what reads it follows the difference, in the same epoch.
 
-        The dirty slices that it has when this begins are repaired by that.
+        The dirty slices that it has when this begins are repaired by that. If the view ``stays``
+        and lags behind, it goes on from where it stands; otherwise the build reads all up to now.
         """
         dirty = repairable(self.ledger.dirty(), former.id)
 
@@ -115,12 +118,12 @@ class Definer:
             live(self.loop.catalog, [former.id], {former.id: former})
             catalog = self.loop.catalog.with_(view)
             right = removed_with(dirty, self.ledger.dirty(), self.loop.catalog)
-            epoch = fill.take_over(former.build, right)
+            epoch = fill.take_over(former.build, right, stays=stays)
             self.declarations.announce_replaced(view, catalog)
             self._publish(catalog, {})
             return epoch
 
-        return self.filling.fill(view, progress, join)
+        return self.filling.fill(view, progress, join, stays=stays)
 
     def regroup(self, view: View, altered: View) -> Epoch:
         """Have a view be refreshed at other times, or be maintained as its inputs change.

@@ -36,11 +36,12 @@ class Filling:
     loop: EpochLoop
     pump: Pump
 
-    def fill(self, view: View, progress: Progress, join: Join) -> Epoch:
+    def fill(self, view: View, progress: Progress, join: Join, *, stays: bool = False) -> Epoch:
         """Fill a build of a view, and have it join the epochs; return the epoch in which it does.
 
         Epochs and other fills go on meanwhile: the lock is held for the last changes only, and for
-        ``join``. A view that has recursions is filled with the lock.
+        ``join``. A view that has recursions is filled with the lock. If it ``stays`` and lags
+        behind, it is filled as of where it stands.
         """
         circuit = self.engine.begin_fill(view)
         fill = Fill(self.loop, view, progress, clocked=bool(circuit.temporal()))
@@ -53,6 +54,8 @@ class Filling:
             check_folds(circuit, fill.files, self.loop.directory / "runs")
 
         try:
+            if stays and view.id in self.reader.published.lagging:
+                return self.join_standing(fill, planned, begun=begun)
             return self.join(fill, planned, alone=bool(circuit.loops()), begun=begun)
         except BaseException:
             fill.abandon()
@@ -95,6 +98,26 @@ class Filling:
         except HeadraceError:
             live(reader.catalog, inputs, inputs)  # if one is gone, that is why
             raise
+
+    def join_standing(
+        self, fill: Fill, join: Callable[[], T], *, begun: Callable[[], None] = lambda: None
+    ) -> T:
+        """Fill what the engine knows of where its view stands, which lags, and call ``join``.
+
+        The view is not refreshed meanwhile. Epochs are made until ``join``, before which ``begun``
+        is called.
+        """
+        loop, catalog = self.loop, self.reader.catalog
+        for relation in live(catalog, fill.view.depends_on):
+            self.reader.require_running(relation)
+        inputs = {relation.id: relation for relation in live(catalog, fill.view.inputs)}
+        with loop.refreshing:
+            fill.begin(loop.published.at_frontier(fill.view))
+            begun()
+            with loop.exclusive():
+                for relation in live(loop.catalog, inputs, inputs):
+                    self.reader.require_running(relation)
+                return join()
 
 
 def live(

@@ -175,9 +175,7 @@ class Replays:
 
         if view.id not in self.reader.published.lagging:
             return self.filling.join(fill, join, alone=alone)
-        with loop.refreshing, loop.exclusive():
-            fill.begin(loop.published.at_frontier(view))
-            return join(lags=True)
+        return self.filling.join_standing(fill, lambda: join(lags=True))
 
     def _sliced(self, view: View, slice_: Slice) -> tuple[Sliced, tuple[str, ...]]:
         """Return a slice of a view's circuit, and why a time does not narrow it."""

@@ -178,14 +178,22 @@ class Fill:
             )
         )
 
-    def take_over(self, former: BuildId, cleaned: tuple[DirtyId, ...] = ()) -> Epoch:
+    def take_over(
+        self, former: BuildId, cleaned: tuple[DirtyId, ...] = (), *, stays: bool = False
+    ) -> Epoch:
         """Commit the build in place of a former one of the same view; see :meth:`commit`.
 
         The view's contents change by the difference, in the epoch of the commit, and so does
-        everything that reads them. The dirty entries ``cleaned`` are repaired by that.
+        everything that reads them. The dirty entries ``cleaned`` are repaired by that. If the view
+        ``stays`` and lags behind, the fill was begun where it stands, and that does not change.
         """
-        frontier, view, rows = self._new_frontier(), self.view, rows_of(self.view.id)
-        filled = self.written(frontier)
+        view, rows, standing = self.view, rows_of(self.view.id), stays and self.view.refresh.lags
+        if standing:
+            frontier, filled = self.loop.ledger.head.serving(view.id).frontier, self.written(None)
+        else:
+            frontier = self._new_frontier()
+            filled = self.written(frontier)
+        clock = self.loop.ledger.clock() if standing else self._clock
         _, state = self._arrangements(filled)
         stored = self.loop.ledger.spine(rows)
         kept = tuple(run for run in filled.runs if run.arrangement != rows)
@@ -194,7 +202,7 @@ class Fill:
         delta = tuple(run.file for run in changes)
         self._files[rows] = list(delta)
         above = Attempt()
-        self.loop.follow({view.id: delta}, self._clock, above)
+        self.loop.follow({view.id: delta}, clock, above)
         self._committing = True
         return self.loop.ledger.commit(
             EpochCommit(
@@ -213,7 +221,7 @@ class Fill:
                     "filled": view.name,
                     "changes": filled.rows,
                 },
-                clock=self._clock,
+                clock=clock,
             )
         )
 
