@@ -12,6 +12,7 @@ from headrace.catalog import RefreshKind, RefreshPolicy
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE
+from headrace.runtime import refresh
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
 from headrace.runtime.refresh import Refresh
@@ -21,6 +22,8 @@ from runtime.pure import PureDatabase
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from headrace.catalog import View
 
 MANUAL = RefreshPolicy(RefreshKind.MANUAL)
 HOUR = 3600
@@ -150,6 +153,97 @@ def test_a_maintained_view_over_one_that_lags_follows_each_refresh(pure: PureDat
     assert pure.rows(above.id) == Counter()
     epoch = pure.refresh(late)
     assert pure.rows(above.id) == pure.rows(above.id, epoch) == Counter([(2, 1)])
+
+
+def recounted(db: PureDatabase, view: View) -> Counter[tuple[int, int]]:
+    """Return how often each number is among the rows of a view: what a view over it shows."""
+    return Counter(Counter(n for _, n in db.rows(view.id).elements()).items())
+
+
+@pytest.mark.parametrize("changes", [3, 60])
+def test_views_that_read_each_other_through_maintained_ones_agree_after_one_refresh(
+    pure: PureDatabase, changes: int
+) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    live = pure.create_view("live", late)
+    over = pure.create_view("over", live, MANUAL)
+    beside = pure.create_view("beside", late, MANUAL)
+    between = pure.create_view("between", over)
+    top = pure.create_view("top", between, MANUAL)
+    for first in (0, changes):  # once from nothing, and once from where the first left them
+        for key in range(first, first + changes):
+            pure.append(table, [(key, key % 4, 1)])
+            settle(pure)
+        begun = pure.ledger.last_epoch()
+        assert pure.refresh(late, over, beside, top) == begun + 3
+        assert pure.rows(late.id).total() == min(4, first + changes)
+        assert pure.rows(live.id) == recounted(pure, late) == pure.rows(beside.id)
+        assert pure.rows(over.id) == recounted(pure, live)
+        assert pure.rows(between.id) == recounted(pure, over)
+        assert pure.rows(top.id) == recounted(pure, between)
+    made = [each.counters["refreshed"] for each in pure.ledger.epochs(3)]
+    assert sorted(made) == [1, 1, 2]
+
+
+def test_all_levels_of_a_refresh_read_up_to_one_point(pure: PureDatabase) -> None:
+    """No epoch is made between the commits of one refresh, whatever is appended meanwhile."""
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    over = pure.create_view("over", pure.create_view("live", late), MANUAL)
+    pure.append(table, [(1, 0, 1)])
+    settle(pure)
+
+    def append(stage: str) -> None:
+        if stage == "refresh follows":
+            pure.append(table, [(2, 0, 1), (3, 1, 1)])
+
+    pure.loop.fault = append
+    pure.refresh(late, over)
+    pure.loop.fault = lambda _stage: None
+    stands = pure.ledger.head.lagging
+    assert stands[late.id].offsets == stands[over.id].offsets == {table.id: 1}
+    assert pure.loop.pending() > 0
+
+
+def test_a_view_does_not_pass_over_changes_that_its_refresh_has_not_read(
+    pure: PureDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pure.create_table()
+    late = pure.create_view("late", table, MANUAL)
+    over = pure.create_view("over", pure.create_view("live", late), MANUAL)
+    pure.append(table, [(1, 0, 1)])
+    settle(pure)
+    monkeypatch.setattr(refresh, "_in_levels", lambda views, _state: [list(views)])
+    before, runs = pure.ledger.last_epoch(), set((pure.directory / "runs").iterdir())
+    with pytest.raises(HeadraceError, match='"over" would miss changes of view "live"') as caught:
+        pure.refresh(late, over)
+    assert caught.value.code is Code.INTERNAL
+    assert pure.ledger.last_epoch() == before
+    assert set((pure.directory / "runs").iterdir()) == runs
+    monkeypatch.undo()
+    pure.refresh(late, over)
+    assert pure.rows(over.id) == Counter([(1, 1)])
+
+
+def test_what_a_later_level_fails_on_leaves_the_levels_before_refreshed(
+    timed: PureDatabase, now: Now
+) -> None:
+    table = timed.create_table()
+    late = timed.create_view("late", table, every(HOUR))
+    live = timed.create_view("live", late)
+    over = timed.create_view("over", live, every(HOUR))
+    timed.append(table, [(1, 0, 1)])
+    settle(timed)
+    timed.runner.failing.add(over.id)
+    now.seconds += HOUR
+    refreshes = Refreshes(timed.loop)
+    while refreshes.run_due() is not None:
+        pass
+    assert timed.rows(late.id) == Counter([(0, 1)])
+    assert timed.rows(live.id) == Counter([(1, 1)])
+    assert timed.rows(over.id) == Counter()
+    assert [entry.view for entry in timed.ledger.dirty()] == [over.id]
 
 
 def test_many_changes_are_read_in_parts(pure: PureDatabase) -> None:

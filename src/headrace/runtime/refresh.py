@@ -1,4 +1,4 @@
-"""A refresh: views that lag behind read what has changed below them since, in one commit.
+"""A refresh: views that lag behind read what has changed below them since.
 
 A refresh is an epoch on another frontier. The circuits of the views are stepped over the changes
 between where they stand and a published state: of streams the new part of the log, of tables and
@@ -8,6 +8,10 @@ one step, from one scan. What views above read of the outcome is its delta, as i
 Where much has changed, it is read beside the epochs, in parts of bounded size. The rest is read
 with the lock of epochs, and one commit moves the contents and the frontiers. A view's contents are
 its query over exactly what its frontier says, before and after.
+
+A view may read another of the refresh through one that epochs maintain. That one changes in the
+commit of the other, so the view has its changes to read only after that: it is of a later level.
+Each level is a commit, all of them with one holding of the lock.
 """
 
 from __future__ import annotations
@@ -123,6 +127,58 @@ class Refresh:
     loop: EpochLoop
     views: tuple[View, ...]
     progress: Callable[[int, int], None] = lambda _done, _total: None
+    _levels: tuple[_Level, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find where the views stand, and the order in which they are committed."""
+        state = self.loop.published.current
+        self._levels = tuple(
+            _Level(self.loop, tuple(views), self.progress)
+            for views in _in_levels(self.views, state)
+        )
+
+    def run(self) -> Epoch:
+        """Read everything up to now, and commit; return the epoch.
+
+        Raises:
+            HeadraceError: INVALID if a query fails on its data, CONFLICT if a view was dropped or
+                replaced meanwhile; nothing has changed then, but in views of the levels before.
+        """
+        loop, levels = self.loop, self._levels
+        try:
+            while self._unread() > loop.settings.small_rows:
+                state, ends = loop.published.current, loop.ledger.log_ends()
+                for level in levels:
+                    level.read(state, ends, state.clock)
+            with loop.exclusive():
+                for level in levels:
+                    level.require_same()
+                ends, clock = loop.ledger.log_ends(), loop.quiet_clock()
+                epoch = loop.ledger.last_epoch()
+                for level in levels:
+                    level.read(loop.published.current, ends, clock)
+                    epoch = level.commit()
+                return epoch
+        except BaseException:
+            for level in levels:
+                level.abandon()
+            raise
+
+    def _unread(self) -> int:
+        state, ends = self.loop.published.current, self.loop.ledger.log_ends()
+        return sum(level.unread(state, ends) for level in self._levels)
+
+
+@dataclass(slots=True)
+class _Level:
+    """Views of a refresh that one commit moves, each after those that it reads.
+
+    ``ends`` of logs are the same for all levels, so that these agree on streams.
+    """
+
+    loop: EpochLoop
+    views: tuple[View, ...]
+    progress: Callable[[int, int], None]
     _stands: dict[RelationId, _Stand] = field(default_factory=dict)
     _begun: dict[RelationId, Frontier] = field(default_factory=dict)
     _held: Published = field(init=False)
@@ -150,25 +206,6 @@ class Refresh:
             clock = loop.ledger.clock(stands.epoch)
             self._stands[view.id] = _Stand(stands.epoch, stands.offsets, clock)
 
-    def run(self) -> Epoch:
-        """Read everything up to now, and commit; return the epoch.
-
-        Raises:
-            HeadraceError: INVALID if a query fails on its data, CONFLICT if a view was dropped or
-                replaced meanwhile; nothing has changed then.
-        """
-        loop = self.loop
-        try:
-            while self._unread(loop.published.current) > loop.settings.small_rows:
-                self.read(loop.published.current)
-            with loop.exclusive():
-                self._require_same()
-                self.read(loop.published.current, loop.quiet_clock())
-                return self._commit()
-        except BaseException:
-            self.abandon()
-            raise
-
     def abandon(self) -> None:
         """Remove what was written, unless a commit was begun: the ledger may name it then."""
         if not self._committing:
@@ -177,9 +214,9 @@ class Refresh:
 
     # -- reading ---------------------------------------------------------------------------
 
-    def read(self, state: Published, clock: int | None = None) -> None:
-        """Read what has changed up to a state; ``now()`` is its clock, or a later one."""
-        now, ends = state.clock if clock is None else clock, self._log_ends(state)
+    def read(self, state: Published, log_ends: Mapping[RelationId, Offset], now: int) -> None:
+        """Read what has changed up to a state, and to ends of logs; ``now`` is the clock then."""
+        ends = self._ends(state, log_ends)
         groups = self._groups(state, ends, now)
         total, done = sum(group.rows for group in groups), 0
         for group in groups:
@@ -205,13 +242,16 @@ class Refresh:
             self._stands[view.id], refreshed[view.id] = _Stand(state.epoch, offsets, now), offsets
         self._at = state
 
-    def _unread(self, state: Published) -> int:
-        groups = self._groups(state, self._log_ends(state), state.clock)
+    def unread(self, state: Published, log_ends: Mapping[RelationId, Offset]) -> int:
+        """Return how many changes there are to read up to a state."""
+        groups = self._groups(state, self._ends(state, log_ends), state.clock)
         return sum(group.rows for group in groups)
 
-    def _log_ends(self, state: Published) -> dict[RelationId, Offset]:
+    def _ends(
+        self, state: Published, ends: Mapping[RelationId, Offset]
+    ) -> dict[RelationId, Offset]:
         """Return up to where streams are read: as far as epochs have read them, where they do."""
-        ends, read = self.loop.ledger.log_ends(), (v.depends_on for v in self.views)
+        read = (view.depends_on for view in self.views)
         return {
             id_: (state.positions if id_ in state.maintained else ends).get(id_, Offset(0))
             for id_ in {each for inputs in read for each in inputs}
@@ -381,7 +421,7 @@ class Refresh:
 
     # -- committing ------------------------------------------------------------------------
 
-    def _require_same(self) -> None:
+    def require_same(self) -> None:
         """Refuse if a view is not what it was when the refresh began; the lock is held."""
         now, head = self.loop.published.current, self.loop.ledger.head
         for view in self.views:
@@ -392,7 +432,7 @@ class Refresh:
             ):
                 raise _changed(view)
 
-    def _commit(self) -> Epoch:
+    def commit(self) -> Epoch:
         """Commit what has been read; the lock is held since."""
         loop, head = self.loop, self.loop.ledger.head
         frontiers = {view.id: head.serving(view.id).frontier for view in self.views}
@@ -417,6 +457,7 @@ class Refresh:
             for id_, file in report.runs.items():
                 self._files[id_].append(file)
                 runs.append(new_run(id_, file, RunKind.DELTA))
+        self._require_read(above)
         counters = {
             **self._attempt.counters(reads),
             "refreshed": len(self.views),
@@ -439,6 +480,41 @@ class Refresh:
         )
         loop.published.publish()
         return epoch
+
+    def _require_read(self, above: Attempt) -> None:
+        """Refuse a commit after which a view would seem to have read what it has not.
+
+        The views stand at the new epoch afterwards. So none may read a view whose rows change in it
+        by what follows this refresh: no step has read that.
+        """
+        changed = {id_ for report in above.reports for id_ in report.runs}
+        for view in self.views:
+            for id_ in view.depends_on:
+                if rows_of(id_) in changed:
+                    relation = self._at.catalog.by_id[id_]
+                    raise HeadraceError(
+                        Code.INTERNAL,
+                        f'view "{view.name}" would miss changes of {title(relation)}',
+                        "They are made in the epoch of its refresh, which has not read them.",
+                        "Nothing was committed. Please report this with the detail above.",
+                    )
+
+
+def _in_levels(views: tuple[View, ...], state: Published) -> list[list[View]]:
+    """Return views by level: one that reads another through a maintained view is a level above."""
+    catalog, lagging = state.catalog, state.lagging
+    level: dict[RelationId, int] = {}
+    found: list[list[View]] = []
+    for view in views:
+        maintained = [id_ for id_ in view.depends_on if id_ not in lagging]
+        through = catalog.shown_by(maintained, lagging)
+        direct = [level[id_] for id_ in view.depends_on if id_ in level]
+        at = max([0, *direct, *(level[id_] + 1 for id_ in through & level.keys())])
+        level[view.id] = at
+        if at == len(found):
+            found.append([])
+        found[at].append(view)
+    return found
 
 
 def _changed(view: View) -> HeadraceError:
