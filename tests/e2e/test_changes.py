@@ -115,6 +115,45 @@ def test_what_carries_a_change_is_decided_by_rule(ledgers: headrace.Database) ->
         db.sql("EXPLAIN CHANGE SHOW TABLES")
 
 
+def test_views_that_lag_read_a_change_when_they_are_refreshed(ledgers: headrace.Database) -> None:
+    db = ledgers
+    db.sql("""
+        CREATE STREAM trips (id INT, km INT);
+        INSERT INTO trips VALUES (1, 10), (2, 20);
+        CREATE MATERIALIZED VIEW summed WITH (refresh = 'manual') AS SELECT sum(km) AS km FROM trips;
+        CREATE MATERIALIZED VIEW most WITH (refresh = 'manual') AS SELECT max(km) AS km FROM trips;
+        CREATE MATERIALIZED VIEW over AS SELECT km + 1 AS km FROM summed;
+        CREATE MATERIALIZED VIEW both AS SELECT t.id, s.km FROM trips t CROSS JOIN summed s;
+        INSERT INTO trips VALUES (3, 30)
+    """)
+    later = "reads the change when it, or a view that it reads, is refreshed"
+    correction = "CORRECT STREAM trips REPLACE SET km = 5 WHERE id = 1"
+    said = explained(db, correction)
+    assert {name: row["path"] for name, row in said.items()} == {
+        "summed": "deltas",
+        "most": "rebuild",
+        "over": "deltas",
+        "both": "deltas",
+    }
+    assert said["summed"]["rule"] == said["over"]["rule"] == later
+    assert said["most"]["rule"].endswith(later)
+    assert said["most"]["rows"] == 2, "those that it has read"
+    assert (said["both"]["rule"] == later, said["both"]["changed"]) == (False, 0)
+    db.sql(correction)
+    kept = {row[1]: row[3] for row in db.sql("SHOW CHANGES").fetchall()}
+    assert kept == {name: row["rule"] for name, row in said.items()}
+    (cost,) = (row for (row,) in db.sql("EXPLAIN REPLAY VIEW summed").fetchall()[:1])
+    assert cost == "-- Replay of view summed: about 2 of 2 rows are read"
+    invalidated = "INVALIDATE VIEW summed BECAUSE 'x'"
+    rules = {name: row["rule"] for name, row in explained(db, invalidated).items()}
+    assert (
+        rules["over"]
+        == rules["both"]
+        == "follows the difference of what it reads, in the same epoch"
+    )
+    assert "2 of 2 rows" in db.sql(invalidated).message
+
+
 def test_a_change_on_which_a_view_would_fail_says_so(ledgers: headrace.Database) -> None:
     db = ledgers
     db.sql(

@@ -61,25 +61,21 @@ class Changes:
         """
         rebuilt: dict[RelationId, Carried] = {}
         if corrects and isinstance(relation, Stream) and not relation.corrected:
+            stopped = self.reader.published.stopped
             for view in self.amending.relying(relation):
-                why = _ONCE.format(relation.name)
-                whole = self._rows_below(view)
-                rebuilt[view.id] = Carried(view.id, Repair.REBUILD, why, whole, whole)
+                if view.id not in stopped:
+                    rebuilt[view.id] = self._once(view, relation)
         above = {v.id for id_ in rebuilt for v in self.reader.catalog.dependants(id_)}
         found = self._tried(relation, rows, frozenset({*rebuilt, *above}))
-        state, carried = self.reader.published, []
+        carried = []
         for view in self._above([relation.id]):
             did, whole = found.get(view.id), self._rows_below(view)
-            if view.id in state.stopped:
-                carried.append(Carried(view.id, Repair.RESUME, _STOPPED, None, whole))
-            elif view.id in rebuilt:
+            if view.id in rebuilt:
                 carried.append(rebuilt[view.id])
+            elif (left_out := self._left_out(view, [relation.id], note)) is not None:
+                carried.append(left_out)
             elif view.id in above:
                 carried.append(Carried(view.id, Repair.DELTAS, _FOLLOWS, None, whole))
-            elif view.id in state.lagging or not state.lagging.keys().isdisjoint(
-                self.reader.catalog.below([view.id])
-            ):
-                carried.append(Carried(view.id, Repair.DELTAS, note + _LATER, None, whole))
             else:
                 touched = 0 if did is None else did.touched
                 rule = note + self._rule(view, touched, whole)
@@ -98,9 +94,10 @@ class Changes:
         """Classify a correction of a stream for which views have been rebuilt."""
         ids = {view.id for view in rebuilt}
         return [
-            Carried(view.id, Repair.REBUILD, _ONCE.format(stream.name), self._rows_below(view))
+            self._once(view, stream)
             if view.id in ids
-            else Carried(view.id, Repair.DELTAS, summary(self.engine.circuit(view)))
+            else self._left_out(view, [stream.id])
+            or Carried(view.id, Repair.DELTAS, summary(self.engine.circuit(view)))
             for view in self._above([stream.id])
         ]
 
@@ -117,7 +114,8 @@ class Changes:
         (rows,) = (open_segment(self.loop.directory / "log", s.file) for s in segments)
         note = in_effect(table, rows)
         return [
-            Carried(view.id, Repair.DELTAS, note + self._rule(view, 0, self._rows_below(view)))
+            self._left_out(view, [table.id], note)
+            or Carried(view.id, Repair.DELTAS, note + self._rule(view, 0, self._rows_below(view)))
             for view in above
         ]
 
@@ -157,9 +155,32 @@ class Changes:
         rule = summary(self.engine.circuit(view))
         return f"{rule} A rebuild reads fewer rows." if touched > whole else rule
 
+    def _once(self, view: View, stream: Stream) -> Carried:
+        """Say that a view is rebuilt before the first correction of a stream."""
+        why, whole = _ONCE.format(stream.name), self._rows_below(view)
+        if self._later(view, [stream.id]):
+            why = f"{why}; {_LATER}"
+        return Carried(view.id, Repair.REBUILD, why, whole, whole)
+
+    def _left_out(self, view: View, changed: list[RelationId], note: str = "") -> Carried | None:
+        """Say so if the epoch that reads a change below a view does not show it in the view."""
+        whole = self._rows_below(view)
+        if view.id in self.reader.published.stopped:
+            return Carried(view.id, Repair.RESUME, _STOPPED, None, whole)
+        if self._later(view, changed):
+            return Carried(view.id, Repair.DELTAS, note + _LATER, None, whole)
+        return None
+
+    def _later(self, view: View, changed: list[RelationId]) -> bool:
+        """Whether only a refresh shows a change of some relations in a view above them."""
+        lagging = self.reader.published.lagging
+        near = self.reader.catalog.shown_by([view.id], lagging)
+        return view.id in lagging or near.isdisjoint(changed)
+
     def _following(self, ids: list[RelationId]) -> list[Carried]:
         return [
-            Carried(view.id, Repair.DELTAS, _FOLLOWS, None, self._rows_below(view))
+            self._left_out(view, ids)
+            or Carried(view.id, Repair.DELTAS, _FOLLOWS, None, self._rows_below(view))
             for view in self._above(ids)
             if view.id not in ids
         ]
@@ -172,7 +193,8 @@ class Changes:
 
     def _rows_below(self, view: View) -> int:
         """Return how many rows the inputs of a view are stored as: what a rebuild reads."""
-        state, ends, rows = self.reader.published, self.ledger.log_ends(), 0
+        state, rows = self.reader.published, 0
+        ends = state.read_by(view) if view.id in state.lagging else self.ledger.log_ends()
         for id_ in view.depends_on:
             if isinstance(state.catalog.by_id[id_], Stream):
                 rows += ends.get(id_, Offset(0))

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.circuit import Sliced
     from headrace.ledger import Ledger
-    from headrace.runtime.published import Published
     from headrace.types import RelationId
     from headrace.zset import Restriction
 
@@ -42,13 +41,12 @@ class Pruned:
             held = (s for s in share.segments if s.range.first < end and s.range.end > first)
             yield LogShare(tuple(held), first, end)
 
-    def estimated(self, relation: Relation, rows: int, state: Published, directory: Path) -> int:
-        """Return about how many of the rows of an input are read: a sample of them is tested."""
+    def estimated(self, relation: Relation, rows: int, directory: Path) -> int:
+        """Return about how many of the first rows of an input are read: a sample is tested."""
         restrictions = self._restrictions(relation.id)
         if not isinstance(relation, Stream) or not all(r.tests for r in restrictions):
             return rows
-        end = state.positions.get(relation.id, Offset(0))
-        ranges = list(self._ranges(relation.id, Offset(0), end))
+        ranges = list(self._ranges(relation.id, Offset(0), Offset(rows)))
         left = sum(stop - first for first, stop in ranges)
         tested, passed, schema = 0, 0, relation.schema.arrow
         for first, stop in _samples(ranges, left):

@@ -191,19 +191,19 @@ class Replays:
     def planned(self, view: View, found: Sliced, why: tuple[str, ...] = ()) -> ReplayPlan:
         """Return what the replay of a slice of a view's circuit would read and replace."""
         catalog, state = self.reader.catalog, self.reader.published
-        inputs, directory = [], self.loop.directory
+        inputs, directory, ends = [], self.loop.directory, state.read_by(view)
         pruned = Pruned(self.ledger, catalog.by_id, found)
         for id_ in sorted(found.circuit.reads):
             relation = catalog.by_id[id_]
             if isinstance(relation, Stream):
-                rows = int(state.positions.get(id_, Offset(0)))
+                rows = int(ends.get(id_, Offset(0)))
             else:
                 rows = sum(run.rows for run in state.runs(relation))
             leaves = [leaf for leaf in found.circuit.sources() if leaf.plan.relation == id_]
             texts = {_conditions(found.nodes[leaf]) for leaf in leaves}
             text = "" if "" in texts else " OR ".join(sorted(texts))
             looked_up = id_ in found.lookups
-            read = 0 if looked_up else pruned.estimated(relation, rows, state, directory)
+            read = 0 if looked_up else pruned.estimated(relation, rows, directory)
             inputs.append(InputPlan(id_, relation.name, text, rows, read, looked_up))
         stored = state.spines
         kept = tuple(

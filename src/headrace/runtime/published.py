@@ -110,6 +110,11 @@ class Published:
             return {id_: at.get(id_, Offset(0)) for id_ in self.catalog.bases([relation])}
         return self._shown([relation], {id_: each.offsets for id_, each in lagging.items()})
 
+    def read_by(self, view: View) -> Mapping[RelationId, Offset]:
+        """Return how far a view has read each log: as far as epochs, unless it lags behind."""
+        stands = self.lagging.get(view.id)
+        return self.positions if stands is None else {**self.positions, **stands.offsets}
+
     def lags(self, relation: RelationId) -> bool:
         """Whether a relation is, or reads, a view that lags behind."""
         if not self.lagging:
