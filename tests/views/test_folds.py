@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.functions import udtf
 
 import headrace
@@ -66,7 +68,12 @@ def plain(spark, columns):
                 last = (done["last"]["kind"], done["last"]["tags"])
                 yield self.acct, done["balance"], done["n"], done["seen"], last
 
-    spark.udtf.register("plain_balance", Balance)
+    module = importlib.import_module(__name__)
+    cloudpickle.register_pickle_by_value(module)  # the workers cannot import it
+    try:
+        spark.udtf.register("plain_balance", Balance)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
     return f"PARTITION BY acct ORDER BY (at NULLS FIRST, {columns}"
 
 
