@@ -89,7 +89,7 @@ def test_a_damaged_run_of_a_table_is_named_and_rebuilt_from_its_log(stored, spar
         changed = [(i, "new" if i == 1 else name) for i, name in before]
         assert sorted(db.sql("SELECT * FROM items").fetchall()) == changed
         assert verdicts(db) == {"names": "equal to batch"}
-        assert db.sql("REPAIR").message == "nothing is damaged, and no view has stopped"
+        assert db.sql("REPAIR").message == "nothing is damaged or dirty, and no view has stopped"
 
 
 def test_damaged_runs_of_views_are_rebuilt_from_what_they_are_over(stored, spark):

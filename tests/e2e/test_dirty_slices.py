@@ -76,6 +76,24 @@ def test_wrong_rows_that_are_reported_are_replaced_with_all_above_them(shop) -> 
     assert {row[3] for row in shop.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+def test_what_a_refresh_has_to_read_is_dirty_until_then(shop) -> None:
+    shop.sql("""
+        CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS
+            SELECT max(total) AS m FROM totals;
+        CREATE MATERIALIZED VIEW over AS SELECT m + 1 AS m FROM late
+    """)
+    shop.sql("INVALIDATE VIEW totals WHERE region = 'EU' BECAUSE 'x'")
+    assert [row[0] for row in shop.sql("REPAIR").fetchall()] == ["totals", "late", "over"]
+    waits = "still dirty: REFRESH late reads what was repaired below"
+    found = [("late", "dirty: invalidated", waits), ("over", "dirty: invalidated", waits)]
+    assert shop.sql("REPAIR").fetchall() == found
+    assert shop.sql("REPAIR VIEW late").fetchall() == found[:1]
+    assert shop.sql("REPAIR VIEW totals").message.startswith("nothing is damaged or dirty")
+    shop.sql("REFRESH late")
+    assert listed(shop) == []
+    assert shop.sql("REPAIR").message == "nothing is damaged or dirty, and no view has stopped"
+
+
 def test_show_dirty_says_what_why_and_how_it_is_repaired(shop) -> None:
     statement = (
         "INVALIDATE VIEW totals WHERE total > 7 SINCE TIMESTAMP '2026-01-31 12:00:00' BECAUSE 'x'"

@@ -11,7 +11,14 @@ from pyspark.sql.types import LongType
 
 from headrace.catalog import Catalog, RefreshKind, RefreshPolicy, Table, View
 from headrace.ledger import Dirty, Repair, Slice
-from headrace.runtime.dirty import EVENT, followed_by, next_to_repair, removed_with, repairable
+from headrace.runtime.dirty import (
+    EVENT,
+    awaiting_refresh,
+    followed_by,
+    next_to_repair,
+    removed_with,
+    repairable,
+)
 from headrace.types import Column, DirtyId, RelationId, Schema
 from runtime.pure import PureDatabase
 from runtime.test_crashes import Crash, Faults
@@ -73,6 +80,9 @@ def test_a_view_that_lags_is_dirty_until_it_is_refreshed() -> None:
     assert removed_with([two], [two, four, five], catalog) == (1,)
     assert followed_by({lagging.id}, [four, five], catalog) == (3, 4)
     assert followed_by({RelationId(3)}, [four, five], catalog) == ()
+    assert awaiting_refresh([two, four, five], catalog) == [], "that is not repaired yet"
+    assert awaiting_refresh([four, five], catalog) == [(four, (lagging,)), (five, (lagging,))]
+    assert awaiting_refresh([four, five], CATALOG) == []
 
 
 def test_a_rebuild_makes_right_what_reads_the_inputs_again() -> None:

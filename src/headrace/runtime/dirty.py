@@ -58,6 +58,26 @@ def followed_by(
     return tuple(e.id for e in right if e.id is not None)
 
 
+def awaiting_refresh(
+    entries: Iterable[Dirty], catalog: Catalog
+) -> list[tuple[Dirty, tuple[View, ...]]]:
+    """Return the entries that become right once views that lag are refreshed, with those views.
+
+    Nothing of their events below them is left to recompute. Each view comes after its inputs.
+    """
+    listed = list(entries)
+    found: list[tuple[Dirty, tuple[View, ...]]] = []
+    for entry in listed:
+        event = entry.origin.get(EVENT)
+        below = [e for e in listed if e.origin.get(EVENT) == event and _over(entry, e, catalog)]
+        if event is None or any(e.repair is not Repair.DELTAS for e in below):
+            continue
+        late = {e.view for e in below if _lags(e.view, catalog)}
+        if late:
+            found.append((entry, tuple(v for v in catalog.views_in_order() if v.id in late)))
+    return found
+
+
 def _settled(
     entries: Collection[Dirty],
     events: Collection[object],

@@ -12,6 +12,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, Repaired
 from headrace.parts.naming import shown_name
 from headrace.parts.stopped import mark_stopped, stopped_after
+from headrace.runtime.dirty import awaiting_refresh
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
 from headrace.runtime.rebuild import Damage, TableRebuild
@@ -199,7 +200,7 @@ class Repairs:
     # -- dirty slices ----------------------------------------------------------------------
 
     def _recompute(self, scope: Collection[RelationId]) -> list[Row]:
-        """Recompute the dirty slices of some views."""
+        """Recompute the dirty slices of some views, and list those that wait for a refresh."""
         by_id = self.reader.catalog.by_id
         wanted = [e.id for e in self.ledger.dirty() if e.view in scope and e.id is not None]
         done = self.repairing.repair(
@@ -207,9 +208,7 @@ class Repairs:
         )
         rows = []
         for each in done:
-            name, found = by_id[each.entry.view].name, f"dirty: {each.entry.cause}"
-            if each.entry.slice.where:
-                found += f", {each.entry.slice.where}"
+            name, found = by_id[each.entry.view].name, _problem(each.entry)
             if isinstance(each.done, HeadraceError):
                 did = f"still dirty: {each.done.primary}"
             else:
@@ -218,6 +217,11 @@ class Repairs:
                     f"recomputed from {read:,} rows in epoch {each.done.epoch}: {changed:,} changes"
                 )
             rows.append((name, found, did))
+        for entry, late in awaiting_refresh(self.ledger.dirty(), self.reader.catalog):
+            if entry.view in scope:
+                names = ", ".join(view.name for view in late)
+                did = f"still dirty: REFRESH {names} reads what was repaired below"
+                rows.append((by_id[entry.view].name, _problem(entry), did))
         return rows
 
     # -- pieces ----------------------------------------------------------------------------
@@ -230,3 +234,8 @@ class Repairs:
 
     def _progress(self, what: str) -> FillProgress:
         return lambda done, total: self.report(Progress(what, done, total, "rows"))
+
+
+def _problem(entry: Dirty) -> str:
+    where = f", {entry.slice.where}" if entry.slice.where else ""
+    return f"dirty: {entry.cause}{where}"
