@@ -132,8 +132,10 @@ def test_a_view_that_fails_on_its_data_stops_alone_and_says_why(db):
         db.sql("INSERT INTO copies SELECT r FROM above")
     with pytest.raises(HeadraceError, match='view "ratios" stopped'):
         db.sql("DELETE FROM copies WHERE r IN (SELECT r FROM ratios)")
-    stopped = {(row[0], row[1]) for row in db.sql("SHOW DIRTY")}
-    assert stopped == {("aside", "stopped"), ("ratios", "stopped")}
+    stopped = {row[0]: (row[1], row[-1]) for row in db.sql("SHOW DIRTY")}
+    assert {cause for cause, _ in stopped.values()} == {"stopped"}
+    assert stopped.keys() == {"aside", "ratios", "above"}
+    assert stopped["above"][1] == 'It reads view "ratios", which stopped.'
     db.sql("DROP VIEW aside")
     assert {row[3] for row in db.verify()} == {"equal to batch", "stopped"}
     db.sql("DROP VIEW ratios CASCADE")

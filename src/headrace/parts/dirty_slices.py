@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.parts.marking import THROUGH
+from headrace.parts.stopped import stopped_below
 from headrace.runtime.dirty import EVENT
 
 if TYPE_CHECKING:
@@ -36,9 +37,14 @@ class DirtySlice:
 def dirty_slices(
     ledger: Ledger, state: Published, sees: Callable[[str], bool]
 ) -> Iterator[DirtySlice]:
-    """Yield the dirty entries of the views that a client sees, oldest first."""
+    """Yield the dirty entries of the views that a client sees, oldest first.
+
+    Views that are stopped because one below them is have entries as well.
+    """
     catalog, now = state.catalog, time.time()
-    for entry in ledger.dirty():
+    stored = ledger.dirty()
+    listed = (*stored, *stopped_below(stored, catalog))
+    for entry in sorted(listed, key=lambda each: each.since):
         relation = catalog.by_id.get(entry.view)
         if relation is None or not sees(relation.name):
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, View
@@ -12,6 +13,8 @@ from headrace.ledger import NO_EPOCH, Dirty
 from headrace.runtime.published import STOPPED, WAITING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from headrace.catalog import Catalog, Relation
     from headrace.ledger import Ledger
     from headrace.types import Epoch, RelationId
@@ -26,6 +29,21 @@ def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
     above = catalog.dependants
     causes = [id_ for id_ in marked if id_ == view.id or view.id in {v.id for v in above(id_)}]
     return min((marked[id_] for id_ in causes), default=NO_EPOCH)
+
+
+def stopped_below(entries: Iterable[Dirty], catalog: Catalog) -> Iterator[Dirty]:
+    """Yield an entry for each view that has none, and is stopped because one that it reads is.
+
+    The ledger has no such entries: a view runs again with the one below it.
+    """
+    marked = [entry for entry in entries if entry.cause in (STOPPED, WAITING)]
+    known = {entry.view for entry in marked}
+    for entry in marked:
+        for above in catalog.dependants(entry.view):
+            if isinstance(above, View) and above.id not in known:
+                known.add(above.id)
+                why = f'It reads view "{catalog.by_id[entry.view].name}", which stopped.'
+                yield replace(entry, view=above.id, detail=why, origin={}, id=None)
 
 
 def view_state(relation: Relation, stopped: frozenset[RelationId]) -> str:
