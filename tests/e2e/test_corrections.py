@@ -189,6 +189,7 @@ def test_what_events_were_stays_readable(sensors: Sensors) -> None:
     ]
 
 
+@pytest.mark.long
 def test_only_views_that_rely_on_it_are_rebuilt_and_only_before_the_first(sensors) -> None:
     db = sensors.db
 
@@ -232,21 +233,19 @@ def test_views_that_were_prepared_stay_so_if_the_correction_never_comes(
         sensors.check()
 
 
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
-        ("CORRECT STREAM s REPLACE SET sensor = NULL WHERE true", "is NULL"),
-        ("CORRECT STREAM s REPLACE SET nothing = 1 WHERE true", "nothing"),
-        ("CORRECT STREAM s VOID WHERE nothing", "nothing"),
-        ("CORRECT STREAM s REPLACE SET reading = 'x' || sensor WHERE true", "is not an INT"),
-        ("CORRECT STREAM largest VOID WHERE true", "not a stream"),
-    ],
-)
-def test_what_is_no_correction_is_refused_and_changes_nothing(
-    sensors: Sensors, statement: str, words: str
-) -> None:
-    with pytest.raises(HeadraceError, match=words) as caught:
-        sensors.db.sql(statement)
-    assert caught.value.code is Code.INVALID
-    assert caught.value.span is not None
+NO_CORRECTIONS = [
+    ("CORRECT STREAM s REPLACE SET sensor = NULL WHERE true", "is NULL"),
+    ("CORRECT STREAM s REPLACE SET nothing = 1 WHERE true", "nothing"),
+    ("CORRECT STREAM s VOID WHERE nothing", "nothing"),
+    ("CORRECT STREAM s REPLACE SET reading = 'x' || sensor WHERE true", "is not an INT"),
+    ("CORRECT STREAM largest VOID WHERE true", "not a stream"),
+]
+
+
+def test_what_is_no_correction_is_refused_and_changes_nothing(sensors: Sensors) -> None:
+    for statement, words in NO_CORRECTIONS:
+        with pytest.raises(HeadraceError, match=words) as caught:
+            sensors.db.sql(statement)
+        assert caught.value.code is Code.INVALID, statement
+        assert caught.value.span is not None, statement
     assert sensors.db.parts.ledger.corrections(sensors.id) == ()
