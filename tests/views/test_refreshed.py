@@ -8,6 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
+from spoiling import spoil
 from waiting import until
 
 
@@ -83,6 +84,31 @@ def test_views_agree_that_read_one_that_lags_with_it_through_a_maintained_one(db
     db.sql("REFRESH ALL")
     assert rows(db, "SELECT * FROM c") == [("a", 1010, 1011), ("b", 5, 6)]
     verified(db)
+
+
+def test_verify_reads_the_rows_that_a_view_below_had_before_its_query_was_replaced(db):
+    db.sql("""
+        CREATE TABLE t (id INT PRIMARY KEY, k STRING, x INT);
+        INSERT INTO t VALUES (1, 'a', 10), (2, 'b', 20), (3, 'a', 30);
+        CREATE MATERIALIZED VIEW low AS SELECT k, sum(x) AS s FROM t GROUP BY k;
+        CREATE MATERIALIZED VIEW mid AS SELECT k, s + 1 AS s FROM low;
+        CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS
+            SELECT m.k, m.s, l.s AS low FROM mid m JOIN low l ON m.k = l.k WHERE m.s > 5;
+        CREATE OR REPLACE MATERIALIZED VIEW low AS SELECT k, sum(-x) AS s FROM t GROUP BY k
+    """)
+    was = [("a", 41, 40), ("b", 21, 20)]
+    assert rows(db, "SELECT * FROM late") == was
+    found = {name: (different, verdict) for name, _, different, verdict in db.sql("VERIFY")}
+    by = ", by the stored rows of low, whose query was replaced since the view was refreshed"
+    assert found["late"] == (0, "equal to batch" + by)
+    assert found["low"] == found["mid"] == (0, "equal to batch")
+    spoil(db, "late", lambda row: {**row, "s": 7} if row["k"] == "a" else row)
+    ((_, _, different, verdict),) = db.sql("VERIFY late").fetchall()
+    assert different == 2
+    assert verdict.startswith("differs: ")
+    assert verdict.endswith(by)
+    db.sql("CREATE OR REPLACE MATERIALIZED VIEW low AS SELECT k, sum(x) AS s FROM t GROUP BY k")
+    assert "by the stored rows" not in db.sql("VERIFY late").fetchall()[0][3]
 
 
 def test_a_stream_that_only_views_read_that_lag_makes_no_epochs(db):

@@ -22,6 +22,7 @@ from headrace.zset import WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from headrace.catalog import View
     from headrace.types import Schema
 
 TOLERANCE = {DoubleType: "1e-9", FloatType: "1e-6"}
@@ -94,6 +95,20 @@ class Sample:
 
 
 EVERY_ROW = Sample()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInputs:
+    """The views below what is compared that are read as their stored rows, not as their queries.
+
+    ``above`` are the views that read these, with what is compared, each after those that it reads.
+    """
+
+    views: tuple[View, ...] = ()
+    above: tuple[View, ...] = ()
+
+
+FROM_LOGS = StoredInputs()
 
 
 def sampled_by(schema: Schema, key: Iterable[str]) -> tuple[str, ...]:

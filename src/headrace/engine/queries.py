@@ -19,10 +19,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import (
-    DoubleType,
-    FloatType,
     LongType,
-    MapType,
     StructField,
     StructType,
 )
@@ -38,7 +35,16 @@ from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settl
 from headrace.catalyst.transplant import Transplant
 from headrace.dialects import OFFSET, log_of, spark_text
 from headrace.engine.cancelling import tagged
-from headrace.engine.comparisons import EVERY_ROW, Comparison, Count, Sample, counted
+from headrace.engine.canonical import as_stored, canonical_sql, computed_name, raw_name, stored_name
+from headrace.engine.comparisons import (
+    EVERY_ROW,
+    FROM_LOGS,
+    Comparison,
+    Count,
+    Sample,
+    StoredInputs,
+    counted,
+)
 from headrace.engine.failures import step_failure
 from headrace.engine.jobs import jobs_of
 from headrace.engine.plans import Plans, Prepared
@@ -50,7 +56,7 @@ from headrace.errors import Span
 from headrace.log import CORRECTION
 from headrace.runtime.step import Share, Step
 from headrace.sql import quote
-from headrace.types import Column, DataType, RelationId, Schema, holds, require_kept
+from headrace.types import Column, RelationId, Schema, require_kept
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -158,7 +164,7 @@ class Queries:
 
     def _declare_stored(self, relation: Stream | Table | View, *, canonical: bool) -> None:
         contents = self._contents(self._canonical, relation, as_stored(relation.id))
-        contents.createOrReplaceTempView(quote(_stored(relation)))
+        contents.createOrReplaceTempView(quote(stored_name(relation)))
         if canonical:
             self._declare_canonical(relation)
         if isinstance(relation, Stream):
@@ -205,9 +211,9 @@ class Queries:
         """Remove the declaration of a relation."""
         self.plans.clear()
         self._relations.pop(relation.name, None)
-        names = [relation.name, _stored(relation), _raw(relation), log_of(relation.id)]
+        names = [relation.name, stored_name(relation), raw_name(relation), log_of(relation.id)]
         if isinstance(relation, View):
-            names.append(_computed(relation))
+            names.append(computed_name(relation))
         for session, registrations in self._registrations.items():
             if registrations.remove(relation):
                 for name in names:
@@ -338,6 +344,7 @@ class Queries:
         shares: Mapping[RelationId, Share],
         now: int,
         samples: Mapping[RelationId, Sample] = MappingProxyType({}),
+        stored: StoredInputs = FROM_LOGS,
     ) -> list[Count]:
         """Compare stored rows, or samples of them, with canonical history, in one job.
 
@@ -347,7 +354,7 @@ class Queries:
         """
         text = counted([_comparison(r, samples.get(r.id, EVERY_ROW)) for r in relations])
         with self._reading(shares):
-            found = self._answer(self._canonical, text, now)
+            found = self._answer(self._canonical, text, now, stored)
         counts = {row.pop("number"): Count(**row) for row in found.to_pylist()}
         return [counts.get(number, Count()) for number in range(len(relations))]
 
@@ -358,6 +365,7 @@ class Queries:
         most: int,
         now: int,
         sample: Sample = EVERY_ROW,
+        stored: StoredInputs = FROM_LOGS,
         *,
         beyond_tolerance: bool,
     ) -> pa.Table:
@@ -370,7 +378,7 @@ class Queries:
         comparison = _comparison(relation, sample)
         text = (comparison.further_apart if beyond_tolerance else comparison.different)(most)
         with self._reading(shares):
-            return self._answer(self._canonical, text, now)
+            return self._answer(self._canonical, text, now, stored)
 
     # -- canonical history -----------------------------------------------------------------
 
@@ -390,7 +398,7 @@ class Queries:
             contents = self._contents(self._canonical, relation, relation.id)
             contents.createOrReplaceTempView(quote(relation.name))
         if isinstance(relation, View):
-            self._declare_text(self._canonical, relation, _computed(relation))
+            self._declare_text(self._canonical, relation, computed_name(relation))
             self._choose_among_ties(relation)
             return
         if isinstance(relation, Stream) and relation.corrected:
@@ -399,8 +407,8 @@ class Queries:
             events.select(*names).createOrReplaceTempView(quote(relation.name))
             return
         raw = self._raw_frame(self._canonical, relation)
-        raw.createOrReplaceTempView(quote(_raw(relation)))
-        text = _canonical_sql(relation)
+        raw.createOrReplaceTempView(quote(raw_name(relation)))
+        text = canonical_sql(relation)
         self._canonical.sql(text).createOrReplaceTempView(quote(relation.name))
 
     def _choose_among_ties(self, view: View) -> None:
@@ -409,12 +417,12 @@ class Queries:
         Views over the clock are not included, since their plan changes with time.
         """
         transplant = self._transplant(self._canonical)
-        frame = self._canonical.table(quote(_computed(view)))
+        frame = self._canonical.table(quote(computed_name(view)))
         logical = transplant.logical(frame)
         if not has_asof(logical) or with_clock_at(transplant.scala, logical, 0) is not logical:
             return
         chosen = _with_one_order(transplant, frame, logical)
-        chosen.createOrReplaceTempView(quote(_computed(view)))
+        chosen.createOrReplaceTempView(quote(computed_name(view)))
 
     def _transplant(self, session: SparkSession) -> Transplant:
         return Transplant(session, scala_of(session))
@@ -473,8 +481,26 @@ class Queries:
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
         return session.range(0, self.partitions, 1, self.partitions).mapInArrow(task, nullable)
 
-    def _answer(self, session: SparkSession, query: str, now: int) -> pa.Table:
-        with self.planning:
+    @contextmanager
+    def _reading_stored(self, inputs: StoredInputs) -> Iterator[None]:
+        """Have some views be their stored rows while canonical queries are prepared in a block."""
+        if inputs.views:
+            self._registrations[self._canonical].flush()
+        try:
+            for view in inputs.views:
+                contents = self._contents(self._canonical, view, view.id)
+                contents.createOrReplaceTempView(quote(view.name))
+            for view in inputs.above:
+                self._declare_canonical(view)
+            yield
+        finally:
+            for view in (*inputs.views, *inputs.above):
+                self._declare_canonical(view)
+
+    def _answer(
+        self, session: SparkSession, query: str, now: int, stored: StoredInputs
+    ) -> pa.Table:
+        with self.planning, self._reading_stored(stored):
             prepared = self._prepared(session, query, now)
         return collect_arrow(prepared)
 
@@ -519,62 +545,5 @@ def _with_one_order(transplant: Transplant, frame: DataFrame, logical: Any) -> D
     return frame if settled is optimised else transplant.frame(transplant.finished(settled))
 
 
-def _identity(column: str, type_: DataType) -> str:
-    """Return the expression to group by so that different values are different groups.
-
-    Grouping itself treats -0.0 as 0.0 and sorts the entries of maps, so it would return values that
-    nobody wrote.
-    """
-    if holds(type_, (MapType,)):
-        return f"to_json(struct({column}))"
-    if holds(type_, (FloatType, DoubleType)):
-        return f"{column}, to_json(struct({column}))"
-    return column
-
-
 def _comparison(relation: Table | View, sample: Sample) -> Comparison:
-    return Comparison(_stored(relation), _computed(relation), relation.schema, sample)
-
-
-def as_stored(id_: RelationId) -> RelationId:
-    """Return the id under which shares have the stored rows of a relation beside its log."""
-    return RelationId(~id_)
-
-
-def _stored(relation: Relation) -> str:
-    return f"__stored_{relation.id}"
-
-
-def _computed(relation: Table | View) -> str:
-    """Return the name of what a relation is by canonical history."""
-    lags = isinstance(relation, View) and relation.refresh.lags
-    return f"__query_{relation.id}" if lags else relation.name
-
-
-def _raw(relation: Relation) -> str:
-    return f"__raw_{relation.id}"
-
-
-def _canonical_sql(relation: Stream | Table) -> str:
-    """Return the contents of a stream or table as a query over its log, in Spark SQL."""
-    names = relation.schema.names
-    renamed = ", ".join(f"c{i} AS {quote(name)}" for i, name in enumerate(names))
-    raw = quote(_raw(relation))
-    if isinstance(relation, Stream):
-        return f"SELECT {renamed} FROM {raw}"
-    if not relation.primary_key:
-        columns = ", ".join(f"c{i}" for i in range(len(names)))
-        identity = ", ".join(
-            _identity(f"c{i}", c.type) for i, c in enumerate(relation.schema.columns)
-        )
-        kept = (
-            f"SELECT first(struct({columns})) AS kept, sum({WEIGHT}) AS n FROM {raw} "
-            f"GROUP BY {identity}"
-        )
-        copies = f"SELECT kept.*, explode(sequence(1L, n)) FROM ({kept}) WHERE n > 0"
-        return f"SELECT {renamed} FROM ({copies})"
-    key = ", ".join(f"c{names.index(name)}" for name in relation.primary_key)
-    last = (
-        f"SELECT *, row_number() OVER (PARTITION BY {key} ORDER BY {OFFSET} DESC) AS nth FROM {raw}"
-    )
-    return f"SELECT {renamed} FROM ({last}) WHERE nth = 1 AND {WEIGHT} > 0"
+    return Comparison(stored_name(relation), computed_name(relation), relation.schema, sample)

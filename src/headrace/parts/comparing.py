@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalog import Stream, Table, View
 from headrace.circuit import Aggregate, Recompute
-from headrace.engine.comparisons import EVERY_ROW, TOLERANCE
-from headrace.engine.queries import as_stored
+from headrace.engine.canonical import as_stored
+from headrace.engine.comparisons import EVERY_ROW, FROM_LOGS, TOLERANCE, StoredInputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +35,9 @@ class Comparing:
     Of a view, that is its query over the logs of its inputs; of a table, its log. The logs are read
     up to where the state's epoch has read them; of views that lag behind, up to where these stand.
     This shares no code with the operators.
+
+    A view that lags behind shows what the views below it were by their queries of then. Where one
+    was replaced since, the rows that were stored of it then take its place.
     """
 
     reader: Reader
@@ -53,8 +56,9 @@ class Comparing:
             HeadraceError: if the query of one fails on the data.
         """
         found: dict[RelationId, Count] = {}
-        for at, some in self._together(relations, state):
-            counts = self.queries.counted(some, self._shares(some, at), at.clock, samples)
+        for at, some, stored in self._together(relations, state):
+            shares = self._shares(some, at, stored)
+            counts = self.queries.counted(some, shares, at.clock, samples, stored)
             found |= zip((each.id for each in some), counts, strict=True)
         return [found[each.id] for each in relations]
 
@@ -65,36 +69,58 @@ class Comparing:
 
         Where floats may be sums, only rows that differ by more than the tolerance.
         """
-        ((at, _),) = self._together([relation], state)
+        ((at, _, stored),) = self._together([relation], state)
         return self.queries.differences(
             relation,
-            self._shares([relation], at),
+            self._shares([relation], at, stored),
             most,
             at.clock,
             sample,
+            stored,
             beyond_tolerance=isinstance(relation, View) and self._adds_floats(relation),
         )
 
+    def replaced_below(self, view: View, state: Published) -> StoredInputs:
+        """Return what a view that lags reads of views that had another query where it stands."""
+        stands, catalog = state.lagging.get(view.id), state.catalog
+        if stands is None or stands.epoch is None:
+            return FROM_LOGS
+        near = catalog.shown_by(view.inputs, state.lagging) - state.lagging.keys()
+        live = [each for each in catalog.views_in_order() if each.id in near]
+        if not live:
+            return FROM_LOGS
+        then = {each.relation: each.definition for each in self.reader.ledger.objects(stands.epoch)}
+        replaced = [each for each in live if then[each.id]["query"] != each.query]
+        ids = {each.id for each in replaced}
+        above = [each for each in live if each.id not in ids and catalog.below([each.id]) & ids]
+        return StoredInputs(tuple(replaced), (*above, view)) if replaced else FROM_LOGS
+
     def _together(
         self, relations: Sequence[Stored], state: Published
-    ) -> Iterator[tuple[Published, list[Stored]]]:
+    ) -> Iterator[tuple[Published, list[Stored], StoredInputs]]:
         """Yield what is compared in one state: views that lag behind each in its own."""
         maintained = [each for each in relations if each.id not in state.lagging]
         if maintained:
-            yield state, maintained
+            yield state, maintained, FROM_LOGS
         for each in relations:
             if isinstance(each, View) and each.id in state.lagging:
-                yield self.reader.publisher.at_frontier(each), [each]
+                stored = self.replaced_below(each, state)
+                at = self.reader.publisher.at_frontier(each, stored.views)
+                yield at, [each], stored
 
-    def _shares(self, relations: Sequence[Stored], state: Published) -> dict[RelationId, Share]:
+    def _shares(
+        self, relations: Sequence[Stored], state: Published, inputs: StoredInputs
+    ) -> dict[RelationId, Share]:
         """Return what is stored of relations, and the logs of all that they are made of.
 
-        Of views that lag behind, and that these read, it is the stored contents that they read.
+        Of views that lag behind, and that these read, it is the stored contents that they read; and
+        of the ``inputs``.
         """
         reader, catalog, ids = self.reader, state.catalog, [each.id for each in relations]
         below = {id_ for each in relations if isinstance(each, View) for id_ in each.inputs}
-        near = catalog.shown_by(below, state.lagging)
-        late = near.intersection(state.lagging)
+        apart = state.lagging.keys() | {view.id for view in inputs.views}
+        near = catalog.shown_by(below, apart)
+        late = near & apart
         logs = {id_ for id_ in near if isinstance(catalog.by_id[id_], Stream | Table)}
         logs |= {each.id for each in relations if isinstance(each, Table)}
         stored = {as_stored(id_): share for id_, share in reader.shares(ids, state).items()}

@@ -231,17 +231,18 @@ class Publisher:
             self._alive.add(state)
         return state
 
-    def at_frontier(self, view: View) -> Published:
+    def at_frontier(self, view: View, others: Iterable[View] = ()) -> Published:
         """Return the state of its inputs that a view shows: of one that lags, an earlier one.
 
-        Its own contents, and those of the tables and views that it reads, can be read in it.
+        Its own contents, and those of the tables and views that it reads, can be read in it; and
+        those of ``others``.
         """
         current = self.current
         stands, catalog = current.lagging.get(view.id), current.catalog
         if stands is None or stands.epoch is None:
             return current
         near = catalog.shown_by(view.depends_on, current.lagging)
-        read = {*view.depends_on, *near.intersection(current.lagging)}
+        read = {*view.depends_on, *near.intersection(current.lagging), *(v.id for v in others)}
         held = self.as_of(stands.epoch, *(catalog.by_id[id_] for id_ in read))
         shown = current.shown(view.id)
         own = rows_of(view.id)  # what it shows has not changed since

@@ -139,11 +139,25 @@ class Verifications:
     def _compared(self, views: list[View], state: Published) -> dict[RelationId, Verdict]:
         counts = self.comparing.counted(views, state)
         return {
-            view.id: (count.stored, 0, EQUAL)
-            if not count.different
-            else self._differing(view, count.stored, state)
+            view.id: self._with_inputs(
+                view,
+                (count.stored, 0, EQUAL)
+                if not count.different
+                else self._differing(view, count.stored, state),
+                state,
+            )
             for view, count in zip(views, counts, strict=True)
         }
+
+    def _with_inputs(self, view: View, verdict: Verdict, state: Published) -> Verdict:
+        """Return a verdict that says of which views below the stored rows were read, if of any."""
+        replaced = self.comparing.replaced_below(view, state).views
+        if not replaced:
+            return verdict
+        names = ", ".join(shown_name(each, state.catalog) for each in replaced)
+        stored, different, words = verdict
+        since = "whose query was replaced since the view was refreshed"
+        return stored, different, f"{words}, by the stored rows of {names}, {since}"
 
     def _differing(self, view: View, stored: int, state: Published) -> Verdict:
         """Return the verdict on a view with rows that differ, if only in the last digits."""
