@@ -126,13 +126,13 @@ def test_a_row_is_explained_by_the_events_and_versions_that_made_it(
     sources = lines[lines.index("-- 1 of stream events") :]
     assert sources == [
         "-- 1 of stream events",
-        "offset 0: merchant = 1, amount = 100, kind = capture, at = 2026-01-02T00:00:00Z",
+        "offset 0: merchant = 1, amount = 100, kind = 'capture', at = TIMESTAMP '2026-01-02 00:00:00'",
         "",
         "-- 1 of table merchants",
-        "id = 1, segment = a",
+        "id = 1, segment = 'a'",
         "",
         "-- 1 of table policies",
-        "segment = a, since = 2026-01-01T00:00:00Z, rate = 0.10",
+        "segment = 'a', since = TIMESTAMP '2026-01-01 00:00:00', rate = 0.10",
     ]
     why = {n: explained(n)[1] for n in (2, 3, 4, 5)}
     assert why[2].startswith("rows come up to it, and none passes Filter")
@@ -143,3 +143,111 @@ def test_a_row_is_explained_by_the_events_and_versions_that_made_it(
     assert why[5] == "events has no row where (merchant = 5)"
     wrong = refused(reserves, "EXPLAIN ROW reserves WHERE merchants = 1")
     assert wrong.span.source == "merchants"
+
+
+@pytest.fixture
+def shop(db: headrace.Database) -> headrace.Database:
+    db.sql(
+        """
+        CREATE STREAM o (k INT, v INT);
+        CREATE TABLE t (k INT PRIMARY KEY, seg STRING);
+        INSERT INTO o VALUES (1, 5), (5, 7);
+        INSERT INTO t VALUES (1, 'x');
+        """
+    )
+    return db
+
+
+def row(db: headrace.Database, text: str) -> list[str]:
+    return [line for (line,) in db.sql(f"EXPLAIN ROW {text}").fetchall()]
+
+
+def listed(lines: list[str], heading: str) -> list[str]:
+    """Return the lines below a heading."""
+    at = lines.index(heading) + 1
+    return [*lines[at:], ""][: [*lines[at:], ""].index("")]
+
+
+OF_GROUP = "GroupAggregate by (o.k): sum(o.v): it is computed from the rows of a group"
+
+
+@pytest.mark.spark
+def test_only_rows_that_meet_the_whole_condition_are_explained(shop: headrace.Database) -> None:
+    shop.sql(
+        """
+        CREATE MATERIALIZED VIEW ag AS SELECT k, sum(v) AS sv FROM o GROUP BY k;
+        CREATE MATERIALIZED VIEW sums AS SELECT sum(v) AS sv FROM o GROUP BY k;
+        """
+    )
+    none = row(shop, "ag WHERE sv = 99")
+    assert none[0].startswith("-- No row of view ag")
+    assert none[1] == "no row of GroupAggregate by (o.k): sum(o.v) meets (sv = 99L)"
+    why = "-- Why rows below may be those of other rows of the view too"
+    assert listed(none, why) == [f"(sv = 99L) is not applied below {OF_GROUP}"]
+
+    one = row(shop, "ag WHERE sv = 5")
+    assert one[0].startswith("-- 1 row of view ag")
+    assert "-- Of the rows with the keys that were found: (`k` IN (1))" in one
+    assert listed(one, "-- 1 of stream o") == ["offset 0: k = 1, v = 5"]
+    assert why not in one
+
+    unknown = row(shop, "sums WHERE sv = 5")  # the key is no column of it
+    assert unknown[0].startswith("-- 1 row of view sums")
+    assert listed(unknown, why) == [f"(sv = 5L) is not applied below {OF_GROUP}"]
+    assert len(listed(unknown, "-- 2 of stream o")) == 2
+
+    wrong = refused(shop, "EXPLAIN ROW ag WHERE ag.k = 1")
+    assert wrong.hint == "There are: k, sv."
+
+
+@pytest.mark.spark
+def test_each_kind_of_join_says_why_it_has_no_row(shop: headrace.Database) -> None:
+    shop.sql(
+        """
+        CREATE MATERIALIZED VIEW lj AS SELECT o.k, o.v, t.seg FROM o LEFT JOIN t ON o.k = t.k;
+        CREATE MATERIALIZED VIEW aj AS SELECT * FROM o LEFT ANTI JOIN t ON o.k = t.k;
+        CREATE MATERIALIZED VIEW sj AS SELECT * FROM o LEFT SEMI JOIN t ON o.k = t.k;
+        CREATE MATERIALIZED VIEW ex AS SELECT k FROM o EXCEPT SELECT k FROM t;
+        """
+    )
+    alone = row(shop, "lj WHERE k = 5")
+    assert alone[0].startswith("-- 1 row of view lj")
+    assert listed(alone, "-- 1 of stream o") == ["offset 1: k = 5, v = 7"]
+    assert listed(alone, "-- 0 of table t") == []
+    paired = row(shop, "lj WHERE seg = 'x'")
+    assert listed(paired, "-- 1 of table t") == ["k = 1, seg = 'x'"]
+    assert row(shop, "lj WHERE seg = 'y'")[1].startswith("no joined row meets (t.seg = 'y'): Left")
+
+    found = "each row that comes up to it has a partner among the rows of t: AntiJoin on "
+    for view in ("aj", "ex"):
+        lines = row(shop, f"{view} WHERE k = 1")
+        assert lines[1].startswith(found)
+        assert listed(lines, "-- 1 of table t") == ["k = 1"]
+    others = row(shop, "aj WHERE v > 0")
+    assert listed(others, "-- 1 of stream o") == ["offset 1: k = 5, v = 7"]
+    assert listed(others, "-- 0 of table t") == []
+    assert listed(row(shop, "sj WHERE v = 5"), "-- 1 of table t") == ["k = 1"]
+    assert row(shop, "sj WHERE v = 7")[1].startswith("no row that comes up to it has a partner:")
+
+
+@pytest.mark.spark
+def test_each_empty_input_of_a_union_and_each_call_is_named(shop: headrace.Database) -> None:
+
+    @shop.register(returns="INT", deterministic=True)
+    def twice(x: int | None) -> int | None:
+        return None if x is None else 2 * x
+
+    shop.sql(
+        """
+        INSERT INTO o VALUES (7, NULL);
+        CREATE MATERIALIZED VIEW un AS
+          SELECT k, v FROM o WHERE v > 100 UNION ALL SELECT k, 1 FROM t;
+        CREATE MATERIALIZED VIEW py AS SELECT k, v, twice(v) AS w FROM o;
+        """
+    )
+    first, second = row(shop, "un WHERE k = 5")[1:3]
+    assert first.startswith("rows come up to it, and none passes Filter")
+    assert first.endswith("(o.v > 100))")
+    assert second == "t has no row where (t.k = 5)"
+    assert row(shop, "py WHERE w = 3")[1] == "no row of Python twice(o.v) meets (twice(o.v) = 3)"
+    assert "offset 2: k = 7, v = NULL" in row(shop, "py WHERE k = 7")

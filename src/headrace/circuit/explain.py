@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,6 +35,9 @@ from headrace.types import ArrangementId, RelationId
 
 if TYPE_CHECKING:
     from headrace.zset import Layout
+
+_NAME = re.compile(r"\bpythonUDF\d+\b")
+"""The names that Spark gives to the results of Python functions."""
 
 Sizes = Mapping[ArrangementId, tuple[int, int]]
 """The physical rows and bytes of each arrangement; empty for a view that does not exist."""
@@ -175,7 +179,27 @@ def _by(node: Stateful, layout: Layout) -> str:
 
 
 def title_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
+    """Return what a node computes, in words, and its law if it stores nothing or joins."""
+    return f"{step_of(node, name_of)}{_law(node)}"
+
+
+def step_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
     """Return what a node computes, in words."""
+    return with_calls(node, _words(node, name_of))
+
+
+def with_calls(node: Node | Output, text: str) -> str:
+    """Return a text about a node's columns with calls of Python functions for Spark's names."""
+    if isinstance(node, Stateless) and isinstance(node.plan, plan.Project) and node.plan.calls:
+        made = node.plan.attributes[-len(node.plan.calls) :]
+        calls = {a.name: call for a, call in zip(made, node.plan.calls, strict=True)}
+        text = _NAME.sub(lambda found: calls.get(found[0], found[0]), text)
+    for child in inputs(node) if _NAME.search(text) else ():
+        text = with_calls(child, text)
+    return text
+
+
+def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
     match node:
         case Source():
             columns = ", ".join(a.name for a in node.plan.attributes)
@@ -185,14 +209,13 @@ def title_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
         case Stateless():
             return _stateless(node.plan)
         case Sum():
-            return f"Union of {len(node.children)}, linear"
+            return f"Union of {len(node.children)}"
         case Join():
             on = " AND ".join(
                 f"{a.text} = {b.text}"
                 for a, b in zip(node.plan.left_keys, node.plan.right_keys, strict=True)
             )
             rest = f", then {node.plan.residual.text}" if node.plan.residual else ""
-            rest += ", bilinear" if node.plan.kind is plan.JoinKind.INNER else ""
             return f"{node.plan.kind.value.capitalize()}Join on {on or 'everything'}{rest}"
         case Match():
             side = node.operator.alone.name.lower()
@@ -226,6 +249,18 @@ def title_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             return "Integrate: the view's rows"
 
 
+def _law(node: Node | Output) -> str:
+    match node:
+        case Stateless() if isinstance(node.plan, plan.Project) and node.plan.calls:
+            return ": called for each changed row, linear"
+        case Stateless() | Sum():
+            return ", linear"
+        case Join() if node.plan.kind is plan.JoinKind.INNER:
+            return ", bilinear"
+        case _:
+            return ""
+
+
 def _recomputed(node: plan.Aggregate | plan.Window | plan.Fold) -> str:
     match node:
         case plan.Fold():
@@ -248,15 +283,15 @@ def _ties(node: plan.Aggregate | plan.Window) -> str:
 def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -> str:
     match node:
         case plan.Project() if node.calls:
-            return f"Python {', '.join(node.calls)}: called for each changed row, linear"
+            return f"Python {', '.join(node.calls)}"
         case plan.Project():
-            return f"Project ({', '.join(a.name for a in node.attributes)}), linear"
+            return f"Project ({', '.join(a.name for a in node.attributes)})"
         case plan.Filter():
-            return f"Filter {node.condition.text}, linear"
+            return f"Filter {node.condition.text}"
         case plan.Expand():
-            return f"Expand into {len(node.projections)}, linear"
+            return f"Expand into {len(node.projections)}"
         case plan.Generate():
-            return f"Generate {node.text}, linear"
+            return f"Generate {node.text}"
 
 
 def _cost_of(node: Node | Output) -> str | None:

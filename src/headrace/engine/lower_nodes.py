@@ -60,7 +60,7 @@ class Nodes:
     ``loops``, recursions take what the round before has handed to them. ``users`` says how many
     inputs each node of the circuit is. With ``sliced``, only the slice of each leaf is read; of the
     pairs of a join, those in its slice are kept, since contents of relations are read in full.
-    ``watch`` names nodes whose rows are counted.
+    ``watch`` names nodes of which the rows in their slice are counted.
     """
 
     assembly: Assembly
@@ -92,7 +92,7 @@ class Nodes:
         found = self._reused[node]
         return None if found is None else self.assembly.used(found[0], attributes, there=found[1])
 
-    def _in_slice(self, node: Source | Join, frame: Frame | None) -> Frame | None:
+    def _in_slice(self, node: Node, frame: Frame | None) -> Frame | None:
         """Return the rows that are in the slice of a node."""
         if self.sliced is None or frame is None:
             return frame
@@ -105,6 +105,8 @@ class Nodes:
         frame, name = self._lowered_alone(node), self.watch.get(node)
         if frame is None or name is None:
             return frame
+        if not isinstance(node, Source | Join):
+            frame = self._in_slice(node, frame) or frame
         return watched(self.assembly, name, node.plan.attributes, frame)
 
     def _lowered_alone(self, node: Node) -> Frame | None:

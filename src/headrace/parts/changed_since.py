@@ -41,7 +41,7 @@ def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
     if not isinstance(stream, Stream) or not touched.keys:
         return ""
     fields = [stream.schema.arrow.field(name) for name in touched.keys.values()]
-    if not all(_is_literal(field.type) for field in fields):
+    if not all(is_literal(field.type) for field in fields):
         return ""
     time = stream.schema.arrow.field(touched.event_time)
     later = Test(time.name, low=pa.scalar(since, pa.int64()).cast(time.type))
@@ -62,11 +62,11 @@ def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
         if known.num_rows > MOST_KEYS:
             return ""
     return " AND ".join(
-        _among(name, known[column].combine_chunks()) for name, column in touched.keys.items()
+        is_among(name, known[column].combine_chunks()) for name, column in touched.keys.items()
     )
 
 
-def _among(name: str, values: pa.Array) -> str:
+def is_among(name: str, values: pa.Array) -> str:
     """Return a condition that a column has one of some values, which may include NULL."""
     column, given = quote(name), values.unique()
     found = []
@@ -78,7 +78,8 @@ def _among(name: str, values: pa.Array) -> str:
     return f"({' OR '.join(found) or 'false'})"
 
 
-def _is_literal(type_: pa.DataType) -> bool:
+def is_literal(type_: pa.DataType) -> bool:
+    """Whether :func:`is_among` takes values of a type."""
     return bool(pa.types.is_integer(type_) or pa.types.is_string(type_))
 
 

@@ -3,14 +3,17 @@
 The slice is filled as for a replay, and nothing is stored. The rows that pass each node are
 counted. A row of an input is a *source* of the slice if it meets the slice's condition on that
 input, and is among the rows of every node above it that passes its rows on one by one: filters,
-joins, windows and first rows, up to the first aggregate.
+joins, windows and first rows, up to the first aggregate. Where a condition does not pass an
+aggregate, few rows that meet it are explained by their keys instead.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,7 +23,9 @@ import pyarrow.compute as pc
 from headrace.catalog import Stream
 from headrace.catalyst import plan
 from headrace.circuit import (
+    Aggregate,
     Compared,
+    Constant,
     First,
     Join,
     Match,
@@ -31,71 +36,98 @@ from headrace.circuit import (
     Temporal,
     inputs,
 )
-from headrace.circuit.explain import title_of
+from headrace.circuit.explain import step_of, with_calls
 from headrace.engine.watching import watched_layout
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, Span
 from headrace.log import EmbeddedLog
+from headrace.parts.changed_since import is_among, is_literal
+from headrace.parts.missing_rows import MissingRows, leaves
 from headrace.parts.pruning import Pruned
 from headrace.runtime.fill import Fill
 from headrace.runtime.shares import log_share
-from headrace.serving.values import json_value
+from headrace.serving.values import csv_text
 from headrace.spine import Spine
+from headrace.sql.parameters import literal_text
 from headrace.types import ArrangementId, BuildId, Offset
 from headrace.zset import WEIGHT, row_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headrace.catalog import Relation, View
     from headrace.circuit import Node, Sliced
+    from headrace.circuit.slices import Lost
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
     from headrace.parts.reader import Reader
-    from headrace.parts.replaying import Replays
+    from headrace.parts.replaying import ReplayPlan, Replays
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
     from headrace.runtime.published import Published
     from headrace.runtime.step import Report
-    from headrace.types import Epoch
+    from headrace.types import Epoch, RelationId
 
 MOST_LISTED: Final = 20
 """The sources of each input that are listed."""
+MOST_NAMED: Final = 32
+"""The rows of which the keys are named to explain them."""
 MOST_READ: Final = 1_000_000
 """The rows of inputs that may be read to explain a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A node of a view's circuit, and how many rows of a slice pass it; None if it is not read."""
+    """A node of a view's circuit, and how many rows of a slice pass it, if that is known.
+
+    It is not for rows that are ``looked_up`` by key, and those between the parts of a join.
+    """
 
     depth: int
     title: str
     rows: int | None
+    looked_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
     """The rows of an input that a slice comes from: how many, and the first ones, as text.
 
-    Those of a stream have their offsets. If they are not ``whole``, there may be more.
+    Those of a stream have their offsets. If they are not ``whole``, there may be more. ``rows`` is
+    None if they are not known: joins find them by key, and pass none of their columns on.
     """
 
     name: str
     kind: str
-    rows: int
+    rows: int | None
     listed: tuple[str, ...]
     whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Where the rows of a slice come from, at an epoch; ``missing`` says why there are none."""
+    """Where the rows of a slice come from, at an epoch; ``missing`` says why there are none.
+
+    ``wider`` says which conditions do not narrow the inputs, so that the sources may be those of
+    other rows too; ``keys`` is the condition on keys of the rows that were found, if that does.
+    """
 
     epoch: Epoch
     rows: int
     passed: tuple[Passed, ...]
     sources: tuple[Sources, ...]
-    missing: str
+    missing: tuple[str, ...]
+    keys: str = ""
+    wider: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A slice that was computed: how many rows pass its nodes, and those that were kept."""
+
+    state: Published
+    sliced: Sliced
+    rows: Mapping[Node, int]
+    kept: Mapping[Node, pa.Table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +149,38 @@ class RowSources:
                 ``unsupported`` if too many rows of inputs would have to be read.
         """
         self.reader.require_running(view)
+        seen = self._seen(view, where, progress)
+        keys = self._keys(view, seen) if _wider(seen.sliced) else ()
+        if keys:
+            seen = self._seen(view, " AND ".join((*keys, f"({where})")), progress)
+        return self._explained(seen, keys)
+
+    def _keys(self, view: View, seen: _Seen) -> tuple[str, ...]:
+        """Return conditions on keys that the rows have which were found, if these are few.
+
+        They are on columns by which conditions pass all aggregates.
+        """
+        top = seen.sliced.circuit.output.child
+        rows = seen.kept.get(top)
+        if rows is None or not 0 < rows.num_rows <= MOST_NAMED:
+            return ()
+        found = []
+        for i, name in enumerate(view.schema.names):
+            values = rows[f"x{i}"].combine_chunks()
+            if is_literal(values.type):
+                condition = is_among(name, values)
+                if not _wider(self.engine.sliced(view, condition)):
+                    found.append(condition)
+        return tuple(found)
+
+    def _seen(self, view: View, where: str, progress: Progress) -> _Seen:
+        """Compute a slice, and store nothing."""
         sliced = self.engine.sliced(view, where)
         if sliced.circuit.loops():
             raise HeadraceError(
                 Code.UNSUPPORTED, f'rows of "{view.name}" are not explained: it is recursive'
             )
-        planned = self.replays.planned(view, sliced)
+        sliced, planned = self._planned(view, sliced)
         if planned.cost > MOST_READ:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -158,7 +216,24 @@ class RowSources:
             fill.abandon()
             self.engine.end_replay(known_as)
         rows = {node: counts[name] for node, name in names.items()}
-        return self._explained(state, sliced, rows, kept)
+        return _Seen(state, sliced, rows, kept)
+
+    def _planned(self, view: View, sliced: Sliced) -> tuple[Sliced, ReplayPlan]:
+        """Return a slice of which partners of semi and anti joins are read too, if these are few.
+
+        Such joins pass none of their columns on.
+        """
+        partners = {
+            leaf.plan.relation
+            for join in sliced.circuit.nodes()
+            if isinstance(join, Join) and join.plan.kind.of_one_side
+            for leaf in leaves(join.right)
+        }
+        read = replace(sliced, lookups=sliced.lookups - partners)
+        planned = self.replays.planned(view, read)
+        if planned.cost <= MOST_READ:
+            return read, planned
+        return sliced, self.replays.planned(view, sliced)
 
     def _kept(self, fill: Fill, name: str, node: Node) -> pa.Table:
         """Return the rows that were kept of a node, a column for each attribute."""
@@ -167,14 +242,13 @@ class RowSources:
         parts = [part.table for part in Spine.open(directory, layout, runs).scan(1 << 16)]
         return pa.concat_tables([layout.schema.empty_table(), *parts])
 
-    def _explained(
-        self,
-        state: Published,
-        sliced: Sliced,
-        rows: dict[Node, int],
-        kept: dict[Node, pa.Table],
-    ) -> Explained:
+    def _explained(self, seen: _Seen, keys: tuple[str, ...]) -> Explained:
+        state, sliced, rows, kept = seen.state, seen.sliced, seen.rows, seen.kept
         circuit, catalog = sliced.circuit, state.catalog
+
+        def name_of(id_: RelationId) -> str:
+            return catalog.by_id[id_].name
+
         unread = _unread(sliced)
         read = {
             node: None if node in unread else rows.get(node)
@@ -182,51 +256,21 @@ class RowSources:
             if not isinstance(node, Output)
         }
         top = circuit.output.child
-        passed = tuple(self._steps(top, 0, read, state, set()))
+        passed = tuple(_steps(top, 0, read, unread, name_of, set()))
         there = {node: int(pc.sum(table[WEIGHT]).as_py() or 0) for node, table in kept.items()}
         whole = all(there[node] == count for node, count in rows.items())
         found_in = (
             self._sources(leaf, catalog.by_id[leaf.plan.relation], state, sliced, kept)
             for leaf in circuit.sources()
         )
-        sources = tuple(replace(each, whole=whole) for each in found_in)
+        sources = tuple(replace(each, whole=whole and each.whole) for each in found_in)
         found = rows.get(top, 0)
-        missing = "" if found else self._missing(top, read, state, sliced)
-        return Explained(state.epoch, found, passed, sources, missing)
-
-    def _steps(
-        self,
-        node: Node,
-        depth: int,
-        rows: dict[Any, int | None],
-        state: Published,
-        seen: set[Node],
-    ) -> Iterator[Passed]:
-        yield Passed(depth, self._title(node, state), rows.get(node))
-        if node not in seen:
-            seen.add(node)
-            for child in inputs(node):
-                yield from self._steps(child, depth + 1, rows, state, seen)
-
-    def _title(self, node: Node, state: Published) -> str:
-        return title_of(node, lambda id_: state.catalog.by_id[id_].name)
-
-    def _missing(
-        self, node: Node, rows: dict[Any, int | None], state: Published, sliced: Sliced
-    ) -> str:
-        """Return the first node, from the inputs up, that no row of the slice passes."""
-        empty = [child for child in inputs(node) if rows.get(child) == 0]
-        if empty:
-            return self._missing(empty[0], rows, state, sliced)
-        conditions = " AND ".join(c.text for c in sliced.nodes[node])
-        if isinstance(node, Source):
-            name = state.catalog.by_id[node.plan.relation].name
-            return f"{name} has no row where {conditions}" if conditions else f"{name} is empty"
-        title = self._title(node, state)
-        if isinstance(node, Join | Match):
-            return f"no row that comes up to it has a partner: {title}"
-        also = f" and {conditions}" if conditions else ""
-        return f"rows come up to it, and none passes {title}{also}"
+        missing = () if found else MissingRows(sliced, read, name_of).why(top)
+        # Of several columns, keys of different rows may be met together.
+        by_key = len(keys) == 1 or (bool(keys) and found == 1)
+        wider = _wider(sliced, by_key=by_key)
+        why = tuple(dict.fromkeys(_shown(lost, name_of) for lost in wider))
+        return Explained(state.epoch, found, passed, sources, missing, " AND ".join(keys), why)
 
     # -- sources -----------------------------------------------------------------------------
 
@@ -236,24 +280,24 @@ class RowSources:
         relation: Relation,
         state: Published,
         sliced: Sliced,
-        kept: dict[Node, pa.Table],
+        kept: Mapping[Node, pa.Table],
     ) -> Sources:
         """Return the rows of a leaf that the slice comes from."""
         names = relation.schema.names
         pairs = zip(leaf.plan.attributes, leaf.plan.columns, strict=True)
         columns = {a.id: names[i] for a, i in pairs if i < len(names)}
-        among = _passed_on(sliced, leaf, columns, kept)
+        among, whole = _passed_on(sliced, leaf, columns, kept)
         if among is None:
-            return Sources(relation.name, relation.kind, 0, ())
+            return Sources(relation.name, relation.kind, None, ())
         if isinstance(relation, Stream):
             found = self._events(leaf, relation, state, sliced, among)
         else:
             found = [(row, "") for row in among.to_pylist()]
         listed = tuple(
-            f"{at}{', '.join(f'{k} = {v}' for k, v in json_value(row).items())}"
+            f"{at}{', '.join(f'{k} = {_in_sql(v)}' for k, v in row.items())}"
             for row, at in found[:MOST_LISTED]
         )
-        return Sources(relation.name, relation.kind, len(found), listed)
+        return Sources(relation.name, relation.kind, len(found), listed, whole)
 
     def _events(
         self,
@@ -298,31 +342,140 @@ def _is_watched(node: Node) -> bool:
     return node.plan.residual is None or not (kind.keeps_left or kind.keeps_right)
 
 
+def _steps(
+    node: Node,
+    depth: int,
+    rows: Mapping[Any, int | None],
+    unread: set[Any],
+    name_of: Callable[[RelationId], str],
+    seen: set[Node],
+) -> Iterator[Passed]:
+    yield Passed(depth, step_of(node, name_of), rows.get(node), node in unread)
+    if node not in seen:
+        seen.add(node)
+        for child in inputs(node):
+            yield from _steps(child, depth + 1, rows, unread, name_of, seen)
+
+
+def _wider(sliced: Sliced, *, by_key: bool = False) -> list[Lost]:
+    """Return the conditions below which it is not known which row of an input passes to which.
+
+    It is if all nodes there pass rows on one by one or, if the slice is ``by_key`` of rows, group
+    them by its keys.
+    """
+    users = sliced.circuit.users()
+
+    def told(node: Node) -> bool:
+        known = _is_by_row(node) or (by_key and _is_of_keys(sliced, node))
+        return known and all(users[below] == 1 and told(below) for below in inputs(node))
+
+    return [e for e in sliced.lost if isinstance(e.node, Output) or not told(e.node)]
+
+
+def _is_by_row(node: Node) -> bool:
+    """Whether a node passes rows on one by one, so that it is known which of each input it does."""
+    if isinstance(node, Join) and node.plan.kind.of_one_side:
+        keys = *node.plan.left_keys, *node.plan.right_keys
+        return node.plan.residual is None and all(key.passes is not None for key in keys)
+    if isinstance(node, Recompute):
+        return isinstance(node.plan, plan.Window)
+    return isinstance(node, (*_BY_ROW, Source, Constant))
+
+
+def _is_of_keys(sliced: Sliced, node: Node) -> bool:
+    """Whether a node groups rows, and its slice has conditions on all of its keys."""
+    if not isinstance(node, Aggregate):
+        return False
+    used = {id_ for condition in sliced.nodes[node] for id_ in condition.uses}
+    pairs = zip(node.plan.attributes, node.plan.results, strict=True)
+    passed = {result.passes for attribute, result in pairs if attribute.id in used}
+    return {a.id for a in node.plan.grouping_attributes} <= passed
+
+
+def _shown(lost: Lost, name_of: Callable[[RelationId], str]) -> str:
+    condition = with_calls(lost.node, lost.condition.text)
+    return f"{condition} is not applied below {step_of(lost.node, name_of)}: {lost.reason}"
+
+
+def _in_sql(value: Any) -> str:
+    """Return a value as in SQL, as far as there is a literal of it for people."""
+    if value is None or isinstance(value, str | bytes | date):
+        return literal_text(value, Span.whole(""))
+    return csv_text(value) or ""
+
+
 def _passed_on(
-    sliced: Sliced, leaf: Source, columns: dict[int, str], kept: dict[Node, pa.Table]
-) -> pa.Table | None:
+    sliced: Sliced, leaf: Source, columns: dict[int, str], kept: Mapping[Node, pa.Table]
+) -> tuple[pa.Table | None, bool]:
     """Return the rows of a leaf that pass the nodes above it, as far as these pass its columns on.
 
-    Distinct, by name; None if none of its columns is read.
+    Distinct, by name; None if none of its columns is read. And whether these are all of them.
     """
     users: dict[Any, list[Any]] = defaultdict(list)
     for user in sliced.circuit.nodes():
         for child in inputs(user):
             users[child].append(user)
-    unread, node, found = _unread(sliced), leaf, None
+    unread, node, whole = _unread(sliced), leaf, True
+    found: pa.Table | None = None
+    padded = False
     while True:
         if node in kept and node not in unread:
             rows = _named(kept[node], node, columns)
             if not rows.schema.names:
-                return found
-            found = rows if found is None else found.filter(pa.array(_is_among(found, rows)))
+                return found, whole
+            if found is None:
+                rows = _without_padding(rows) if padded else rows
+                found = rows
+            else:
+                found = found.filter(pa.array(_is_among(found, rows)))
         if len(users[node]) != 1 or not isinstance(users[node][0], _BY_ROW):
-            return found
-        (node,) = users[node]
+            return found, whole
+        below, (node,) = node, users[node]
+        if isinstance(node, Join) and below is node.right:
+            if node.plan.kind.of_one_side:
+                return _partners(node, found, columns, kept), whole
+            if node.plan.kind.keeps_left and found is None:
+                # A row of NULLs may be one of the input only if NULL can be equal to NULL.
+                padded = True
+                whole = all(key.passes is not None for key in node.plan.right_keys)
         if isinstance(node, Stateless) and isinstance(node.plan, plan.Project):
             pairs = zip(node.plan.attributes, node.plan.expressions, strict=True)
             passed = {a.id: columns[e.passes] for a, e in pairs if e.passes in columns}
             columns = {**columns, **passed}
+
+
+def _without_padding(rows: pa.Table) -> pa.Table:
+    """Return the rows that have a value other than NULL."""
+    known = [column.is_valid() for column in rows.columns]
+    return rows.filter(functools.reduce(pc.or_, known))
+
+
+def _partners(
+    join: Join, found: pa.Table | None, columns: dict[int, str], kept: Mapping[Node, pa.Table]
+) -> pa.Table | None:
+    """Return those of some rows of the right of a semi or anti join that decide its result.
+
+    They are partners of the rows that it returns; of an anti join, if it returns none, of the rows
+    of the left. Partners are known by keys that are columns; without these, it is all.
+    """
+    if found is None or join not in kept or join.left not in kept:
+        return found
+    anti, rows = join.plan.kind is plan.JoinKind.ANTI, kept[join]
+    if anti and rows.num_rows:
+        return found.slice(0, 0)
+    if anti:
+        rows = kept[join.left]
+    left = {a.id: f"x{i}" for i, a in enumerate(join.left.plan.attributes)}
+    keys = {
+        columns[theirs.passes]: left[mine.passes]
+        for mine, theirs in zip(join.plan.left_keys, join.plan.right_keys, strict=True)
+        if mine.passes in left and theirs.passes in columns
+    }
+    keys = {name: column for name, column in keys.items() if name in found.schema.names}
+    if not keys:
+        return found
+    given = pa.table({name: rows[column] for name, column in keys.items()}).drop_null()
+    return found.filter(pa.array(_is_among(found, given)))
 
 
 def _unread(sliced: Sliced) -> set[Any]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
     from headrace.sql import Fragment, SliceOf
 
+_ALIAS = "_slice"
 _OF_QUERIES = frozenset({"SELECT", "VALUES", "TABLE"})
 """Words of which a subquery has one, unless it begins with FROM."""
 
@@ -52,12 +53,12 @@ class Slices:
     def _check(self, view: View, where: Fragment) -> None:
         _refuse_subquery(where)
         # An alias of its own: the condition is also put over other relations with these columns.
-        text = f"SELECT 1 FROM {quote_dotted(view.name)} AS _slice WHERE (({where.text}))"
+        text = f"SELECT 1 FROM {quote_dotted(view.name)} AS {_ALIAS} WHERE (({where.text}))"
         try:
             with self.engine.planning:
                 analysed = self.engine.planner.analyse(Span.whole(text))
         except HeadraceError as error:
-            raise in_statement(error, where.span) from error
+            raise _unqualified(in_statement(error, where.span)) from error
         if analysed.clocked:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -112,6 +113,15 @@ class Slices:
         }
         used = _names(slice_.where) & {name.lower() for name in columns}
         return slice_ if used <= kept else Slice("", slice_.since)
+
+
+def _unqualified(error: HeadraceError) -> HeadraceError:
+    """Return an error that names columns without the alias of their view."""
+    primary, detail, hint = (
+        text and text.replace(f"{_ALIAS}.", "")
+        for text in (error.primary, error.detail, error.hint)
+    )
+    return HeadraceError(error.code, primary or "", detail, hint, error.span)
 
 
 def _names(condition: str) -> frozenset[str]:

@@ -75,15 +75,26 @@ class ReplayStatements:
 def _traced(view: View, found: Explained) -> Iterator[str]:
     rows = f"{found.rows:,} {'row' if found.rows == 1 else 'rows'}" if found.rows else "No row"
     yield f"-- {rows} of view {view.name} at epoch {found.epoch}"
-    if found.missing:
-        yield found.missing
+    yield from found.missing
     yield ""
     yield "-- Rows that pass each step"
     for each in found.passed:
-        count = "looked up by key" if each.rows is None else f"{each.rows:,}"
-        yield f"{'  ' * each.depth}{each.title}: {count}"
+        count = "" if each.rows is None else f": {each.rows:,}"
+        if each.looked_up:
+            count = ": looked up by key"
+        yield f"{'  ' * each.depth}{each.title}{count}"
+    if found.keys:
+        yield ""
+        yield f"-- Of the rows with the keys that were found: {found.keys}"
+    if found.wider:
+        yield ""
+        yield "-- Why rows below may be those of other rows of the view too"
+        yield from found.wider
     for source in found.sources:
         yield ""
+        if source.rows is None:
+            yield f"-- Rows of {source.kind} {source.name} are looked up by key, and not listed"
+            continue
         least = "" if source.whole else "at least "
         yield f"-- {least}{source.rows:,} of {source.kind} {source.name}"
         yield from source.listed

@@ -1,0 +1,100 @@
+"""Why a slice of a view has no rows: the nodes, from the inputs up, that no row passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst.plan import JoinKind
+from headrace.circuit import Aggregate, Join, Source, Sum, inputs
+from headrace.circuit.explain import step_of, with_calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from headrace.circuit import Node, Sliced
+    from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRows:
+    """Says why no row of a slice passes a node; ``rows`` are those that do, where known."""
+
+    sliced: Sliced
+    rows: Mapping[Any, int | None]
+    name_of: Callable[[RelationId], str]
+
+    def why(self, node: Node) -> tuple[str, ...]:
+        """Return a sentence for each of the nodes that no row passes though it might."""
+        return tuple(dict.fromkeys(self._why(node)))
+
+    def _why(self, node: Node) -> Iterator[str]:
+        needed = _needed(node)
+        empty = [child for child in needed if self.rows.get(child) == 0]
+        if isinstance(node, Join) and node.plan.kind is JoinKind.FULL and empty != list(needed):
+            empty = []
+        if not empty:
+            yield self._here(node)
+        for child in empty:
+            yield from self._why(child)
+
+    def _here(self, node: Node) -> str:
+        given = self.sliced.nodes[node]
+        conditions = " AND ".join(with_calls(node, c.text) for c in given)
+        if isinstance(node, Source):
+            name = self.name_of(node.plan.relation)
+            return f"{name} has no row where {conditions}" if conditions else f"{name} is empty"
+        step = step_of(node, self.name_of)
+        if isinstance(node, Join):
+            return self._of_join(node, step, conditions)
+        # Rows below meet what was passed on to them.
+        if isinstance(node, Sum) or any(lost.node is node for lost in self.sliced.lost):
+            return f"no row of {step} meets {conditions}"
+        return f"rows come up to it, and none passes {step}"
+
+    def _of_join(self, node: Join, step: str, conditions: str) -> str:
+        sides = [{a.id for a in side.attributes} for side in (node.plan.left, node.plan.right)]
+        on_pairs = [
+            condition
+            for condition in self.sliced.nodes[node]
+            if not any(condition.uses <= side for side in sides)
+        ]
+        match node.plan.kind:
+            case JoinKind.ANTI:
+                names = {self.name_of(leaf.plan.relation) for leaf in leaves(node.right)}
+                among = f" among the rows of {' and '.join(sorted(names))}" if names else ""
+                return f"each row that comes up to it has a partner{among}: {step}"
+            case JoinKind.INNER | JoinKind.SEMI if not on_pairs:
+                return f"no row that comes up to it has a partner: {step}"
+            case _:
+                return f"no joined row meets {conditions}: {step}"
+
+
+def leaves(node: Node) -> Iterator[Source]:
+    """Yield the leaves below a node, or the node if it is one."""
+    if isinstance(node, Source):
+        yield node
+    for child in inputs(node):
+        yield from leaves(child)
+
+
+def _needed(node: Node) -> tuple[Node, ...]:
+    """Return the inputs of a node without whose rows it has none, or, of a union, has fewer."""
+    below = inputs(node)
+    if isinstance(node, Aggregate) and not node.plan.grouping:
+        return ()
+    if isinstance(node, Sum):
+        return below
+    if isinstance(node, Join):
+        return _sides(node.plan.kind, below)
+    return below[:1]
+
+
+def _sides(kind: JoinKind, sides: tuple[Node, ...]) -> tuple[Node, ...]:
+    match kind:
+        case JoinKind.INNER | JoinKind.SEMI | JoinKind.FULL:
+            return sides
+        case JoinKind.RIGHT:
+            return sides[1:]
+        case _:
+            return sides[:1]
