@@ -106,6 +106,7 @@ class Crashing(RuleBasedStateMachine):
         self.late = self.db.create_view("late", self.table, MANUAL)
         self.later = self.db.create_view("later", self.late, MANUAL)
         self.over_late = self.db.create_view("over_late", self.late)
+        self.top = self.db.create_view("top", self.over_late, MANUAL)
         self.sink = self.db.create_sink(self.view)
         self.delivery = self.db.delivery(self.sink, self.outside)
         self.watched = self.db.ledger.last_epoch()
@@ -183,10 +184,11 @@ class Crashing(RuleBasedStateMachine):
 
         self.until(stage, swap)
 
-    @rule(stage=st.sampled_from([None, *REFRESH_STAGES]), which=st.integers(1, 3))
+    @rule(stage=st.sampled_from([None, *REFRESH_STAGES]), which=st.integers(1, 7))
     def refresh(self, stage: str | None, which: int) -> None:
-        """Refresh one or both of the views that lag behind."""
-        views = [view for bit, view in ((1, self.late), (2, self.later)) if which & bit]
+        """Refresh some of the views that lag behind."""
+        lagging = ((1, self.late), (2, self.later), (4, self.top))
+        views = [view for bit, view in lagging if which & bit]
         self.until(stage, lambda: self.db.refresh(*views))
 
     @rule(
@@ -228,7 +230,7 @@ class Crashing(RuleBasedStateMachine):
         read = self.db.ledger.positions().get(self.table.id, 0)
         rows = table_after(self.log[:read])
         assert self.db.rows(self.table.id) == Counter(rows.items())
-        apart = {self.above.id, self.late.id, self.later.id, self.over_late.id}
+        apart = {self.above.id, self.late.id, self.later.id, self.over_late.id, self.top.id}
         for view in self.db.loop.catalog.views_in_order():
             if view.id not in apart:
                 counts = counted(rows.values(), QUERIES[view.query])
@@ -255,6 +257,8 @@ class Crashing(RuleBasedStateMachine):
         assert self.db.rows(self.over_late.id) == counted(n for _, n in counts)
         below = self.db.rows(self.late.id, later.epoch)
         assert self.db.rows(self.later.id) == counted(n for _, n in below)
+        between = self.db.rows(self.over_late.id, lagging[self.top.id].epoch)
+        assert self.db.rows(self.top.id) == counted(n for _, n in between)
 
     @invariant()
     def a_sink_has_whole_epochs(self) -> None:
