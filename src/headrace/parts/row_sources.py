@@ -149,10 +149,11 @@ class RowSources:
                 ``unsupported`` if too many rows of inputs would have to be read.
         """
         self.reader.require_running(view)
-        seen = self._seen(view, where, progress)
+        state = self.loop.published.at_frontier(view)
+        seen = self._seen(view, where, state, progress)
         keys = self._keys(view, seen) if _wider(seen.sliced) else ()
         if keys:
-            seen = self._seen(view, " AND ".join((*keys, f"({where})")), progress)
+            seen = self._seen(view, " AND ".join((*keys, f"({where})")), state, progress)
         return self._explained(seen, keys)
 
     def _keys(self, view: View, seen: _Seen) -> tuple[str, ...]:
@@ -173,8 +174,8 @@ class RowSources:
                     found.append(condition)
         return tuple(found)
 
-    def _seen(self, view: View, where: str, progress: Progress) -> _Seen:
-        """Compute a slice, and store nothing."""
+    def _seen(self, view: View, where: str, state: Published, progress: Progress) -> _Seen:
+        """Compute a slice in a state, and store nothing."""
         sliced = self.engine.sliced(view, where)
         if sliced.circuit.loops():
             raise HeadraceError(
@@ -207,7 +208,6 @@ class RowSources:
             narrowed=Pruned(self.ledger, self.reader.catalog.by_id, sliced).parts,
             heard=heard,
         )
-        state = self.loop.published.at_frontier(view)
         self.engine.begin_replay(known_as, sliced, names)
         try:
             fill.begin(state)
