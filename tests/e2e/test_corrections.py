@@ -209,6 +209,7 @@ def test_only_views_that_rely_on_it_are_rebuilt_and_only_before_the_first(sensor
         assert {row[3] for row in again.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_views_that_were_prepared_stay_so_if_the_correction_never_comes(
     sensors: Sensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -275,7 +275,7 @@ def test_no_crash_loses_doubles_or_tears_anything() -> None:
     run_state_machine_as_test(
         Crashing,
         settings=settings(
-            max_examples=choose(6, 400), stateful_step_count=25, deadline=None, derandomize=True
+            max_examples=choose(4, 400), stateful_step_count=25, deadline=None, derandomize=True
         ),
     )
 

@@ -160,7 +160,7 @@ def recounted(db: PureDatabase, view: View) -> Counter[tuple[int, int]]:
     return Counter(Counter(n for _, n in db.rows(view.id).elements()).items())
 
 
-@pytest.mark.parametrize("changes", [3, 60])
+@pytest.mark.parametrize("changes", [3, pytest.param(60, marks=pytest.mark.long)])
 def test_views_that_read_each_other_through_maintained_ones_agree_after_one_refresh(
     pure: PureDatabase, changes: int
 ) -> None:

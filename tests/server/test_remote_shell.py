@@ -69,6 +69,7 @@ def test_a_session_of_a_shell_on_a_server(shell: Terminal, server: Served, tmp_p
     shell.enter("CREATE TABLE lots (n BIGINT);")
     shell.see("created table lots")
     server.database.insert("lots", [(n,) for n in range(1000)])
+    server.database.flush()  # the shell's session need not see what another one writes
     server.database.register("slowly_s", _slowly, returns="BIGINT", deterministic=True)
     shell.enter("SELECT sum(slowly_s(n)) FROM lots;")
     shell.see("running; Ctrl-C cancels")
