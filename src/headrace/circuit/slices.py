@@ -100,14 +100,6 @@ class Sliced:
     lookups: frozenset[RelationId]
     lost: tuple[Lost, ...]
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether everything is replaced but, perhaps, rows of the view itself."""
-        (contents,) = self.circuit.output.arrangements
-        others = (kept for id_, kept in self.arrangements.items() if id_ != contents)
-        restricted = any(self.nodes[leaf] for leaf in self.circuit.sources())
-        return not restricted and not any(kept.conditions for kept in others)
-
 
 def sliced(
     circuit: Circuit,

@@ -87,9 +87,7 @@ class Log:
         They are fewer than the changes if the relation has not taken all; see
         :class:`headrace.parts.admission.Admission`. For ``guard`` see :class:`Append`.
         """
-        rows = with_rowtime(relation, rows)
-        if relation.declaration.generated and rows.num_rows:
-            rows = with_generated_columns(self.queries, relation, rows)
+        rows = self.completed(relation, rows)
         gate = self.admission.gate(relation)
         placed = None
 
@@ -109,8 +107,7 @@ class Log:
         """Append changes that amend earlier events of a stream; return their offsets."""
 
         def numbered(first: Offset) -> Admitted:
-            number = pa.repeat(pa.scalar(first, pa.int64()), rows.num_rows)
-            return Admitted(rows.append_column(CORRECTION, number))
+            return Admitted(with_correction(rows, first))
 
         appended = self.appender.append(
             Append(stream.id, rows, placed=numbered, correction=correction)
@@ -121,7 +118,7 @@ class Log:
     @contextmanager
     def correcting(self, stream: RelationId) -> Iterator[None]:
         """Have other corrections of a stream wait while the block runs."""
-        with self._changing.setdefault(stream, threading.RLock()):
+        with self._lock(stream):
             yield
 
     def land(
@@ -163,7 +160,7 @@ class Log:
         computed again, and other writers of this table wait for it. Returns the number of rows
         that the statement counts, and the log's end.
         """
-        with self._lock(table):
+        with self._lock(table.id):
             try:
                 return self._append_changed(table, compute())
             except _OvertakenError:
@@ -173,11 +170,18 @@ class Log:
     @contextmanager
     def alone(self, table: Table) -> Iterator[None]:
         """Have all other writers of a table wait while the block runs."""
-        with self._lock(table), self.appender.closed(table.id):
+        with self._lock(table.id), self.appender.closed(table.id):
             yield
 
-    def _lock(self, table: Table) -> threading.RLock:
-        return self._changing.setdefault(table.id, threading.RLock())
+    def completed(self, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+        """Return the rows with their times, and with the values of generated columns."""
+        rows = with_rowtime(relation, rows)
+        if relation.declaration.generated and rows.num_rows:
+            rows = with_generated_columns(self.queries, relation, rows)
+        return rows
+
+    def _lock(self, relation: RelationId) -> threading.RLock:
+        return self._changing.setdefault(relation, threading.RLock())
 
     def _append_changed(self, table: Table, changed: Changed) -> tuple[int, Offset]:
         rows = pa.concat_tables(changed.rows)
@@ -194,6 +198,15 @@ class Log:
         """Return the changes of a part of a log; None if there are none."""
         batches = list(read_range(self.directory, share.segments, share.first, share.end))
         return pa.Table.from_batches(batches) if batches else None
+
+
+def with_correction(rows: pa.Table, first: Offset) -> pa.Table:
+    """Return changes that amend earlier events, with the number of their correction.
+
+    That is the offset of the first of them.
+    """
+    number = pa.repeat(pa.scalar(first, pa.int64()), rows.num_rows)
+    return rows.append_column(CORRECTION, number)
 
 
 class _OvertakenError(HeadraceError):

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from headrace.ledger import OffsetRange
-from headrace.log import CORRECTION
-from headrace.parts.generated_columns import with_generated_columns, with_offsets, with_rowtime
-from headrace.parts.log import Log
+from headrace.parts.generated_columns import with_offsets
+from headrace.parts.log import Log, with_correction
 from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from headrace.catalog import Stream, Table
     from headrace.ledger import Correction, LoadProgress, ProducerPosition, Reject
@@ -44,9 +43,7 @@ class TrialLog(Log):
         """Take changes, with the values of generated columns, at the end of the log."""
         del load, producer, rejects, guard
         end = self.ledger.log_end(relation.id)
-        rows = with_rowtime(relation, rows)
-        if relation.declaration.generated and rows.num_rows:
-            rows = with_generated_columns(self.queries, relation, rows)
+        rows = self.completed(relation, rows)
         self.taken.append((relation, with_offsets(relation, rows, end)))
         return OffsetRange(end, Offset(end + rows.num_rows))
 
@@ -54,6 +51,5 @@ class TrialLog(Log):
         """Take changes that amend earlier events of a stream."""
         del correction
         end = self.ledger.log_end(stream.id)
-        number = pa.repeat(pa.scalar(end, pa.int64()), rows.num_rows)
-        self.taken.append((stream, rows.append_column(CORRECTION, number)))
+        self.taken.append((stream, with_correction(rows, end)))
         return OffsetRange(end, Offset(end + rows.num_rows))

@@ -41,7 +41,7 @@ from headrace.spine import (
     HIGHEST,
     LOWEST,
     RunFile,
-    difference,
+    differences,
     ranges,
     sync_directory,
 )
@@ -314,13 +314,10 @@ class Fill:
         rows, directory = rows_of(self.view.id), self.loop.directory / "runs"
         after = [run.file for run in filled.runs if run.arrangement == rows]
         layout = filled.layouts[rows]
-        found = [
-            difference(directory, layout, before, after, hashes)
-            for hashes in ranges(self.loop.partitions)
-        ]
+        found = differences(directory, layout, before, after, self.loop.partitions)
         remove_runs(directory, after)
         sync_directory(directory)
-        return tuple(new_run(rows, file, RunKind.DELTA) for file in found if file is not None)
+        return tuple(new_run(rows, file, RunKind.DELTA) for file in found)
 
     def filled(self, clock: int | None, frontier: FrontierId | None) -> Filled:
         """Write what the view holds where a frontier stands once it has read everything up to now.

@@ -18,7 +18,7 @@ from headrace.runtime.compaction import compacted
 from headrace.runtime.rounds import remove_runs
 from headrace.runtime.shares import log_share
 from headrace.runtime.step import Arranged, Clock, Step
-from headrace.spine import check_run, difference, ranges, sync_directory
+from headrace.spine import check_run, differences, sync_directory
 from headrace.types import Offset, RelationId
 from headrace.zset import Layout
 
@@ -121,13 +121,9 @@ class TableRebuild:
         try:
             self._read(ledger.position(self.table.id), files)
             before = [run.file for run in ledger.spine(id_)]
-            found = [
-                difference(runs, self.layout, before, files, hashes)
-                for hashes in ranges(loop.partitions)
-            ]
+            delta = differences(runs, self.layout, before, files, loop.partitions)
         finally:
             remove_runs(runs, files)
-        delta = tuple(file for file in found if file is not None)
         above, clock = Attempt(), ledger.clock()
         try:
             loop.fault("correct")

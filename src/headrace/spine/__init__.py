@@ -4,7 +4,7 @@ from headrace.spine.columns import Flat, flat
 from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.durable import ChecksummedFile, sync_directory
 from headrace.spine.first_rows import Rank, Ranked
-from headrace.spine.merge import difference, due, merge
+from headrace.spine.merge import difference, differences, due, merge
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
@@ -30,6 +30,7 @@ __all__ = [
     "Spine",
     "check_run",
     "difference",
+    "differences",
     "due",
     "due_rows",
     "earliest_due",

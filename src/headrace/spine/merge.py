@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from headrace.spine.ranges import HIGHEST, LOWEST
+from headrace.spine.ranges import HIGHEST, LOWEST, ranges
 from headrace.spine.run_file import RunFile, RunWriter
 from headrace.spine.spine import Spine
 
@@ -62,6 +62,18 @@ def difference(
     finally:
         if negation is not None:
             (directory / negation.name).unlink(missing_ok=True)
+
+
+def differences(
+    directory: Path,
+    layout: Layout,
+    before: Sequence[RunFile],
+    after: Sequence[RunFile],
+    partitions: int,
+) -> tuple[RunFile, ...]:
+    """Write :func:`difference` as a run for each partition in which it is not empty."""
+    written = (difference(directory, layout, before, after, part) for part in ranges(partitions))
+    return tuple(run for run in written if run is not None)
 
 
 def _written(directory: Path, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:
