@@ -17,7 +17,7 @@ from headrace.zset import ZSet
 
 if TYPE_CHECKING:
     import headrace
-    from headrace.parts.replaying import Replayed
+    from headrace.history.replaying import Replayed
     from headrace.types import ArrangementId, Epoch
     from headrace.zset import Layout
 

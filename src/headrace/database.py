@@ -16,14 +16,19 @@ from headrace.engine.queries import Queries
 from headrace.engine.session import start_spark, warn_of_running
 from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
+from headrace.history.amending import Amending
+from headrace.history.changes import Changes
+from headrace.history.comparing import Comparing
+from headrace.history.reconciler import Reconciler
+from headrace.history.reconciling import Reconciling
+from headrace.history.repairing import Repairing
+from headrace.history.replaying import Replays
+from headrace.history.row_sources import RowSources
 from headrace.ledger import DirectoryLock, Ledger, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
-from headrace.parts.amending import Amending
 from headrace.parts.capturing import Capturing
-from headrace.parts.changes import Changes
-from headrace.parts.comparing import Comparing
 from headrace.parts.declarations import Declarations
 from headrace.parts.definer import Definer
 from headrace.parts.destinations import Destinations
@@ -31,16 +36,8 @@ from headrace.parts.evaluating import OwnEvaluator
 from headrace.parts.feeding import Feeding
 from headrace.parts.filling import Filling
 from headrace.parts.functions import Functions
-from headrace.parts.information_schema import InformationSchema
 from headrace.parts.log import Log
-from headrace.parts.opening import restore
-from headrace.parts.parts import Parts
 from headrace.parts.reader import Reader
-from headrace.parts.reconciler import Reconciler
-from headrace.parts.reconciling import Reconciling
-from headrace.parts.repairing import Repairing
-from headrace.parts.replaying import Replays
-from headrace.parts.row_sources import RowSources
 from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
 from headrace.parts.snapshots import Snapshots
@@ -55,6 +52,9 @@ from headrace.runtime.pump import Pump
 from headrace.runtime.settings import OnDifference
 from headrace.runtime.timetable import machine_clock
 from headrace.session import Session
+from headrace.session.information_schema import InformationSchema
+from headrace.session.opening import restore
+from headrace.session.parts import Parts
 from headrace.settings import AUTOMATIC, Settings, variable
 from headrace.statements.default_session import DefaultSession
 from headrace.statements.functions import FunctionChanges
@@ -98,7 +98,7 @@ class Database(DefaultSession):
     all earlier writes. :meth:`session` opens others.
 
     ``parts`` is what it is made of, for tests and tools that reach inside; see
-    :class:`headrace.parts.parts.Parts`.
+    :class:`headrace.session.parts.Parts`.
     """
 
     def __init__(

@@ -303,7 +303,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     broker.produce(topic, [message(1, partition=0)])
     begun, found = source(startup=Startup.EARLIEST), []
     for part in begun.parts(None):
-        if part.rows.num_rows and not found:
+        if part.rows.num_rows and not ids(found):
             broker.widen(topic, 5)
             broker.produce(
                 topic, [message(2, partition=4)], **{"topic.metadata.refresh.interval.ms": 100}

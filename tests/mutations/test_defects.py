@@ -15,8 +15,8 @@ from collections import Counter
 import pytest
 
 import headrace
+from headrace.history.reconciler import Reconciler
 from headrace.parts import sampling
-from headrace.parts.reconciler import Reconciler
 from mutations.active import active, code_of
 from mutations.defects import DEFECTS
 

@@ -10,7 +10,7 @@ from headrace.catalog import Sink, View
 from headrace.circuit import own_arrangements, shared
 from headrace.circuit.digest import digest, is_comparable
 from headrace.errors import Code, HeadraceError
-from headrace.parts.information_schema import system_relations
+from headrace.parts.system_relations import system_relations
 
 if TYPE_CHECKING:
     import threading

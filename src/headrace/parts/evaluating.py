@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
     from headrace.errors import Span
-    from headrace.parts.information_schema import InformationSchema
     from headrace.parts.reader import Reader
+    from headrace.parts.system_relations import SystemRows
     from headrace.runtime.published import Published
     from headrace.serving import Contents
     from headrace.types import RelationId
@@ -89,7 +89,7 @@ class OwnEvaluator:
     reader: Reader
     engine: Engine
     queries: Queries
-    information: InformationSchema
+    information: SystemRows
 
     def shaped(self, query: Span) -> tuple[Catalog, Shape]:
         """Return a query's shape and catalog; no other query is planned meanwhile."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.parts.information_schema import is_system
 from headrace.parts.stopped import refuse_stopped
+from headrace.parts.system_relations import is_system
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.rebuild import Damage, damaged_runs
 from headrace.runtime.shares import log_share, snapshot

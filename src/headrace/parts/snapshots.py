@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.parts.evaluating import Asked
-from headrace.parts.information_schema import is_system
+from headrace.parts.system_relations import is_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable

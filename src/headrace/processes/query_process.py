@@ -28,7 +28,7 @@ from headrace.engine.queries import Queries
 from headrace.engine.session import jvm_of, start_spark
 from headrace.errors import Code, HeadraceError
 from headrace.log import EmbeddedLog
-from headrace.parts.information_schema import system_relations
+from headrace.parts.system_relations import system_relations
 from headrace.processes.messages import (
     AskComputed,
     AskRows,

@@ -80,7 +80,7 @@ class Active:
     ) -> Iterator[Statement]:
         """Yield what is shown of a principal's statement that runs during the block.
 
-        ``listener`` is told of its progress, too.
+        ``listener`` is given its progress, too.
         """
         statement = Statement(
             str(next(self._numbers)), sql, time.time(), session, principal, listener

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog, Relation
     from headrace.parts.access import Principal
     from headrace.parts.freshness import ViewFreshness
-    from headrace.parts.parts import Parts
     from headrace.parts.sources import SourceState
     from headrace.runtime.published import Published
     from headrace.server.service import Service
+    from headrace.session.parts import Parts
 
 _NOT_FOUND: Final = 404
 

@@ -113,7 +113,7 @@ class Followed:
         self._state = reader.published
         """Held, so that what follows it stays readable."""
         self._delivered = self._state.epoch
-        """Up to where subscribers have been offered events, or told to read by themselves."""
+        """Up to where subscribers have been offered events, or asked to read by themselves."""
         self._subscribers: set[Subscriber] = set()
         self._over = False
         self._error: HeadraceError | None = None
@@ -233,7 +233,7 @@ class Followed:
                     self._advance()
         except HeadraceError as error:
             self._error = error
-        except Exception as error:  # noqa: BLE001 - subscribers are told, and the thread ends
+        except Exception as error:  # noqa: BLE001 - subscribers get it, and the thread ends
             self._error = HeadraceError(Code.INTERNAL, "following failed", f"{error!r}.")
         self._over = True
         self._deliver(self._end)

@@ -1,6 +1,6 @@
 """Refuse requests that another site's page has made a browser send.
 
-A page can have a browser call a server on the loopback address. Its requests are told apart by
+A page can have a browser call a server on the loopback address. Its requests are distinguished by
 three headers that a page cannot forge: Host, which names another host if the page's own name was
 bound to 127.0.0.1 (DNS rebinding); Origin; and Sec-Fetch-Site.
 """

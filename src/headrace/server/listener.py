@@ -111,7 +111,7 @@ class Server:
             self.service.queries.warm()
 
     def close(self) -> None:
-        """Stop: statements are cancelled, and what followed changes is told."""
+        """Stop: statements are cancelled, and subscriptions end."""
         self.service.close()
         self._uvicorn.should_exit = True
         if self._thread.is_alive():

@@ -12,9 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from headrace.catalog import Stream, Table
+from headrace.history.sampling import rounds_of
 from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
-from headrace.parts.sampling import rounds_of
 from headrace.server.tallies import BOUNDS, Tallies
 
 if TYPE_CHECKING:

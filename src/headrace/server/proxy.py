@@ -35,10 +35,10 @@ _READ_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Passes requests on to the server at a socket; ``told`` is given the epoch of each answer."""
+    """Passes requests on to the server at a socket; ``report`` gets the epoch of each answer."""
 
     socket: Path
-    told: Callable[[Epoch], None]
+    report: Callable[[Epoch], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have one request answered; with status 503 if the server is not there."""
@@ -47,7 +47,7 @@ class Proxy:
         except OSError:
             await failure(_unavailable(None))(scope, receive, send)
             return
-        connection, sent = h11.Connection(h11.CLIENT), _Sent(send, self.told)
+        connection, sent = h11.Connection(h11.CLIENT), _Sent(send, self.report)
         passing = asyncio.create_task(_pass_on(connection, scope, receive, writer))
         answering = asyncio.create_task(_answer(connection, reader, sent))
         try:
@@ -107,14 +107,14 @@ class _Sent:
     """Sends parts of an answer, and knows whether there were any."""
 
     send: Send
-    told: Callable[[Epoch], None]
+    report: Callable[[Epoch], None]
     begun: bool = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             epoch = dict(message["headers"]).get(EPOCH.lower().encode())
             if epoch is not None:
-                self.told(Epoch(int(epoch)))
+                self.report(Epoch(int(epoch)))
         self.begun = True
         await self.send(message)
 

@@ -29,7 +29,7 @@ async def body(
     seconds: float,
     take: Callable[[int], None] = lambda _length: None,
 ) -> bytes:
-    """Return the body of a request. ``take`` is told of the length of each part, and may refuse it.
+    """Return the body of a request. ``take`` is given the length of each part, and may refuse it.
 
     Raises:
         Refused: ``unsupported`` if it is longer than ``most`` bytes; ``cancelled`` if it takes

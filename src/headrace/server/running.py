@@ -149,7 +149,7 @@ async def _cancel_until_ended(session: Session, future: Future[T]) -> None:
 
 
 def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:
-    """Return the value of a call that was cancelled, or raise what its request is told.
+    """Return the value of a call that was cancelled, or raise the error that its request gets.
 
     ``seconds`` is the timeout that has passed; None if the client has left.
     """

@@ -52,7 +52,7 @@ _WAITING: Final = 4
 """How many moments wait for a slow listener; older ones are passed over."""
 _END: Final = b""
 _NOT_MADE: Final = "epochs are not made"
-"""What those are told of an error who may not know of all that it names."""
+"""The message of an error for those who may not know of all that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Status:
             each.waiting.put_nowait(event)
 
     def listen(self, principal: Principal) -> Listener:
-        """Return who is told of every moment from now on, until :meth:`leave`.
+        """Return a queue of every moment from now on, until :meth:`leave`.
 
         Raises:
             HeadraceError: ``unavailable`` if too many listen.
@@ -164,7 +164,7 @@ class Status:
         return listener
 
     def leave(self, listener: Listener) -> None:
-        """Tell one who listens nothing more."""
+        """Send nothing more to a listener."""
         self._listeners.discard(listener)
 
     def _found(self) -> Moment:

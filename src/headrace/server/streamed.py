@@ -1,6 +1,6 @@
 """``POST /v1/sql`` as a stream of events: progress while the statement runs, then its result.
 
-For statements that take minutes. As long as nothing is to be told, a comment is sent every few
+For statements that take minutes. As long as there is nothing to send, a comment is sent every few
 seconds, so that a client can tell a long statement from a server that is gone.
 """
 
@@ -129,7 +129,7 @@ class StatementEvents(Response):
         self._reports = reports
         self._directory = directory
         self.on_end: Callable[[str], None] = lambda _outcome: None
-        """Told when the statement has ended: ``ok``, or the code of its error."""
+        """Sent when the statement has ended: ``ok``, or the code of its error."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the statement has ended; whoever runs it notices a client that left."""

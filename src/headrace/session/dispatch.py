@@ -107,8 +107,8 @@ if TYPE_CHECKING:
 
     from headrace.ledger import ProducerPosition
     from headrace.parts.access import Principal
-    from headrace.parts.parts import Parts
     from headrace.session.client import Client
+    from headrace.session.parts import Parts
     from headrace.session.rights import Need
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.changing.targets import Written

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headrace.parts.access import Principal
-    from headrace.parts.parts import Parts
+    from headrace.session.parts import Parts
     from headrace.session.rights import Need
     from headrace.sql import Query
     from headrace.sql.parameters import Parameters

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.parts.marking import Marking
-from headrace.parts.slices import Slices
+from headrace.history.marking import Marking
+from headrace.history.slices import Slices
 from headrace.sql import (
     ExplainChange,
     ExplainReplay,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from headrace.ledger import Ledger
     from headrace.parts.access import Principal
-    from headrace.parts.parts import Parts
     from headrace.parts.snapshots import Snapshots
+    from headrace.session.parts import Parts
     from headrace.statements.results import Progress
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog, PlainView
     from headrace.catalyst.python import Registered
     from headrace.functions import Function, FunctionRecord
-    from headrace.parts.changes import Changes
+    from headrace.history.changes import Changes
     from headrace.parts.definer import Definer
     from headrace.parts.functions import Functions
     from headrace.parts.waiting import WaitingViews

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.catalog import ROWTIME, Stream, View
 from headrace.dialects import OFFSET, log_of
 from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.history.amending import amendments
 from headrace.ledger import Correction
-from headrace.parts.amending import amendments
 from headrace.parts.generated_columns import with_computed_columns
 from headrace.parts.naming import HIDDEN
 from headrace.parts.places import in_statement
@@ -61,7 +61,7 @@ class Corrections:
     queries: Queries
     prepared: Callable[[Stream, FillProgress], tuple[Stream, tuple[View, ...]]]
     """Has the views over a stream take corrections of it; see
-    :meth:`headrace.parts.amending.Amending.prepared`."""
+    :meth:`headrace.history.amending.Amending.prepared`."""
     principal: Principal
     report: Callable[[Progress], None]
 

@@ -13,11 +13,11 @@ from headrace.parts.naming import HIDDEN
 
 if TYPE_CHECKING:
     from headrace.catalog import Catalog
+    from headrace.history.changes import Changes
+    from headrace.history.marking import Marking
+    from headrace.history.slices import Slices
     from headrace.parts.access import Principal
-    from headrace.parts.changes import Changes
-    from headrace.parts.marking import Marking
     from headrace.parts.reader import Reader
-    from headrace.parts.slices import Slices
     from headrace.runtime.epoch import EpochLoop
     from headrace.sql import Invalidate
 

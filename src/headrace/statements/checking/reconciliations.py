@@ -11,18 +11,18 @@ import pyarrow as pa
 
 from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError
+from headrace.history.sampling import SLICE_ROWS
 from headrace.parts.naming import shown_name
-from headrace.parts.sampling import SLICE_ROWS
 from headrace.sql import Listing
 from headrace.statements.results import Progress, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.history.comparing import Stored
+    from headrace.history.reconciling import Compared, Reconciling
     from headrace.parts.access import Principal
-    from headrace.parts.comparing import Stored
     from headrace.parts.reader import Reader
-    from headrace.parts.reconciling import Compared, Reconciling
     from headrace.sql import Name, Reconcile, Show
 
 _COMPARED: Final = ("relation", "rows", "differences", "covered", "wrong_at_most", "verdict")

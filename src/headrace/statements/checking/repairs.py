@@ -23,9 +23,9 @@ from headrace.statements.results import Progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from headrace.history.repairing import Repairing
     from headrace.ledger import Ledger
     from headrace.parts.reader import Reader
-    from headrace.parts.repairing import Repairing
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress as FillProgress
     from headrace.runtime.pump import Pump

@@ -14,12 +14,12 @@ from headrace.statements.results import Progress, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from headrace.history.repairing import Repairing
+    from headrace.history.replaying import InputPlan, ReplayPlan, Replays
+    from headrace.history.row_sources import Explained, RowSources
+    from headrace.history.slices import Slices
     from headrace.ledger import Slice
     from headrace.parts.reader import Reader
-    from headrace.parts.repairing import Repairing
-    from headrace.parts.replaying import InputPlan, ReplayPlan, Replays
-    from headrace.parts.row_sources import Explained, RowSources
-    from headrace.parts.slices import Slices
     from headrace.runtime.fill import Progress as FillProgress
     from headrace.sql import Name, Replay
 

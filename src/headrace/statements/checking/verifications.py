@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.catalog import Relation
-    from headrace.parts.comparing import Comparing
+    from headrace.history.comparing import Comparing
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.sql import Name

@@ -9,8 +9,8 @@ from headrace.catalog import CONTINUOUS, PlainView, View, title
 from headrace.circuit.digest import digest
 from headrace.dialects import with_bounds
 from headrace.errors import Code, HeadraceError, Span, masked
-from headrace.parts.information_schema import refuse_system
 from headrace.parts.naming import HIDDEN
+from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
 from headrace.statements.defining.options import check_view_options, storage_note, value_of
 from headrace.statements.defining.placing import place_of

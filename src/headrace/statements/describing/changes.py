@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.parts.changes import in_effect
+from headrace.history.changes import in_effect
+from headrace.history.trial_log import TrialLog
 from headrace.parts.functions import users
-from headrace.parts.trial_log import TrialLog
 from headrace.sql import Correct, Delete, Insert, Invalidate, Name, Truncate, Update
 from headrace.statements.changing.corrections import Corrections
 from headrace.statements.changing.inserts import Inserts
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from headrace.engine.queries import Queries
+    from headrace.history.changes import Changes
+    from headrace.history.slices import Slices
     from headrace.ledger import Carried, Ledger
     from headrace.parts.access import Principal
-    from headrace.parts.changes import Changes
     from headrace.parts.functions import Functions
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
-    from headrace.parts.slices import Slices
     from headrace.parts.snapshots import Snapshots
     from headrace.sql import ExplainChange
     from headrace.statements.results import Progress

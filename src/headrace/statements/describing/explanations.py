@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalog import PlainView, Relation, Stream, Table, View
 from headrace.circuit.explain import explain, state, summary
 from headrace.errors import HeadraceError, Span
-from headrace.parts.information_schema import is_system
+from headrace.parts.system_relations import is_system
 from headrace.sql import CreateMaterializedView, Explain, Explainable, Explained, Name, Query
 from headrace.statements.defining.views import check_names
 from headrace.statements.results import Result

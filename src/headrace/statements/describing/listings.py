@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.parts.dirty_slices import dirty_slices, origin_words, slice_words
+from headrace.history.dirty_slices import dirty_slices, origin_words, slice_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs

@@ -10,7 +10,7 @@ from headrace.catalog import Relation, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError
 from headrace.formats.literals import plain_value
 from headrace.ledger import NO_EPOCH
-from headrace.parts.information_schema import is_system
+from headrace.parts.system_relations import is_system
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
 from headrace.statements.reading.simple import Simple, simple_select
 from headrace.statements.results import Freshness, Result

@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 )
 
 from headrace.engine.comparisons import Count, sampled_by
-from headrace.parts.confidence import upper_bound
-from headrace.parts.sampling import SLICE_ROWS, Rounds
+from headrace.history.confidence import upper_bound
+from headrace.history.sampling import SLICE_ROWS, Rounds
 from headrace.types import Column, DataType, Schema
 
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.parts.reconciler import Reconciler
-from headrace.parts.reconciling import Compared
-from headrace.parts.sampling import SLICE_ROWS, Rounds
+from headrace.history.reconciler import Reconciler
+from headrace.history.reconciling import Compared
+from headrace.history.sampling import SLICE_ROWS, Rounds
 
 
 class Fake:

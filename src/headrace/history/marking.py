@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.catalog import Catalog
+    from headrace.history.slices import Slices
     from headrace.ledger import Ledger
-    from headrace.parts.slices import Slices
     from headrace.runtime.epoch import EpochLoop
     from headrace.types import RelationId
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.parts.marking import THROUGH
+from headrace.history.marking import THROUGH
 from headrace.parts.stopped import stopped_below
 from headrace.runtime.dirty import EVENT
 

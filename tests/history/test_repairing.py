@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import Code, HeadraceError
+from headrace.history.repairing import Repairing
 from headrace.ledger import Dirty, DirtyState, EpochCommit, Repair, Slice
 from headrace.parts.reader import Reader
-from headrace.parts.repairing import Repairing
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def test_a_repair_that_a_crash_interrupted_is_made_when_the_database_opens(
 def test_the_background_finds_what_is_marked_later_and_tries_again_what_fails(
     pure: PureDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.parts.repairing._NEVER", (0.0, 0.01))
+    monkeypatch.setattr("headrace.history.repairing._NEVER", (0.0, 0.01))
     made = repairing(pure, automatic=True)
     made.recomputing.fails["a"] = HeadraceError(Code.UNAVAILABLE, "a disk is full")
     made.start()

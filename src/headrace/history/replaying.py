@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
 from headrace.circuit import rows_of
-from headrace.parts.changed_since import changed_since
+from headrace.history.changed_since import changed_since
+from headrace.history.pruning import Pruned
 from headrace.parts.filling import live
-from headrace.parts.pruning import Pruned
 from headrace.runtime.fill import Fill
 from headrace.runtime.replay import replace_slice
 from headrace.types import BuildId, Offset

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.engine.engine import Engine
+    from headrace.history.amending import Amending
+    from headrace.history.replaying import Replays
     from headrace.ledger import Ledger, Slice
-    from headrace.parts.amending import Amending
     from headrace.parts.reader import Reader
-    from headrace.parts.replaying import Replays
     from headrace.runtime.epoch import EpochLoop
     from headrace.types import RelationId
 

@@ -2,8 +2,8 @@
 
 A sample of the stored rows of a view is compared with what plain Spark batch makes of the logs
 below it, and one of a table with what its log makes, by
-:class:`~headrace.parts.comparing.Comparing`. Rows that differ are kept as evidence, those of a view
-with a dirty entry, in one transaction. What happens then is a setting.
+:class:`~headrace.history.comparing.Comparing`. Rows that differ are kept as evidence, those of a
+view with a dirty entry, in one transaction. What happens then is a setting.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from headrace.catalog import Sink, Table, View, key_of
 from headrace.circuit.digest import digest
 from headrace.engine.comparisons import sampled_by
 from headrace.errors import Code, HeadraceError
+from headrace.history.sampling import Rounds, rounds_of
 from headrace.ledger import Dirty, DirtyState, Evidence, Repair, Repaired, Slice
 from headrace.parts.naming import HIDDEN
-from headrace.parts.sampling import Rounds, rounds_of
 from headrace.parts.stopped import mark_stopped
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.fill import Fill
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.engine.comparisons import Count, Sample
     from headrace.engine.engine import Engine
+    from headrace.history.comparing import Comparing, Stored
+    from headrace.history.repairing import Repairing
     from headrace.ledger import Ledger
-    from headrace.parts.comparing import Comparing, Stored
     from headrace.parts.reader import Reader
-    from headrace.parts.repairing import Repairing
     from headrace.runtime.compaction import Compaction
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
@@ -141,7 +141,7 @@ class Reconciling:
     ) -> list[Compared]:
         """Compare the next samples of some relations in one job, or in several if that fails.
 
-        ``wanted`` returns about how many rows to compare of a number of them; ``report`` is told
+        ``wanted`` returns about how many rows to compare of a number of them; ``report`` is given
         how far a repair is.
 
         Raises:

@@ -39,10 +39,10 @@ from headrace.circuit import (
 from headrace.circuit.explain import step_of, with_calls
 from headrace.engine.watching import watched_layout
 from headrace.errors import Code, HeadraceError, Span
+from headrace.history.changed_since import is_among, is_literal
+from headrace.history.missing_rows import MissingRows, leaves
+from headrace.history.pruning import Pruned
 from headrace.log import EmbeddedLog
-from headrace.parts.changed_since import is_among, is_literal
-from headrace.parts.missing_rows import MissingRows, leaves
-from headrace.parts.pruning import Pruned
 from headrace.runtime.fill import Fill
 from headrace.runtime.shares import log_share
 from headrace.serving.values import csv_text
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from headrace.circuit import Node, Sliced
     from headrace.circuit.slices import Lost
     from headrace.engine.engine import Engine
+    from headrace.history.replaying import ReplayPlan, Replays
     from headrace.ledger import Ledger
     from headrace.parts.reader import Reader
-    from headrace.parts.replaying import ReplayPlan, Replays
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
     from headrace.runtime.published import Published
@@ -365,11 +365,11 @@ def _wider(sliced: Sliced, *, by_key: bool = False) -> list[Lost]:
     """
     users = sliced.circuit.users()
 
-    def told(node: Node) -> bool:
+    def traced(node: Node) -> bool:
         known = _is_by_row(node) or (by_key and _is_of_keys(sliced, node))
-        return known and all(users[below] == 1 and told(below) for below in inputs(node))
+        return known and all(users[below] == 1 and traced(below) for below in inputs(node))
 
-    return [e for e in sliced.lost if isinstance(e.node, Output) or not told(e.node)]
+    return [e for e in sliced.lost if isinstance(e.node, Output) or not traced(e.node)]
 
 
 def _is_by_row(node: Node) -> bool:

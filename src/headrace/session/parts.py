@@ -9,24 +9,23 @@ if TYPE_CHECKING:
     from headrace.connectors import Captures, Connections, Secrets
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
+    from headrace.history.changes import Changes
+    from headrace.history.comparing import Comparing
+    from headrace.history.reconciler import Reconciler
+    from headrace.history.reconciling import Reconciling
+    from headrace.history.repairing import Repairing
+    from headrace.history.replaying import Replays
+    from headrace.history.row_sources import RowSources
     from headrace.ledger import Ledger
     from headrace.parts.access import Access
     from headrace.parts.capturing import Capturing
-    from headrace.parts.changes import Changes
-    from headrace.parts.comparing import Comparing
     from headrace.parts.declarations import Declarations
     from headrace.parts.definer import Definer
     from headrace.parts.destinations import Destinations
     from headrace.parts.feeding import Feeding
     from headrace.parts.functions import Functions
-    from headrace.parts.information_schema import InformationSchema
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
-    from headrace.parts.reconciler import Reconciler
-    from headrace.parts.reconciling import Reconciling
-    from headrace.parts.repairing import Repairing
-    from headrace.parts.replaying import Replays
-    from headrace.parts.row_sources import RowSources
     from headrace.parts.schemas import Schemas
     from headrace.parts.sinks import Sinks
     from headrace.parts.snapshots import Snapshots
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.feeds import Feeds
     from headrace.runtime.pump import Pump
+    from headrace.session.information_schema import InformationSchema
 
 
 @dataclass(frozen=True, slots=True)

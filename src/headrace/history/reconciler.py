@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.engine.cancelling import StatementJobs
 from headrace.errors import Code, HeadraceError
-from headrace.parts.sampling import SLICE_ROWS
+from headrace.history.sampling import SLICE_ROWS
 from headrace.runtime.cancelling import Cancellation, check_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.parts.comparing import Stored
-    from headrace.parts.reconciling import Reconciling
-    from headrace.parts.sampling import Rounds
+    from headrace.history.comparing import Stored
+    from headrace.history.reconciling import Reconciling
+    from headrace.history.sampling import Rounds
     from headrace.runtime.published import Published
     from headrace.types import RelationId
 

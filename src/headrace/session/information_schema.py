@@ -1,52 +1,38 @@
-"""``information_schema``: the state of the database, as relations for SELECT.
-
-Their rows are gathered when a query names them, all at one epoch. They are read-only, and views
-cannot read them, since they change without events.
-"""
+"""The rows of ``information_schema``: the state of the database, all at one epoch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, TimestampType
 
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
-from headrace.errors import Code, HeadraceError
-from headrace.parts.amending import amended_events
-from headrace.parts.dirty_slices import dirty_slices
+from headrace.history.amending import amended_events
+from headrace.history.dirty_slices import dirty_slices
+from headrace.history.sampling import rounds_of
 from headrace.parts.freshness import view_freshness
-from headrace.parts.jobs import JOB_COLUMNS, jobs
-from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, SYSTEM_SCHEMA, schema_of
-from headrace.parts.sampling import rounds_of
+from headrace.parts.jobs import jobs
+from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
 from headrace.parts.stopped import view_state
-from headrace.types import Column, RelationId, Schema
+from headrace.parts.system_relations import COUNTERS, system_relations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from headrace.errors import Span
     from headrace.ledger import Ledger
     from headrace.parts.admission import Admission
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
-    from headrace.types import DataType
+    from headrace.types import RelationId
 
 _MOST_EPOCHS = 1000
 _MOST_REJECTS = 10_000
 _MOST_CORRECTIONS = 10_000
-_TEXT, _WHOLE, _FLAG, _TIME, _REAL = (
-    StringType(),
-    LongType(),
-    BooleanType(),
-    TimestampType(),
-    DoubleType(),
-)
 _TYPES = {
     Stream: "STREAM",
     Table: "BASE TABLE",
@@ -54,36 +40,6 @@ _TYPES = {
     PlainView: "VIEW",
     Sink: "SINK",
 }
-_COUNTED = ("changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written")
-
-
-def refuse_system(names: Iterable[RelationId], span: Span) -> None:
-    """Refuse a view that reads the information schema."""
-    if any(is_system(id_) for id_ in names):
-        raise HeadraceError(
-            Code.UNSUPPORTED,
-            f"a view over {SYSTEM_SCHEMA} is not supported",
-            detail="Its rows change without events.",
-            hint="Read it with SELECT.",
-            span=span,
-        )
-
-
-def is_system(id_: RelationId) -> bool:
-    """Return whether an id is that of a relation of the information schema."""
-    return id_ < 0
-
-
-def system_relations() -> tuple[Stream, ...]:
-    """Return the relations of the information schema."""
-    return tuple(
-        Stream(
-            RelationId(-number),
-            f"{SYSTEM_SCHEMA}.{name}",
-            Schema(tuple(Column(column, type_) for column, type_ in columns)),
-        )
-        for number, (name, (columns, _)) in enumerate(_RELATIONS.items(), 1)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +56,7 @@ class InformationSchema:
     ) -> list[tuple[Stream, pa.Table]]:
         """Return those of these relations that a query names, with their rows in a state.
 
-        ``sees`` tells which relations they show, by name.
+        ``sees`` returns whether they show a relation, by its name.
         """
         asked = frozenset(names)
         found = [relation for relation in system_relations() if relation.id in asked]
@@ -109,9 +65,9 @@ class InformationSchema:
     def rows(self, state: Published, relation: Stream, sees: Callable[[str], bool]) -> pa.Table:
         """Return the rows of one of these relations, in a published state.
 
-        ``sees`` tells which relations they show, by name.
+        ``sees`` returns whether they show a relation, by its name.
         """
-        _, gather = _RELATIONS[relation.name.partition(".")[2]]
+        gather = _GATHERED[relation.name.partition(".")[2]]
         moment = _Moment(self.reader, self.schemas, self.deliveries, self.admission, state, sees)
         rows = gather(moment)
         arrays = [
@@ -212,7 +168,7 @@ def _epochs(at: _Moment) -> list[tuple[Any, ...]]:
         (
             e.epoch,
             _time(e.committed_at),
-            *(e.counters.get(name) for name in _COUNTED),
+            *(e.counters.get(name) for name in COUNTERS),
             e.counters.get("seconds"),
         )
         for e in at.ledger.epochs(_MOST_EPOCHS)
@@ -346,126 +302,20 @@ def _reconciliation(at: _Moment) -> list[tuple[Any, ...]]:
     ]
 
 
-Columns = tuple[tuple[str, "DataType"], ...]
-_PLACE: Columns = (("table_schema", _TEXT), ("table_name", _TEXT))
-_JOBS: Columns = tuple(
-    (name, _WHOLE if name.startswith("epoch") else _TEXT) for name in JOB_COLUMNS
-)
-_RELATIONS: dict[str, tuple[Columns, Callable[[_Moment], list[tuple[Any, ...]]]]] = {
-    "schemata": ((("schema_name", _TEXT),), _schemata),
-    "tables": (
-        (*_PLACE, ("table_type", _TEXT), ("primary_key", _TEXT), ("state", _TEXT)),
-        _tables,
-    ),
-    "rejects": (
-        (
-            *_PLACE,
-            ("file", _TEXT),
-            ("line", _WHOLE),
-            ("column", _TEXT),
-            ("reason", _TEXT),
-            ("raw", _TEXT),
-            ("rejected_at", _TIME),
-        ),
-        _rejects,
-    ),
-    "streams": ((*_PLACE, ("connector", _TEXT), ("log_end", _WHOLE)), _streams),
-    "views": ((*_PLACE, ("view_definition", _TEXT), ("is_materialized", _FLAG)), _views),
-    "columns": (
-        (
-            *_PLACE,
-            ("column_name", _TEXT),
-            ("ordinal_position", _WHOLE),
-            ("data_type", _TEXT),
-            ("is_nullable", _FLAG),
-            ("is_key", _FLAG),
-            ("is_message_key", _FLAG),
-            ("generation_expression", _TEXT),
-        ),
-        _columns,
-    ),
-    "sinks": (_JOBS, _sinks),
-    "jobs": (_JOBS, _sinks),
-    "epochs": (
-        (
-            ("epoch", _WHOLE),
-            ("committed_at", _TIME),
-            *((name, _WHOLE) for name in _COUNTED),
-            ("seconds", _REAL),
-        ),
-        _epochs,
-    ),
-    "freshness": (
-        (
-            *_PLACE,
-            ("epoch", _WHOLE),
-            ("committed_at", _TIME),
-            ("changes_behind", _WHOLE),
-            ("state", _TEXT),
-            ("seconds_behind", _REAL),
-            ("watermark", _TIME),
-            ("dirty_since", _TIME),
-            ("refresh", _TEXT),
-            ("next_refresh", _TIME),
-        ),
-        _freshness,
-    ),
-    "dirty": (
-        (
-            *_PLACE,
-            ("cause", _TEXT),
-            ("condition", _TEXT),
-            ("event_time_since", _TIME),
-            ("dirty_since", _TIME),
-            ("age_seconds", _REAL),
-            ("origin", _TEXT),
-            ("repair", _TEXT),
-            ("cost", _WHOLE),
-            ("rebuild_cost", _WHOLE),
-            ("state", _TEXT),
-            ("detail", _TEXT),
-        ),
-        _dirty,
-    ),
-    "reconciliation": (
-        (
-            *_PLACE,
-            ("samples", _WHOLE),
-            ("compared", _WHOLE),
-            ("wrong", _WHOLE),
-            ("rounds", _WHOLE),
-            ("covered", _REAL),
-            ("wrong_at_most", _REAL),
-            ("last_compared", _TIME),
-        ),
-        _reconciliation,
-    ),
-    "corrections": (
-        (
-            *_PLACE,
-            ("event_offset", _WHOLE),
-            ("before", _TEXT),
-            ("after", _TEXT),
-            ("corrected_at", _TIME),
-            ("corrected_by", _TEXT),
-            ("reason", _TEXT),
-        ),
-        _corrections,
-    ),
-    "dependencies": (
-        (("name", _TEXT), ("type", _TEXT), ("depends_on", _TEXT), ("depends_on_type", _TEXT)),
-        _dependencies,
-    ),
-    "arrangements": (
-        (
-            ("id", _TEXT),
-            ("owner", _TEXT),
-            ("is_contents", _FLAG),
-            ("rows", _WHOLE),
-            ("bytes", _WHOLE),
-            ("runs", _WHOLE),
-            ("since_epoch", _WHOLE),
-        ),
-        _arrangements,
-    ),
+_GATHERED: Final[Mapping[str, Callable[[_Moment], list[tuple[Any, ...]]]]] = {
+    "schemata": _schemata,
+    "tables": _tables,
+    "rejects": _rejects,
+    "streams": _streams,
+    "views": _views,
+    "columns": _columns,
+    "sinks": _sinks,
+    "jobs": _sinks,
+    "epochs": _epochs,
+    "freshness": _freshness,
+    "dirty": _dirty,
+    "reconciliation": _reconciliation,
+    "corrections": _corrections,
+    "dependencies": _dependencies,
+    "arrangements": _arrangements,
 }

@@ -9,7 +9,7 @@ What is sampled is a *unit*: the rows with one value of the hashed columns. By a
 whether it is stored, should be stored, or both. The salt is drawn anew for each round, and does not
 depend on the rows: as far as the hash is random, the units of the slices compared are a random
 sample without replacement of all units, and
-:func:`~headrace.parts.confidence.upper_bound` holds for the share of units that were wrong when
+:func:`~headrace.history.confidence.upper_bound` holds for the share of units that were wrong when
 they were compared. Rows that change afterwards are not sampled again before the next round.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.engine.comparisons import Count, Sample
-from headrace.parts.confidence import upper_bound
+from headrace.history.confidence import upper_bound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.functions import Function
-    from headrace.parts.parts import Parts
+    from headrace.session.parts import Parts
 
 
 def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:

@@ -1,0 +1,1 @@
+"""What keeps views true to canonical history: dirty slices, changes, replays and reconciliation."""
