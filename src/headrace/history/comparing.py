@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share
-    from headrace.types import RelationId
+    from headrace.types import Epoch, RelationId
 
 Stored: TypeAlias = Table | View
 """What has stored rows."""
@@ -36,8 +36,9 @@ class Comparing:
     up to where the state's epoch has read them; of views that lag behind, up to where these stand.
     This shares no code with the operators.
 
-    A view that lags behind shows what the views below it were by their queries of then. Where one
-    was replaced since, the rows that were stored of it then take its place.
+    A view that lags behind shows what the views below it were by their queries of then, and where
+    they stood then. Where one was replaced since, or lagged behind until later, the rows that were
+    stored of it then take its place.
     """
 
     reader: Reader
@@ -81,7 +82,10 @@ class Comparing:
         )
 
     def replaced_below(self, view: View, state: Published) -> StoredInputs:
-        """Return what a view that lags reads of views that had another query where it stands."""
+        """Return what a view that lags reads of views that had other rows where it stands.
+
+        These are views that had another query then, or that lagged behind then and do no more.
+        """
         stands, catalog = state.lagging.get(view.id), state.catalog
         if stands is None or stands.epoch is None:
             return FROM_LOGS
@@ -90,7 +94,14 @@ class Comparing:
         if not live:
             return FROM_LOGS
         then = {each.relation: each.definition for each in self.reader.ledger.objects(stands.epoch)}
-        replaced = [each for each in live if then[each.id]["query"] != each.query]
+        head = self.reader.ledger.head
+
+        def is_other(each: View, epoch: Epoch) -> bool:
+            was, build = View.of_json(dict(then[each.id])), head.serving(each.id)
+            altered = build.joined_epoch > max(epoch, build.created_epoch)
+            return was.query != each.query or was.refresh.lags or altered
+
+        replaced = [each for each in live if is_other(each, stands.epoch)]
         ids = {each.id for each in replaced}
         above = [each for each in live if each.id not in ids and catalog.below([each.id]) & ids]
         return StoredInputs(tuple(replaced), (*above, view)) if replaced else FROM_LOGS

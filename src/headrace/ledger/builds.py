@@ -44,6 +44,7 @@ def builds(connection: sa.Connection) -> tuple[Build, ...]:
             row.definition,
             tuple(RelationId(id_) for id_ in row.inputs),
             Epoch(row.created_epoch),
+            Epoch(row.joined_epoch),
             row.id in now,
         )
         for row in connection.execute(query)
@@ -137,6 +138,7 @@ def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) 
             "definition": dict(new.definition),
             "inputs": list(new.inputs),
             "created_epoch": commit.epoch,
+            "joined_epoch": commit.epoch,
         }
         connection.execute(table.insert(), row)
     begun = [new.id for new in commit.builds if new.serving]
@@ -145,7 +147,8 @@ def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) 
         row = {"view": view, "epoch": commit.epoch, "build": build}
         connection.execute(schema.serving.insert(), row)
     for build, frontier in commit.regrouped.items():
-        connection.execute(table.update().where(table.c.id == build).values(frontier=frontier))
+        moved = {"frontier": frontier, "joined_epoch": commit.epoch}
+        connection.execute(table.update().where(table.c.id == build).values(moved))
     served = serving(connection, None) if commit.redefined else {}
     for relation in commit.redefined.keys() & served.keys():
         its, definition = table.c.id == served[relation], dict(commit.redefined[relation])

@@ -213,10 +213,9 @@ def _rebuilt(
 ) -> dict[BuildId, Build]:
     """Return the builds after an epoch."""
     begun = frozenset(new.id for new in change.builds if new.serving) | frozenset(change.serve)
-    found = {
-        id_: replace(each, frontier=change.regrouped.get(id_, each.frontier))
-        for id_, each in kept.items()
-    }
+    found = dict(kept)
+    for id_, frontier in change.regrouped.items():
+        found[id_] = replace(found[id_], frontier=frontier, joined_epoch=change.epoch)
     for id_, each in found.items():
         if each.serving and each.view in change.redefined:
             found[id_] = replace(each, definition=dict(change.redefined[each.view]))
@@ -227,6 +226,7 @@ def _rebuilt(
             new.frontier,
             dict(new.definition),
             new.inputs,
+            change.epoch,
             change.epoch,
             serving=False,
         )

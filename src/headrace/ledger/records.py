@@ -259,7 +259,10 @@ class NewBuild:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A live program of a view in the ledger; just one build of each view is ``serving``."""
+    """A live program of a view in the ledger; just one build of each view is ``serving``.
+
+    It has been on its ``frontier`` since ``joined_epoch``.
+    """
 
     id: BuildId
     view: RelationId
@@ -267,6 +270,7 @@ class Build:
     definition: Mapping[str, Any]
     inputs: tuple[RelationId, ...]
     created_epoch: Epoch
+    joined_epoch: Epoch
     serving: bool
 
 

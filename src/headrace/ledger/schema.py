@@ -122,9 +122,14 @@ builds = sa.Table(
     sa.Column("definition", sa.JSON, nullable=False),
     sa.Column("inputs", sa.JSON, nullable=False),
     sa.Column("created_epoch", sa.BigInteger, nullable=False),
+    sa.Column("joined_epoch", sa.BigInteger, nullable=False),
     sa.Column("retired_epoch", sa.BigInteger),
 )
-"""The programs of a view, each with the state of its operators. Contents belong to the view."""
+"""The programs of a view, each with the state of its operators. Contents belong to the view.
+
+They joined their frontier at an epoch, which is later than that of their creation if the view was
+altered to be refreshed apart, or to be maintained.
+"""
 
 serving = sa.Table(
     "serving",

@@ -156,7 +156,7 @@ class Verifications:
             return verdict
         names = ", ".join(shown_name(each, state.catalog) for each in replaced)
         stored, different, words = verdict
-        since = "whose query was replaced since the view was refreshed"
+        since = "replaced or altered since the view was refreshed"
         return stored, different, f"{words}, by the stored rows of {names}, {since}"
 
     def _differing(self, view: View, stored: int, state: Published) -> Verdict:
