@@ -35,14 +35,14 @@ def test_a_sink_does_not_follow_links_that_come_later(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "secret").write_text("kept")
     sink = opened(Options("a/b", FileFormat.JSON), tmp_path, ())
-    sink.write(Epoch(1), CHANGES)
+    sink.write(Epoch(1), [CHANGES])
     directory = tmp_path / "sinks" / "a" / "b"
     (directory / f"{2:020d}.draft").symlink_to(outside / "secret")
-    sink.write(Epoch(2), CHANGES)
+    sink.write(Epoch(2), [CHANGES])
     assert (outside / "secret").read_text() == "kept"
     assert sorted(file.name for file in directory.iterdir()) == [f"{n:020d}.jsonl" for n in (1, 2)]
     (tmp_path / "sinks" / "a").rename(tmp_path / "moved")
     (tmp_path / "sinks" / "a").symlink_to(outside)
     with pytest.raises(HeadraceError, match="has become a symbolic link"):
-        sink.write(Epoch(3), CHANGES)
+        sink.write(Epoch(3), [CHANGES])
     assert [file.name for file in outside.iterdir()] == ["secret"]

@@ -59,7 +59,7 @@ def check(db, above):
     assert rows(db, "SELECT * FROM by_key") == rows(db, "SELECT * FROM counts")
     most = rows(db, "SELECT grade(amount) AS g, max(amount) FROM orders GROUP BY grade(amount)")
     assert delivered(db, "own") == most
-    assert {(state, error) for *_, state, _, _, error in db.sql("SHOW JOBS")} == {("running", None)}
+    assert {(row[4], row[-1]) for row in db.sql("SHOW JOBS")} == {("running", None)}
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
@@ -100,7 +100,7 @@ def test_sinks_are_given_what_their_views_missed_while_they_waited(tmp_path, spa
             db.sql(f"INSERT INTO orders VALUES ({n}, {10 + n}); FLUSH")
             db.compact()
         missed = db.last_epoch()
-        assert {state for *_, state, _, _, _ in db.sql("SHOW JOBS")} == {"stopped"}
+        assert {row[4] for row in db.sql("SHOW JOBS")} == {"stopped"}
     with headrace.connect(tmp_path, spark=spark, functions=[graded(15)], **settings) as db:
         check(db, 15)
         with pytest.raises(HeadraceError, match="no longer kept"):

@@ -28,7 +28,7 @@ from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Delivery
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
-from headrace.runtime.ports import LEAF, StepPlan
+from headrace.runtime.ports import LEAF, Refused, StepPlan
 from headrace.runtime.published import Publisher
 from headrace.runtime.refresh import Refresh
 from headrace.runtime.replay import Replaced, replace_slice
@@ -50,7 +50,7 @@ from headrace.types import (
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from headrace.catalog import Relation
@@ -261,12 +261,28 @@ class Outside:
     epochs: dict[Epoch, Counter[tuple[int, int]]] = field(default_factory=dict)
     guarantee: str = "exactly once"
 
-    def write(self, epoch: Epoch, changes: pa.Table) -> None:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
         """Store the changes of an epoch; the same epoch again must be the same changes."""
         found: Counter[tuple[int, int]] = Counter()
-        for row in changes.to_pylist():
-            found[row["g"], row["n"]] += row[WEIGHT]
+        for part in parts:
+            for row in part.to_pylist():
+                found[row["g"], row["n"]] += row[WEIGHT]
         assert self.epochs.setdefault(epoch, found) == found
+        return ()
+
+    def durable(self) -> Epoch | None:
+        """Return None: the position is the ledger's alone."""
+        return None
+
+    def stored(self) -> None:
+        """Return None: it cannot be read back."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.epochs.clear()
+
+    def close(self) -> None:
+        """Do nothing."""
 
     def rows(self) -> Counter[tuple[int, int]]:
         """Return what the changes add up to."""
@@ -475,9 +491,8 @@ class PureDatabase:
 
     def delivery(self, sink: Sink, outside: Outside) -> Delivery:
         """Return the delivery of a sink, from its stored position on."""
-        (record,) = [r for r in self.ledger.objects() if r.relation == sink.id]
-        changelog = self.history(sink.source)
-        return Delivery(self.loop, sink.id, record.created_epoch, changelog, outside)
+        record = self.ledger.deliveries()[sink.id]
+        return Delivery(self.loop, record, self.history(sink.source), outside)
 
     def append(self, table: Table, changes: Iterable[Change]) -> Offset:
         """Append changes durably; return the log's end after them."""

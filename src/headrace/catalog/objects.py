@@ -348,6 +348,12 @@ class Sink:
     """Options by key, in lower case; without secrets."""
     created_sql: str = ""
     """The whole statement, for people."""
+    key: tuple[str, ...] = ()
+    """The columns of a unique key of its rows; empty if none is known."""
+    delivery: tuple[tuple[str, str], ...] = ()
+    """Options by key of how it is given changes."""
+    connection: str | None = None
+    """The connection over which it writes."""
 
     @property
     def inputs(self) -> tuple[RelationId, ...]:
@@ -363,6 +369,9 @@ class Sink:
             "columns": list(self.columns),
             "options": [list(pair) for pair in self.options],
             "created_sql": self.created_sql,
+            "key": list(self.key),
+            "delivery": [list(pair) for pair in self.delivery],
+            "connection": self.connection,
         }
 
     @classmethod
@@ -376,6 +385,9 @@ class Sink:
             columns=tuple(value["columns"]),
             options=tuple((key, given) for key, given in value["options"]),
             created_sql=value["created_sql"],
+            key=tuple(value["key"]),
+            delivery=tuple((key, given) for key, given in value["delivery"]),
+            connection=value["connection"],
         )
 
 

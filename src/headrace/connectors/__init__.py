@@ -15,7 +15,6 @@ from headrace.connectors.registry import (
     CONNECTOR,
     REFERENCE,
     Connector,
-    SinkContext,
     SourceContext,
     feeding_connector,
     secrets_of,
@@ -23,6 +22,7 @@ from headrace.connectors.registry import (
     source_connector,
 )
 from headrace.connectors.secrets import Secret, Secrets
+from headrace.connectors.sinks import OnError, SinkContext, SinkOptions
 
 __all__ = [
     "CONNECTOR",
@@ -35,11 +35,13 @@ __all__ = [
     "Connections",
     "Connector",
     "Given",
+    "OnError",
     "PostgresSource",
     "Reference",
     "Secret",
     "Secrets",
     "SinkContext",
+    "SinkOptions",
     "SourceContext",
     "feeding_connector",
     "format_of",

@@ -1,7 +1,7 @@
 """A sink that writes one file per epoch to a directory: the delta of a view, as JSON lines or CSV.
 
 A file is written under a temporary name, synced, and renamed, so it is either complete or missing.
-Writing an epoch again replaces its file by an equal one, so the directory has each change once.
+The newest file is the last epoch that there is: no change is written twice.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from headrace.connectors.options import option
 from headrace.errors import Code, HeadraceError
 from headrace.serving import with_operations
 from headrace.spine import sync_directory
+from headrace.types import Epoch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from headrace.types import Epoch
+    from headrace.runtime.ports import Refused
 
 
 class FileFormat(StrEnum):
@@ -96,7 +98,7 @@ def require_format(schema: pa.Schema, form: FileFormat) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
-    """Writes ``<epoch>.jsonl`` or ``<epoch>.csv``, in the order of :func:`with_operations`."""
+    """Writes ``<epoch>.jsonl`` or ``<epoch>.csv``, each part as :func:`with_operations` has it."""
 
     directory: Path
     format: FileFormat
@@ -104,30 +106,63 @@ class FileSink:
     """The columns of a unique key of the rows; empty if none is known."""
     guarantee: str = "exactly once: one file per epoch"
 
-    def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Write the file of an epoch, replacing an existing one.
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Write the file of an epoch.
 
         Raises:
             HeadraceError: ``invalid`` if the directory has become a link to another.
         """
+        self._require_directory()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        place = self.directory / f"{epoch:020d}.{self._ending}"
+        draft = place.with_suffix(".draft")
+        draft.unlink(missing_ok=True)
+        with draft.open("xb") as file:  # never through a link
+            for number, part in enumerate(parts):
+                if self.format is FileFormat.CSV:
+                    rows = with_operations(part, self.key)
+                    options = pa_csv.WriteOptions(include_header=not number)
+                    pa_csv.write_csv(rows, file, options)
+                    continue
+                for line in json_lines(epoch, part, self.key):
+                    file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(place)
+        sync_directory(self.directory)
+        return ()
+
+    def durable(self) -> Epoch | None:
+        """Return the epoch of the newest file."""
+        names = [file.stem for file in self._files()]
+        return Epoch(int(max(names))) if names else None
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Return None: the files have changes, not rows."""
+        return None
+
+    def clear(self) -> None:
+        """Remove the files."""
+        self._require_directory()
+        for file in self._files():
+            file.unlink()
+        if self.directory.exists():
+            sync_directory(self.directory)
+
+    def close(self) -> None:
+        """Do nothing: no file is held open."""
+
+    @property
+    def _ending(self) -> str:
+        return "jsonl" if self.format is FileFormat.JSON else "csv"
+
+    def _files(self) -> list[Path]:
+        return [f for f in self.directory.glob(f"*.{self._ending}") if f.stem.isdigit()]
+
+    def _require_directory(self) -> None:
         if self.directory.resolve() != self.directory:
             raise HeadraceError(
                 Code.INVALID,
                 f'directory "{self.directory}" has become a symbolic link',
                 hint="Put the directory back.",
             )
-        self.directory.mkdir(parents=True, exist_ok=True)
-        ending = "jsonl" if self.format is FileFormat.JSON else "csv"
-        place = self.directory / f"{epoch:020d}.{ending}"
-        draft = place.with_suffix(".draft")
-        draft.unlink(missing_ok=True)
-        with draft.open("xb") as file:  # never through a link
-            if self.format is FileFormat.CSV:
-                pa_csv.write_csv(with_operations(changes, self.key), file)
-            else:
-                for line in json_lines(epoch, changes, self.key):
-                    file.write(f"{line}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place)
-        sync_directory(self.directory)

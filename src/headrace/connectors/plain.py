@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from headrace.connectors.lines import json_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     import pyarrow as pa
 
+    from headrace.runtime.ports import Refused
     from headrace.types import Epoch
 
 
@@ -19,26 +22,51 @@ class Options:
     """There are none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blackhole:
-    """Discards all changes."""
+class Unrecorded:
+    """A target that keeps no epoch, has nothing to remove, and cannot be read."""
 
-    guarantee: str = "nothing is kept"
+    __slots__ = ()
 
-    def write(self, epoch: Epoch, changes: pa.Table) -> None:
+    def durable(self) -> Epoch | None:
+        """Return None: it records none."""
+        return None
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Return None: it cannot be read."""
+        return None
+
+    def clear(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
         """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class Blackhole(Unrecorded):
+    """Discards all changes."""
+
+    guarantee: str = "nothing is kept"
+
+    def write(self, _epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Read the changes, and do nothing."""
+        for _ in parts:
+            pass
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Printed(Unrecorded):
     """Prints each change as a line of JSON to standard output."""
 
     key: tuple[str, ...] = ()
     """The columns of a unique key of the rows; empty if none is known."""
     guarantee: str = "at least once"
 
-    def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Print the changes in the order of :func:`with_operations`."""
-        for line in json_lines(epoch, changes, self.key):
-            sys.stdout.write(f"{line}\n")
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Print the changes, those of each part in the order of :func:`with_operations`."""
+        for part in parts:
+            for line in json_lines(epoch, part, self.key):
+                sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
+        return ()

@@ -33,28 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    import pyarrow as pa
-
     from headrace.catalog import Stream, Table
     from headrace.connectors.secrets import Secrets
+    from headrace.connectors.sinks import SinkContext
     from headrace.errors import Span
     from headrace.runtime.ports import LiveSource, SinkWriter
 
 Options = TypeVar("Options")
-
-
-@dataclass(frozen=True, slots=True)
-class SinkContext:
-    """What a sink's writer is opened with.
-
-    ``directory`` is the data directory. The rows have ``schema``, and ``key`` are the columns of a
-    unique key of them, empty if none is known.
-    """
-
-    directory: Path
-    schema: pa.Schema
-    key: tuple[str, ...]
-    secrets: Secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +68,8 @@ class Connector(Generic[Options]):
     ``options`` is a dataclass. ``open_source`` returns a source, and ``check_source`` raises if it
     cannot be read, when a relation is created. ``open_sink`` returns a writer, and ``check_sink``
     raises if rows cannot be written there, when a sink is created. ``place`` names where a sink
-    writes: two sinks of one place are refused, and it is None if many may write there.
+    writes: two sinks of one place are refused, and it is None if many may write there. ``joins``:
+    whether epochs that wait may be joined in any case: the target only keeps the newest state.
 
     A relation is fed by the connector if its options have one of ``addresses``, or if there are
     none to give; otherwise it lives in the embedded log. ``groups`` are what the keys of its
@@ -98,6 +84,7 @@ class Connector(Generic[Options]):
     open_sink: Callable[[Options, SinkContext], SinkWriter] | None = None
     check_sink: Callable[[Options, SinkContext], None] = lambda _options, _context: None
     place: Callable[[Options, SinkContext], Path | None] = lambda _options, _context: None
+    joins: Callable[[Options], bool] = lambda _options: False
     addresses: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
@@ -189,7 +176,7 @@ _ALL: tuple[Connector[Any], ...] = (
             options, context.directory, context.key
         ),
         check_sink=lambda options, context: file_sink.require_format(
-            context.schema, options.format
+            context.schema.arrow, options.format
         ),
         place=lambda options, context: file_sink.place(options, context.directory),
     ),

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import catalogue, commit, dirty, evidence, log, spines
+from headrace.ledger import catalogue, commit, delivered, dirty, evidence, log, spines
 from headrace.ledger.records import (
     AppendRecord,
     ArrangementRecord,
     Carried,
     ChangeRecord,
     CorrectionRecord,
+    DeliveryRecord,
     Dirty,
     DirtyState,
     EpochCommit,
@@ -214,6 +215,26 @@ class Ledger(Writer):
         """Return the segments that begin before an offset, with the bounds of their columns."""
         with self._store.reading() as connection:
             return tuple(log.bounds(connection, relation, end))
+
+    def deliveries(self) -> Mapping[RelationId, DeliveryRecord]:
+        """Return how far each sink has been given changes."""
+        with self._store.reading() as connection:
+            return delivered.records(connection)
+
+    def record_delivery(self, record: DeliveryRecord, refused: Sequence[Reject] = ()) -> None:
+        """Store how far a sink has been given changes, with rows that were refused meanwhile.
+
+        What was refused before is forgotten where the sink begins anew.
+
+        Raises:
+            HeadraceError: CONFLICT if the sink was dropped, or another process took over.
+        """
+        with self._writing() as writing:
+            connection = writing.connection
+            if record.clears:
+                delivered.forget_refused(connection, record.sink)
+            log.append(connection, AppendRecord(record.sink, None, rejects=refused), self._clock())
+            delivered.put(connection, record)
 
     def advance_starts(self, starts: Mapping[RelationId, Offset]) -> None:
         """Stop keeping the changes of logs before some offsets; no log's start moves back.

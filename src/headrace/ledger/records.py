@@ -516,3 +516,36 @@ class Gap:
 
     after: Epoch
     until: Epoch
+
+
+class DeliveryState(StrEnum):
+    """Whether a sink is given changes."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    """By a statement."""
+    STOPPED = "stopped"
+    """A row was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRecord:
+    """How far a sink has been given changes: up to ``delivered``, or nothing yet.
+
+    It is given the rows at ``begins`` first; if it ``clears``, what it has written before that is
+    removed. ``why`` says why it has stopped. ``writing`` is the last of several epochs that are
+    being written together: should that fail, just these are written together again.
+    """
+
+    sink: RelationId
+    begins: Epoch
+    delivered: Epoch | None = None
+    state: DeliveryState = DeliveryState.RUNNING
+    why: str | None = None
+    clears: bool = False
+    writing: Epoch | None = None
+
+    @property
+    def held(self) -> Epoch:
+        """The epoch whose contents, and the changes after it, it still needs."""
+        return self.begins if self.delivered is None else self.delivered

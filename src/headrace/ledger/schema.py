@@ -317,3 +317,20 @@ gaps = sa.Table(
     sa.Column("after", sa.BigInteger, nullable=False),
 )
 """Between ``after`` and ``until``, exclusive, a view's contents are not those of its query."""
+
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    sa.Column("sink", sa.ForeignKey(_relation), primary_key=True, autoincrement=False),
+    sa.Column("begins", sa.BigInteger, nullable=False),
+    sa.Column("delivered", sa.BigInteger),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("why", sa.Text),
+    sa.Column("clears", sa.Boolean, nullable=False),
+    sa.Column("writing", sa.BigInteger),
+)
+"""How far each sink has been given its changes: ``delivered`` is NULL until ``begins`` has been.
+
+``why`` says why it has stopped. Before it ``begins``, what it has written is removed if it
+``clears``. ``writing`` is the last of the epochs that are being written together.
+"""

@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.catalog import Sink, Stream, Table, key_of
-from headrace.connectors import CONNECTOR, Secrets, SinkContext, sink_connector
+from headrace.catalog import Sink, Stream, Table
+from headrace.connectors import CONNECTOR, OnError, SinkContext, SinkOptions, sink_connector
+from headrace.connectors.options import restored_options
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ProducerPosition
 from headrace.parts.written_rows import completed, require_present
+from headrace.types import Epoch
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from headrace.connectors import Secrets
     from headrace.engine.queries import Queries
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
-    from headrace.runtime.ports import SinkWriter
-    from headrace.types import Epoch, RelationId, Schema
+    from headrace.runtime.deliveries import DeliverySettings
+    from headrace.runtime.ports import Refused, SinkWriter
+    from headrace.types import RelationId, Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +40,35 @@ class Destinations:
     log: Log
     queries: Queries
 
-    def writer_of(self, sink: Sink) -> SinkWriter:
-        """Return the writer for a sink's destination."""
+    def opened(self, sink: Sink) -> tuple[SinkWriter, DeliverySettings]:
+        """Return the writer for a sink's destination, and how it is given changes."""
+        options = restored_options(SinkOptions, sink.delivery, "a sink")
         if sink.target is not None:
-            return TableWriter(self.reader, self.log, self.queries, sink, sink.target)
+            writer = TableWriter(self.reader, self.log, self.queries, sink, sink.target)
+            return writer, options.settings(joins=False)
         connector = sink_connector(dict(sink.options)[CONNECTOR])
-        source = self.reader.catalog.by_id[sink.source]
-        context = self.context(sink.schema, key_of(source))
         if connector.open_sink is None:
             raise HeadraceError(Code.INTERNAL, f"connector {connector.name} has no sink")
-        return connector.open_sink(connector.restored(sink.options), context)
+        own = connector.restored(sink.options)
+        context = self.context(sink.id, sink.schema, sink.key, options)
+        return connector.open_sink(own, context), options.settings(joins=connector.joins(own))
 
-    def context(self, schema: Schema, key: tuple[str, ...] = ()) -> SinkContext:
+    def context(
+        self, sink: RelationId, schema: Schema, key: tuple[str, ...], options: SinkOptions
+    ) -> SinkContext:
         """Return what a connector needs to know of this database, and of the rows of a sink."""
-        return SinkContext(self.directory, schema.arrow, key, self.secrets)
+        identity = f"{self.log.ledger.identity}/{sink}"
+        stops = options.on_error is OnError.STOP
+        return SinkContext(self.directory, schema, key, self.secrets, identity, stops)
 
 
 @dataclass(frozen=True, slots=True)
 class TableWriter:
     """Appends to a table's or stream's log, as a producer whose sequence numbers are epochs.
 
-    So each epoch is written exactly once. Deletions come before insertions, so that the new row of
-    a primary key stays.
+    So each epoch is written exactly once. What one statement appends is read by one epoch, so the
+    changes of an epoch are one append. Deletions come before insertions, so that the new row of a
+    primary key stays.
     """
 
     reader: Reader
@@ -66,8 +78,33 @@ class TableWriter:
     target: RelationId
     guarantee: str = "exactly once: one transaction per epoch"
 
-    def write(self, epoch: Epoch, changes: pa.Table) -> None:
+    def durable(self) -> Epoch | None:
+        """Return the last epoch that has been appended."""
+        found = self.log.ledger.producer_at(self.target, self._producer)
+        return None if found is None else Epoch(found)
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Return None: others may write there as well."""
+        return None
+
+    def clear(self) -> None:
+        """Do nothing: which rows of the table the sink has written is not known."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is held."""
+
+    @property
+    def _producer(self) -> str:
+        return f"sink {self.sink.id}"
+
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
         """Append the changes of an epoch, unless they have been appended."""
+        found = list(parts)
+        if found:
+            self._append(epoch, pa.concat_tables(found))
+        return ()
+
+    def _append(self, epoch: Epoch, changes: pa.Table) -> None:
         relation = self.reader.catalog.by_id[self.target]
         if not isinstance(relation, Stream | Table):
             raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
@@ -85,7 +122,7 @@ class TableWriter:
             rows = rows.take(_repeated(weights))
         else:
             rows = rows.append_column(WEIGHT, weights).sort_by(WEIGHT)
-        producer = ProducerPosition(f"sink {self.sink.id}", epoch)
+        producer = ProducerPosition(self._producer, epoch)
         self.log.append(relation, rows, producer=producer)
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
 
 JOB_COLUMNS = (
-    "name", "source", "target", "guarantee", "state", "epoch", "epochs_behind", "error"
+    "name", "source", "target", "guarantee", "state", "epoch",
+    "epochs_behind", "rows_behind", "seconds_behind", "refused", "error",
 )  # fmt: skip
 
 
@@ -24,6 +25,8 @@ def jobs(
 ) -> list[tuple[Any, ...]]:
     """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first.
 
+    ``refused`` counts the rows that the target has refused. ``rows_behind`` is NULL before the sink
+    has been given the rows with which it begins.
     ``sees`` tells whether sinks, and relations that they name, are shown.
     """
     rows = []
@@ -37,8 +40,10 @@ def jobs(
         delivery = deliveries.by_sink.get(sink.id)
         if delivery is None:
             continue  # it is being created or dropped
-        at, error = delivery.at, delivery.error
-        running = "failing" if error else "stopped" if source.id in state.stopped else "running"
+        error, lag, going = delivery.error, delivery.lag, delivery.state
+        if going == "running" and source.id in state.stopped:
+            going = "stopped"
+        why = delivery.record.why or (None if error is None else str(error))
         target = None if sink.target is None else state.catalog.by_id[sink.target].name
         rows.append(
             (
@@ -46,10 +51,13 @@ def jobs(
                 "a query" if hidden else source.name,
                 target or dict(sink.options)["connector"],
                 delivery.writer.guarantee,
-                running,
-                at,
-                state.epoch - (delivery.begins - 1 if at is None else at),
-                None if error is None else str(error),
+                going,
+                delivery.at,
+                lag.epochs,
+                lag.rows,
+                lag.seconds,
+                delivery.refused,
+                why,
             )
         )
     return rows

@@ -40,8 +40,8 @@ class Sinks:
     def begin(self, sink: Sink) -> str:
         """Start delivering to a sink of the catalog; return its guarantee."""
         history = self.reader.history(self.reader.published, sink.source)
-        created = {r.relation: r.created_epoch for r in self.ledger.objects()}
-        writer = self.destinations.writer_of(sink)
-        delivery = Delivery(self.loop, sink.id, created[sink.id], history, writer)
+        writer, settings = self.destinations.opened(sink)
+        record = self.ledger.deliveries()[sink.id]
+        delivery = Delivery(self.loop, record, history, writer, settings)
         self.deliveries.add(delivery, background=self.pump.running)
         return writer.guarantee

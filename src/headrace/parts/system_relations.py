@@ -90,9 +90,11 @@ def system_relations() -> tuple[Stream, ...]:
 
 
 _PLACE: Columns = (("table_schema", _TEXT), ("table_name", _TEXT))
-_JOBS: Columns = tuple(
-    (name, _WHOLE if name.startswith("epoch") else _TEXT) for name in JOB_COLUMNS
-)
+_NUMBERS_OF_JOBS = {
+    **dict.fromkeys(("epoch", "epochs_behind", "rows_behind", "refused"), _WHOLE),
+    "seconds_behind": _REAL,
+}
+_JOBS: Columns = tuple((name, _NUMBERS_OF_JOBS.get(name, _TEXT)) for name in JOB_COLUMNS)
 _RELATIONS: Final[Mapping[str, Columns]] = {
     "schemata": (("schema_name", _TEXT),),
     "tables": (*_PLACE, ("table_type", _TEXT), ("primary_key", _TEXT), ("state", _TEXT)),

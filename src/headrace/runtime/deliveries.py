@@ -1,116 +1,327 @@
 """Deliver changelogs of views to sinks: independently, by whole epochs, from a stored position.
 
-A delivery begins with the snapshot at the epoch that created the sink, and continues with the delta
-of every epoch after it. Its position is stored in the ledger after each epoch that was written. If
-a crash between the two makes a writer receive an epoch again, its changes are the same.
+A delivery begins with the rows at an epoch and continues with the changes of every epoch after it,
+in parts, so that its memory does not depend on how much there is to deliver. Its position is stored
+after each write, in the transaction that keeps the rows that were refused. If a crash between the
+two makes a writer receive changes again, they are the same; a target that records epochs itself is
+not given again what it has.
 """
 
 from __future__ import annotations
 
+import random
 import threading
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import ProducerPosition
+from headrace.ledger import DeliveryRecord, DeliveryState, Reject
+from headrace.runtime.ports import KeepsRefused
 from headrace.types import Epoch
-from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
-    from headrace.ledger import Ledger
+    from collections.abc import Iterable, Iterator, Sequence
+
     from headrace.runtime.epoch import EpochLoop
-    from headrace.runtime.ports import Changelog, SinkWriter
+    from headrace.runtime.ports import Changelog, Refused, SinkWriter
     from headrace.types import RelationId
 
-_POSITION = "delivered"
-_RETRY_SECONDS = 1.0
-_LONGEST_RETRY_SECONDS = 60.0
-_QUIET_EPOCHS = 32
+PART_ROWS: Final = 50_000
+"""How many rows a writer is given at a time."""
+
+_RETRY_SECONDS: Final = 1.0
+_SLOW_RETRY_SECONDS: Final = 15.0
+"""The first wait where somebody has to mend something, such as credentials."""
+_LONGEST_RETRY_SECONDS: Final = 60.0
+_QUIET_EPOCHS: Final = 32
 """After how many epochs without changes the position is stored anyway."""
+_LOOKED_AT: Final = 1024
+"""How many epochs are looked at together, so that a list of them stays small."""
+_JOINED: Final = 64
+"""How many epochs with changes are joined at most: each has files that are read together."""
 
 
-def position(ledger: Ledger, sink: RelationId) -> Epoch | None:
-    """Return the last epoch known to be durable at the sink; None before the first."""
-    found = ledger.producer_at(sink, _POSITION)
-    return None if found is None else Epoch(found)
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """How a sink is given changes.
+
+    ``part_rows``: how many rows at a time. ``rows_per_second`` is the most it is given; None is as
+    fast as it takes them. ``interval``: seconds between two writes, whose epochs are joined; with 0
+    each epoch is written as it comes. ``joins``: whether epochs that wait are joined in any case,
+    since the target only keeps the newest state. ``snapshot``: whether the rows that there are when
+    the sink is created come first. ``stops``: whether a row that is refused stops it; otherwise the
+    row is kept in the ledger.
+    """
+
+    part_rows: int = PART_ROWS
+    rows_per_second: int | None = None
+    interval: float = 0.0
+    joins: bool = False
+    snapshot: bool = True
+    stops: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a sink has not been given: epochs, changed rows, and the age of the oldest in seconds.
+
+    ``rows`` is None before the sink has been given the rows with which it begins.
+    """
+
+    epochs: int
+    rows: int | None
+    seconds: float
 
 
 @dataclass(slots=True)
 class Delivery:
     """Delivers to one sink. ``at`` is the last epoch durable there; None before the first.
 
-    ``begins`` is the epoch whose snapshot is delivered first; ``error`` is the error of the last
-    attempt, None if it succeeded.
+    ``record`` is what the ledger has of it; ``error`` is the error of the last attempt, None if it
+    succeeded; ``refused`` is how many rows the target has refused.
     """
 
     loop: EpochLoop
-    sink: RelationId
-    begins: Epoch
+    record: DeliveryRecord
     changelog: Changelog
     writer: SinkWriter
+    settings: DeliverySettings = field(default_factory=DeliverySettings)
     at: Epoch | None = None
     error: HeadraceError | None = None
-    _stored: Epoch | None = None
+    refused: int = 0
+    _resumed: bool = False
+    _first: bool = False
+    """Whether the next write may be one that has failed before."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _closed: threading.Event = field(default_factory=threading.Event)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _asked: int = 0
+    """How many statements wait for the lock: a wait ends, and a write after the part at hand."""
+    _closed: bool = False
     _thread: threading.Thread | None = None
 
     def __post_init__(self) -> None:
         """Resume at the stored position; keep the epochs that are not delivered yet."""
-        self.at = self._stored = position(self.loop.ledger, self.sink)
-        self.loop.held[self.sink] = self.begins if self.at is None else self.at
+        self.at = self.record.delivered
+        self.refused = self.loop.ledger.reject_count(self.sink)
+        self.loop.held[self.sink] = self.record.held
+
+    @property
+    def sink(self) -> RelationId:
+        """The sink."""
+        return self.record.sink
+
+    @property
+    def state(self) -> str:
+        """``running``, ``failing``, ``paused`` or ``stopped``."""
+        if self.record.state is DeliveryState.RUNNING and self.error is not None:
+            return "failing"
+        return self.record.state.value
+
+    @property
+    def lag(self) -> Lag:
+        """What has not been delivered yet."""
+        ledger, last = self.loop.ledger, self.loop.published.current.epoch
+        if self.at is None:
+            seconds = max(0.0, time.time() - ledger.committed_at(self.record.begins))
+            return Lag(last - self.record.begins + 1, None, seconds)
+        if self.at >= last:
+            return Lag(0, 0, 0.0)
+        rows = self.changelog.rows_changed(self.at, last)
+        oldest = ledger.committed_at(Epoch(self.at + 1))
+        return Lag(last - self.at, rows, max(0.0, time.time() - oldest) if rows else 0.0)
 
     def advance(self) -> bool:
         """Deliver everything up to the last epoch; return whether anything was written.
+
+        Nothing is done while the sink is paused or has stopped.
 
         Raises:
             HeadraceError: the writer's error; ``error`` keeps it until a delivery succeeds.
         """
         with self._lock:
+            if self.record.state is not DeliveryState.RUNNING:
+                return False
             try:
                 written = self._deliver()
             except (OSError, pa.ArrowException) as error:
+                self._resumed = False
                 self.error = HeadraceError(
                     Code.UNAVAILABLE, "a sink cannot be written to", detail=f"{error}."
                 )
                 raise self.error from error
             except HeadraceError as error:
-                self.error = error
+                self._resumed = False  # what was begun may have been completed there
+                self.error = None if error.code is Code.CANCELLED else error
                 raise
             self.error = None
             return written
 
     def _deliver(self) -> bool:
         last, written = self.loop.published.current.epoch, False
+        self._resume()
         if self.at is None:
-            rows = self.changelog.whole(self.begins)
-            ones = pa.array(np.ones(rows.num_rows, np.int64))
-            self._write(self.begins, rows.append_column(WEIGHT, ones))
-            written = True
-        at = self.begins if self.at is None else self.at
-        for epoch, changes in self.changelog.changes(at, last):
-            self._write(epoch, changes.table.drop_columns([HASH]))
-            written = True
-        self.at = last
-        if last - (self._stored or 0) >= _QUIET_EPOCHS:
-            self._store_position(last)
+            if self.settings.snapshot:
+                rows = self.changelog.snapshot(self.record.begins, self.settings.part_rows)
+                self._write(self.record.begins, rows)
+                written = True
+                if self.record.state is DeliveryState.STOPPED:
+                    return True
+            else:
+                self._store(self.record.begins)
+        while self.at is not None and self.at < last:
+            upto = Epoch(min(last, self.at + _LOOKED_AT))
+            for epoch in self._steps(self.changelog.changed(self.at, upto)):
+                if self._joins and epoch != self.record.writing:
+                    self._put(replace(self.record, writing=epoch))
+                parts = self.changelog.delta(self.at, epoch, self.settings.part_rows)
+                first = next(parts, None)
+                if first is None:
+                    continue  # the changes of joined epochs cancel
+                self._write(epoch, chain([first], parts))
+                written = True
+                if self.record.state is DeliveryState.STOPPED:
+                    return True
+            self.at = upto
+            if upto - (self.record.delivered or 0) >= _QUIET_EPOCHS:
+                self._store(upto)
         return written
 
-    def _write(self, epoch: Epoch, changes: pa.Table) -> None:
-        self.loop.fault("sink")
-        self.writer.write(epoch, changes)
-        self.loop.fault("sink written")
-        self._store_position(epoch)
-        self.at = epoch
+    def _resume(self) -> None:
+        """Before the first write: begin anew if that was asked for, or where the target stands."""
+        if self.record.clears:
+            self.writer.clear()
+            self.loop.fault("sink cleared")
+            self._put(replace(self.record, clears=False))
+        if self._resumed:
+            return
+        there = self.writer.durable()
+        if there is not None and there > self.loop.published.current.epoch:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"the target has changes up to epoch {there}, which this database has not made",
+                "The database was restored to an earlier state, or another one writes there.",
+                "RESET SINK writes all rows of the view anew.",
+            )
+        if there is not None and there > (-1 if self.at is None else self.at):
+            kept = self.writer.last_refused() if isinstance(self.writer, KeepsRefused) else ()
+            self._store(there, kept)
+        self._resumed = self._first = True
 
-    def _store_position(self, epoch: Epoch) -> None:
-        self.loop.ledger.append(self.sink, None, producer=ProducerPosition(_POSITION, epoch))
-        self._stored = epoch
+    def _steps(self, epochs: Sequence[Epoch]) -> Sequence[Epoch]:
+        """Return the epochs up to which changes are written together, of those that have any.
+
+        What was begun before a failure comes first, up to the same epoch: among the changes up to
+        another, some of those that were written may cancel.
+        """
+        if self._first and epochs:
+            self._first = False
+            begun = self.record.writing
+            upto = epochs[0] if begun is None or begun not in epochs else begun
+            return [upto, *self._steps([each for each in epochs if each > upto])]
+        if not self._joins or not epochs:
+            return epochs
+        return [*epochs[_JOINED - 1 : -1 : _JOINED], epochs[-1]]
+
+    @property
+    def _joins(self) -> bool:
+        return self.settings.joins or self.settings.interval > 0
+
+    def _write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
+        self.loop.fault("sink")
+        refused = self.writer.write(epoch, self._paced(parts))
+        self.loop.fault("sink written")
+        if refused and self.settings.stops:
+            self._stop(epoch, refused)
+        else:
+            self._store(epoch, refused)
+
+    def _paced(self, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield parts, not faster than the settings allow, until the delivery is to end."""
+        pace = self.settings.rows_per_second
+        begun, given = time.monotonic(), 0
+        for part in parts:
+            self._require_going_on()
+            yield part
+            given += part.num_rows
+            if pace:
+                self._wait(given / pace - (time.monotonic() - begun))
+        self._require_going_on()
+
+    def _require_going_on(self) -> None:
+        if self._closed or self._asked:
+            raise HeadraceError(Code.CANCELLED, "the delivery was interrupted")
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, until a statement or the end asks for the delivery."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._asked, max(0.0, seconds))
+
+    def _store(self, epoch: Epoch, refused: Sequence[Refused] = ()) -> None:
+        rejects = [
+            Reject(f"epoch {epoch}", number, None, each.why, each.row)
+            for number, each in enumerate(refused, 1)
+        ]
+        self._put(replace(self.record, delivered=epoch, writing=None), rejects)
+        self.at = epoch
+        self.refused += len(rejects)
+
+    def _stop(self, epoch: Epoch, refused: Sequence[Refused]) -> None:
+        first = refused[0]
+        why = f"epoch {epoch}, {len(refused)} of its rows; the first is {first.row}: {first.why}"
+        self._put(replace(self.record, state=DeliveryState.STOPPED, why=why))
+
+    def _put(self, record: DeliveryRecord, rejects: Sequence[Reject] = ()) -> None:
+        self.loop.ledger.record_delivery(record, rejects)
+        self.record = record
         # Hold the stored position, not the delivered one: a restart resumes there.
-        self.loop.held[self.sink] = epoch
+        self.loop.held[self.sink] = record.held
+
+    # -- statements ------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Deliver nothing until resumed; a write ends after the part at hand."""
+        with self._interrupted():
+            self._put(replace(self.record, state=DeliveryState.PAUSED))
+
+    def resume(self) -> None:
+        """Go on where the delivery was paused, or has stopped at rows that were refused."""
+        with self._interrupted():
+            self._put(replace(self.record, state=DeliveryState.RUNNING, why=None))
+            self.error = None
+
+    def reset(self) -> None:
+        """Begin anew with the rows of the last epoch, once what was written has been removed."""
+        with self._interrupted():
+            begins = self.loop.published.current.epoch
+            self._put(DeliveryRecord(self.sink, begins, clears=True))
+            self.at, self.error, self.refused = None, None, 0
+
+    def change(self, writer: SinkWriter, settings: DeliverySettings) -> None:
+        """Go on with another writer to the same target, and other settings."""
+        with self._interrupted():
+            self.writer.close()
+            self.writer, self.settings, self.error = writer, settings, None
+
+    @contextmanager
+    def _interrupted(self) -> Iterator[None]:
+        """Run a block while nothing is delivered; what is being written is written again later."""
+        with self._changed:
+            self._asked += 1
+            self._changed.notify_all()
+        try:
+            with self._lock:
+                self._resumed = False
+                yield
+        finally:
+            with self._changed:
+                self._asked -= 1
+                self._changed.notify_all()
+            self.loop.published.wake()
 
     # -- in the background -----------------------------------------------------------------
 
@@ -120,11 +331,15 @@ class Delivery:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after the epoch that is being written."""
-        self._closed.set()
+        """Stop after the part that is being written, and release the target."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         self.loop.published.wake()
         if self._thread is not None:
             self._thread.join()
+        with self._lock:
+            self.writer.close()
 
     def forget(self) -> None:
         """Stop for good, and hold no epochs any more."""
@@ -132,21 +347,33 @@ class Delivery:
         self.loop.held.pop(self.sink, None)
 
     def _run(self) -> None:
-        delay = _RETRY_SECONDS
-        while not self._closed.is_set():
+        delay = 0.0
+        while not self._closed:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or not self._asked)
             try:
                 self.advance()
-                delay = _RETRY_SECONDS
             except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
-                if self.error is None:
+                if not isinstance(error, HeadraceError):
                     self.error = HeadraceError(Code.INTERNAL, "a sink failed", detail=f"{error!r}")
-                self._closed.wait(delay)
-                delay = min(2 * delay, _LONGEST_RETRY_SECONDS)
+                delay = self._next_delay(delay)
+                self._wait(delay * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads retries
                 continue
+            delay = 0.0
+            self._wait(self.settings.interval)
             self.loop.published.wait_for(self._has_work, _LONGEST_RETRY_SECONDS)
 
+    def _next_delay(self, before: float) -> float:
+        """Return how long to wait after a failure: longer each time."""
+        passes = self.error is None or self.error.code is Code.UNAVAILABLE
+        least = _RETRY_SECONDS if passes else _SLOW_RETRY_SECONDS
+        return min(_LONGEST_RETRY_SECONDS, max(least, 2 * before))
+
     def _has_work(self) -> bool:
-        return self._closed.is_set() or (self.at or 0) < self.loop.published.current.epoch
+        if self._closed:
+            return True
+        running = self.record.state is DeliveryState.RUNNING
+        return running and (self.at is None or self.at < self.loop.published.current.epoch)
 
 
 @dataclass(slots=True)

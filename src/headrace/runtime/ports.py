@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from headrace.ledger import LoadProgress, Reject
     from headrace.runtime.step import Report, Share, Step
     from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
-    from headrace.zset import Layout, ZSet
+    from headrace.zset import Layout
 
 
 LEAF: Final = "leaf "
@@ -214,29 +214,88 @@ class Append(Protocol):
 
 
 class Changelog(Protocol):
-    """The snapshots and deltas of a view or table, by epoch."""
+    """The rows of a view or table at an epoch, and their changes, in parts of bounded size.
 
-    def whole(self, epoch: Epoch) -> pa.Table:
-        """Return the snapshot at an epoch, each row as often as its weight."""
+    Parts are tables of its columns with ``__weight``, consolidated, in the order of a hash of its
+    key: all rows of a key are in one part. ``most`` is how many physical rows a part has; it has
+    more only if they are of one hash.
+    """
+
+    def snapshot(self, epoch: Epoch, most: int) -> Iterator[pa.Table]:
+        """Yield the rows at an epoch."""
         ...
 
-    def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
-        """Yield the consolidated delta of each epoch in ``(after, upto]``, except empty ones."""
+    def changed(self, after: Epoch, upto: Epoch) -> Sequence[Epoch]:
+        """Return the epochs in ``(after, upto]`` that may have changes, ascending."""
         ...
+
+    def delta(self, after: Epoch, upto: Epoch, most: int) -> Iterator[pa.Table]:
+        """Yield the sum of the changes of the epochs in ``(after, upto]``."""
+        ...
+
+    def rows_changed(self, after: Epoch, upto: Epoch) -> int:
+        """Return how many rows the changes of the epochs in ``(after, upto]`` have."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A row that a sink's target refuses for good.
+
+    ``row`` is the change as one line of JSON, ``why`` are the target's words, without secrets.
+    """
+
+    row: str
+    why: str
 
 
 class SinkWriter(Protocol):
-    """Writes a view's changelog to an external system."""
+    """Writes a view's changelog to another system.
+
+    A failure that may pass raises ``unavailable``, one that somebody has to mend ``invalid``: the
+    delivery tries again, in order, and shows it. Only a row that the target refuses whatever comes
+    is refused. With :attr:`SinkContext.stops`, an epoch with a refused row must not be recorded by
+    the target as whole, since it comes again.
+    """
 
     @property
     def guarantee(self) -> str:
-        """The delivery guarantee, as text: how often a change can take effect."""
+        """How often a change can take effect.
+
+        "exactly once: ...", "exact effect: ..." or "at least once: ...".
+        """
         ...
 
-    def write(self, epoch: Epoch, changes: pa.Table) -> None:
-        """Write the delta of one epoch durably: rows, each with its ``__weight``.
+    def durable(self) -> Epoch | None:
+        """Return the last epoch that the target itself records as whole; None if it has none."""
+        ...
 
-        Epochs are written in order. After a crash, the last epoch may be written again, with the
-        same delta.
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Write the changes up to an epoch durably; return the rows that were refused.
+
+        Parts are as :class:`Changelog` has them, with the sink's columns. Epochs come in order.
+        After a failure the same changes come again, under the same epoch: the effect must be as if
+        once. Reading a part may raise: the write has failed then.
         """
+        ...
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Yield the rows in the target, with the sink's columns; None if it cannot be read."""
+        ...
+
+    def clear(self) -> None:
+        """Remove what the sink has written, where its form allows that, and the epoch of it."""
+        ...
+
+    def close(self) -> None:
+        """Release what is held; the writer may be used again, and connects anew then."""
+        ...
+
+
+@runtime_checkable
+class KeepsRefused(Protocol):
+    """A writer whose target records whole epochs, with the rows that were refused."""
+
+    def last_refused(self) -> Sequence[Refused]:
+        """Return the rows that were refused in the epoch that :meth:`SinkWriter.durable` has."""
         ...

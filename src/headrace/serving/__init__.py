@@ -1,7 +1,7 @@
 """Reading views: snapshots, lookups and subscriptions."""
 
 from headrace.serving.contents import Contents, History, key_values
-from headrace.serving.operations import OPERATION, with_operations
+from headrace.serving.operations import OPERATION, by_key, with_operations
 from headrace.serving.subscription import Change, Follower
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Contents",
     "Follower",
     "History",
+    "by_key",
     "key_values",
     "with_operations",
 ]

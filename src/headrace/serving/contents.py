@@ -174,6 +174,27 @@ class History:
         for epoch in sorted(by_epoch):
             yield epoch, ZSet.sum_of(self.layout, by_epoch[epoch]).consolidated()
 
+    def snapshot(self, epoch: Epoch, most: int) -> Iterator[pa.Table]:
+        """Yield the rows at an epoch with their weights, in parts; see :class:`Changelog`."""
+        yield from _without_hash(self.at(epoch).spine, most)
+
+    def changed(self, after: Epoch, upto: Epoch) -> list[Epoch]:
+        """Return the epochs in ``(after, upto]`` that have changes, ascending."""
+        return sorted({run.added for run in self.ledger.delta_runs(self.id, after, upto)})
+
+    def delta(self, after: Epoch, upto: Epoch, most: int) -> Iterator[pa.Table]:
+        """Yield the sum of the changes in ``(after, upto]`` in parts; see :class:`Changelog`."""
+        files = [run.file for run in self.ledger.delta_runs(self.id, after, upto)]
+        yield from _without_hash(Spine.open(self.directory / "runs", self.layout, files), most)
+
+    def rows_changed(self, after: Epoch, upto: Epoch) -> int:
+        """Return how many rows the changes of the epochs in ``(after, upto]`` have."""
+        return sum(run.rows for run in self.ledger.delta_runs(self.id, after, upto))
+
+
+def _without_hash(spine: Spine, most: int) -> Iterator[pa.Table]:
+    return (part.table.drop_columns([HASH]) for part in spine.scan(most))
+
 
 def can_look_up(layout: Layout) -> bool:
     """Whether rows of an arrangement are found by its key without a scan."""

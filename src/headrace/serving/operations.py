@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from headrace.zset import WEIGHT
+from headrace.zset import WEIGHT, row_codes
+from headrace.zset.zset import column, numbers, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,3 +44,19 @@ def with_operations(changes: pa.Table, key: Sequence[str]) -> pa.Table:
             operations += [update if is_update else single] * len(rows)
     ordered = changes.take(pa.array(positions, pa.int64()))
     return ordered.append_column(OPERATION, pa.array(operations, pa.string()))
+
+
+def by_key(changes: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Return the rows to write, one per key in its new state, and the keys to delete.
+
+    ``changes`` has all changes of each of its keys, which are unique, with ``__weight``. The rows
+    have all columns but that; the keys have those of the key.
+    """
+    weights = numbers(changes, WEIGHT)
+    codes = row_codes([column(changes, name) for name in key], changes.num_rows)
+    inserted = np.flatnonzero(weights > 0)
+    gone = np.flatnonzero((weights < 0) & ~np.isin(codes, codes[inserted]))
+    return (
+        take(changes, inserted).drop_columns([WEIGHT]),
+        take(changes.select(list(key)), gone),
+    )

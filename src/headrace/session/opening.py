@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
 from headrace.circuit import rows_of
 from headrace.parts.naming import HIDDEN
-from headrace.runtime.deliveries import position
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
@@ -42,10 +41,8 @@ def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:
     kept = [r for r in catalog if isinstance(r, Table | View)]
     layouts = {rows_of(r.id): Layout.of_json(stored[rows_of(r.id)]) for r in kept}
     parts.loop.published.publish(catalog, layouts)
-    for record in records:  # before an epoch is made: their history is released step by step
-        if isinstance(catalog.by_id[record.relation], Sink):
-            at = position(ledger, record.relation)
-            parts.loop.held[record.relation] = record.created_epoch if at is None else at
+    # Before an epoch is made: their history is released step by step.
+    parts.loop.held.update({id_: record.held for id_, record in ledger.deliveries().items()})
     parts.log.admission.sweep(r for r in catalog if isinstance(r, Stream))
     waiting.wait(lacking)
     fed = {relation.source for relation in catalog if isinstance(relation, Sink)}

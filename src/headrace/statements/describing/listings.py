@@ -48,7 +48,8 @@ _DIRTY = (
 )  # fmt: skip
 
 _WHOLE = (
-    "epoch", "epochs_behind", "changes_behind", "behind", "rejected", "duplicates", "late", "line",
+    "epoch", "epochs_behind", "rows_behind", "changes_behind", "behind", "rejected", "refused",
+    "duplicates", "late", "line",
     "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
     "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows",
 )  # fmt: skip

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View, key_of
-from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.connectors import SinkOptions
+from headrace.connectors.options import read_options, stored_options
+from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.sql import CreateSink, Insert, Name, Query, quote
 from headrace.sql.lexer import tokens
 from headrace.statements.changing.targets import chosen, taking, target_named
 from headrace.statements.defining.columns import require_known_rows
 from headrace.statements.defining.placing import place_of
-from headrace.statements.sinks.destination import Destination
+from headrace.statements.sinks.destination import Destination, delivery_options
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class SinkCreations:
                 span=name.span,
             )
         into = Destination.of(statement.options) if statement.into is None else None
+        delivery = _delivery(statement) if into is None else into.delivery
         target = None if statement.into is None else _target(self.reader.catalog, statement.into)
         former = self.reader.catalog.by_id[replaced[0]] if replaced else None
         secret = created != statement.span.source  # a masked secret may have changed
@@ -61,7 +64,7 @@ class SinkCreations:
             return f"sink {former.name} is unchanged, and continues"
         self._require_own_place(statement, former, target, into)
         sink = self._made(
-            name.dotted, statement.source, target, (), into, created, replaced=replaced
+            name.dotted, statement.source, target, (), into, created, delivery, replaced=replaced
         )
         return f"created sink {sink.name}: {self.sinks.begin(sink)}"
 
@@ -94,6 +97,7 @@ class SinkCreations:
         columns: tuple[str, ...],
         into: Destination | None,
         created_sql: str,
+        delivery: SinkOptions | None = None,
         *,
         replaced: tuple[RelationId, ...] = (),
     ) -> Sink:
@@ -106,14 +110,18 @@ class SinkCreations:
         if target is not None:
             filled = Schema(chosen(target, columns, span))
         followed, made = self.sources.followed(source, filled)
+        delivery = delivery or SinkOptions()
+        id_ = self.ledger.reserve_relation()
         try:
+            key = _key(followed, delivery, span)
             if into is not None:
-                into.check(self.destinations, followed.schema, span)
+                context = self.destinations.context(id_, followed.schema, key, delivery)
+                into.check(context, span)
             if target is not None and filled is not None:
                 _require_unique(followed, target, filled, span)
                 _require_no_circle(self.reader.catalog, followed, target, span)
             sink = Sink(
-                self.ledger.reserve_relation(),
+                id_,
                 name,
                 followed.schema,
                 followed.id,
@@ -121,6 +129,8 @@ class SinkCreations:
                 filled.names if filled is not None else (),
                 () if into is None else into.connector.stored(into.options),
                 created_sql,
+                key,
+                stored_options(delivery),
             )
             self.definer.create(sink, replaced)
         except BaseException:
@@ -146,8 +156,11 @@ class SinkCreations:
                 " it wrote, and CREATE it again.",
                 span=statement.span if statement.into is None else statement.into.span,
             )
-        place = None if into is None else into.place(self.destinations)
-        if into is None or place is None:
+        if into is None:
+            return
+        nowhere = self.destinations.context(RelationId(-1), Schema(()), (), into.delivery)
+        place = into.place(nowhere)
+        if place is None:
             return
         stored = into.connector.stored(into.options)
         path = dict(stored)["path"]
@@ -164,6 +177,43 @@ class SinkCreations:
             hint="Choose another path, or remove the directory.",
             span=given.span,
         )
+
+
+def _delivery(statement: CreateSink) -> SinkOptions:
+    """Return how a sink into a table is given changes: it has no other options."""
+    delivery, others = delivery_options(statement.options)
+    read_options(SinkOptions, others, "a sink into a table")
+    return delivery
+
+
+def _key(followed: View | Table, delivery: SinkOptions, span: Span) -> tuple[str, ...]:
+    """Return the unique key of a sink's rows: that of its relation, or the one that is given.
+
+    Raises:
+        HeadraceError: ``invalid`` if the given columns do not exist, or are not known to be unique.
+    """
+    known, names = key_of(followed), {name.lower(): name for name in followed.schema.names}
+    if not delivery.columns:
+        return known
+    for name in delivery.columns:
+        if name.lower() not in names:
+            near = nearest(name.lower(), tuple(names))
+            raise HeadraceError(
+                Code.INVALID,
+                f'column "{name}" of the key does not exist',
+                hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(names)}.",
+                span=span,
+            )
+    given = tuple(names[name.lower()] for name in delivery.columns)
+    if known and set(known) <= set(given):
+        return given
+    raise HeadraceError(
+        Code.INVALID,
+        f"rows are not known to be unique by ({', '.join(given)})",
+        detail=f"Their key is ({', '.join(known)})." if known else "No key of theirs is known.",
+        hint=f"GROUP BY {', '.join(given)}; or read a TABLE whose PRIMARY KEY is among them.",
+        span=span,
+    )
 
 
 def _require_unique(

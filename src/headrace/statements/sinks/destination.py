@@ -5,23 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors import CONNECTOR, Connector, Given, sink_connector
+from headrace.connectors import CONNECTOR, Connector, Given, SinkOptions, sink_connector
+from headrace.connectors.options import keys_of, read_options
 from headrace.errors import HeadraceError, Span
-from headrace.types import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.parts.destinations import Destinations
+    from headrace.connectors import SinkContext
     from headrace.sql import Option
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A connector and its options, as a CREATE SINK gives them."""
+    """A connector, its options, and how the sink is given changes, as a CREATE SINK has them."""
 
     connector: Connector[Any]
     options: Any
+    delivery: SinkOptions
 
     @classmethod
     def of(cls, options: tuple[Option, ...]) -> Destination:
@@ -30,22 +31,31 @@ class Destination:
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at the option that is wrong.
         """
-        given = Given.of(options)
+        delivery, given = delivery_options(options)
         named = next((each for each in given if each.key.lower() == CONNECTOR), None)
         name, span = ("file", None) if named is None else (named.value, named.span)
         connector = sink_connector(name, span)
         try:
-            return cls(connector, connector.read(given, "sink"))
+            return cls(connector, connector.read(given, "sink"), delivery)
         except HeadraceError as error:
-            raise error.at(given[0].span) if given[0].span is not None else error from error
+            place = given[0].span if given else None
+            raise error.at(place) if place is not None else error from error
 
-    def place(self, among: Destinations) -> Path | None:
+    def place(self, context: SinkContext) -> Path | None:
         """Return where it writes, if only one sink may write there."""
-        return self.connector.place(self.options, among.context(Schema(())))
+        return self.connector.place(self.options, context)
 
-    def check(self, among: Destinations, schema: Schema, span: Span) -> None:
+    def check(self, context: SinkContext, span: Span) -> None:
         """Refuse rows that cannot be written there."""
         try:
-            self.connector.check_sink(self.options, among.context(schema))
+            self.connector.check_sink(self.options, context)
         except HeadraceError as error:
             raise error.at(span) from error
+
+
+def delivery_options(options: tuple[Option, ...]) -> tuple[SinkOptions, list[Given]]:
+    """Return the options that every sink has, and the others that are given."""
+    every = keys_of(SinkOptions)
+    mine = [each for each in Given.of(options) if each.key.lower() in every]
+    rest = [each for each in Given.of(options) if each.key.lower() not in every]
+    return read_options(SinkOptions, mine, "a sink"), rest

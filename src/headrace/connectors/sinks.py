@@ -1,0 +1,101 @@
+"""What the connectors of sinks share: what a writer is opened with, and the options of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from headrace.connectors.options import option, seconds
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.deliveries import PART_ROWS, DeliverySettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.connectors.secrets import Secrets
+    from headrace.types import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What a sink's writer is opened with.
+
+    ``directory`` is the data directory. The rows have ``schema``; ``key`` are the columns of a
+    unique key of them, empty if none is known. ``identity`` tells the sink from all others, also
+    those of other databases: the target records its epochs under it. With ``stops``, a refused row
+    stops the sink; see :class:`headrace.runtime.ports.SinkWriter`.
+    """
+
+    directory: Path
+    schema: Schema
+    key: tuple[str, ...]
+    secrets: Secrets
+    identity: str
+    stops: bool = False
+
+
+class OnError(StrEnum):
+    """What becomes of a row that the target refuses."""
+
+    DEAD_LETTER = "dead_letter"
+    """It is kept in the ledger, and delivery goes on."""
+    STOP = "stop"
+    """The sink stops until it is resumed."""
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise HeadraceError(
+            Code.INVALID, f"'{text}' is not a number of rows", hint="Write a whole number from 1."
+        )
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options that every sink has: how it is given changes.
+
+    ``key`` are the columns of a unique key, with commas; by default that of the view. ``snapshot``:
+    whether the rows that there are come first. ``batch_rows`` are the rows that a writer is given
+    at a time, ``max_rows_per_second`` the most it is given. ``interval``: seconds between two
+    writes, whose epochs are joined; with 0, each epoch is written as it comes.
+    """
+
+    key: str | None = None
+    snapshot: bool = True
+    on_error: OnError = OnError.DEAD_LETTER
+    batch_rows: int = option(default=PART_ROWS, convert=_positive)
+    max_rows_per_second: int | None = option(default=None, convert=_positive)
+    interval: float = option(default=0.0, convert=seconds)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the key that is given."""
+        return () if self.key is None else tuple(name.strip() for name in self.key.split(","))
+
+    def settings(self, *, joins: bool) -> DeliverySettings:
+        """Return the settings of the delivery; ``joins``: see there."""
+        return DeliverySettings(
+            part_rows=self.batch_rows,
+            rows_per_second=self.max_rows_per_second,
+            interval=self.interval,
+            joins=joins,
+            snapshot=self.snapshot,
+            stops=self.on_error is OnError.STOP,
+        )
+
+
+def require_key(context: SinkContext, what: str) -> None:
+    """Refuse rows without a known key; ``what`` is written by key.
+
+    Raises:
+        HeadraceError: ``invalid``, with how to have a key.
+    """
+    if not context.key:
+        raise HeadraceError(
+            Code.INVALID,
+            f"{what} is written by key, and no unique key of the rows is known",
+            hint="GROUP BY the columns of the key, or read a TABLE with a PRIMARY KEY and keep its"
+            " key among the columns.",
+        )
