@@ -396,3 +396,21 @@ def test_what_cannot_be_called_is_refused_with_the_reason(db):
     assert db.sql("SHOW VIEWS").fetchall() == []
     with pytest.raises(HeadraceError, match='function "added" does not exist'):
         db.sql("SELECT added(k, k) FROM t")
+
+
+def test_a_view_that_lags_behind_stays_where_it_stands_when_its_function_is_replaced(db):
+    def same(n):
+        return n
+
+    def negated(n):
+        return -n
+
+    db.register("f", same, returns="INT", deterministic=True)
+    db.sql("CREATE STREAM s (v INT)")
+    db.sql("CREATE MATERIALIZED VIEW m WITH (refresh = 'manual') AS SELECT sum(f(v)) AS n FROM s")
+    db.sql("INSERT INTO s VALUES (1), (2); REFRESH m; INSERT INTO s VALUES (10); FLUSH")
+    db.register("f", negated, returns="INT", deterministic=True, replace=True)
+    assert db.sql("SELECT n FROM m").fetchall() == [(-3,)]
+    assert [verdict for *_, verdict in db.sql("VERIFY m")] == ["equal to batch"]
+    db.sql("REFRESH m")
+    assert db.sql("SELECT n FROM m").fetchall() == [(-13,)]

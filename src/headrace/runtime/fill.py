@@ -246,12 +246,15 @@ class Fill:
 
         The view is one that no epoch maintains. Its rows change by the difference, as in any
         epoch, so those who follow it get that; what its operators kept is given up. Its slices are
-        not dirty any more.
+        not dirty any more. A view that lags behind is filled where it stands, and stays there.
         """
         ledger, rows = self.loop.ledger, rows_of(self.view.id)
         dirty = ledger.dirty()
-        frontier = ledger.head.serving(self.view.id).frontier
-        filled = self.filled(self.loop.quiet_clock(), frontier)
+        if self.view.refresh.lags:
+            filled, clock = self.filled(None, None), ledger.clock()
+        else:
+            filled = self.filled(self.loop.quiet_clock(), LIVE)
+            clock = self._clock
         stored = ledger.spines(list(filled.layouts))
         gone = tuple(
             Merge(id_, tuple(run.name for run in runs), None)
@@ -273,7 +276,7 @@ class Fill:
                     repairable(dirty, self.view.id), dirty, self.loop.published.current.catalog
                 ),
                 counters={"filled": self.view.name, "changes": filled.rows},
-                clock=self._clock,
+                clock=clock,
             )
         )
         ledger.advance_since({id_: epoch for id_ in filled.layouts if id_ != rows})
