@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Deterministic, so that a red build is red again; no deadline, for machines that are shared.
 settings.register_profile(
     "laws",
-    max_examples=choose(25, 200),
+    max_examples=choose(10, 200),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -95,6 +95,7 @@ def test_events_are_replaced_and_voided_and_every_view_follows(sensors: Sensors)
     sensors.check()
 
 
+@pytest.mark.long
 def test_a_view_that_lags_shows_no_event_that_was_corrected_before_it_is_refreshed(
     tmp_path: Path, spark
 ) -> None:

@@ -56,6 +56,7 @@ def rows_of(result):
     return Counter(tuple(row.values()) for row in result.to_arrow().to_pylist())
 
 
+@pytest.mark.long
 def test_a_policy_that_changes_in_the_past_repairs_what_it_touches(db, example):
     events = example.events
     db.register(example.balances.merchant_balance_of)

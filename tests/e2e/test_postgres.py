@@ -249,6 +249,7 @@ def test_tables_and_a_join_are_those_of_postgresql_after_each_transaction(
     assert added[0] == "orders"
 
 
+@pytest.mark.long
 def test_a_copy_during_writes_meets_the_changes_and_no_reader_sees_half_of_a_transaction(
     shop: Shop,
 ) -> None:

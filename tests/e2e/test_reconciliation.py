@@ -105,6 +105,7 @@ def test_what_differs_is_quarantined_or_reported(opened_with, policy):
     assert set(verdicts(db, "VERIFY").values()) == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_a_table_is_what_its_log_says_and_what_reads_it_follows(db):
     db.sql("""CREATE TABLE t (k INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1), (2, 2);
         CREATE MATERIALIZED VIEW v AS SELECT v, count(*) AS n FROM t GROUP BY v;

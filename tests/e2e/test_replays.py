@@ -200,6 +200,7 @@ def test_only_rows_that_meet_the_whole_condition_are_explained(shop: headrace.Da
     assert wrong.hint == "There are: k, sv."
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_each_kind_of_join_says_why_it_has_no_row(shop: headrace.Database) -> None:
     shop.sql(

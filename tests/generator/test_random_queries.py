@@ -13,7 +13,7 @@ from generator.files import read, written
 from generator.search import REGRESSIONS, Search
 from length import choose
 
-PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", choose("4", "300")))
+PAIRS = int(os.environ.get("HEADRACE_RANDOM_QUERIES", choose("2", "300")))
 SEED = int(os.environ.get("HEADRACE_RANDOM_SEED", "20000"))
 PARTS = choose(1, 4)
 """Into how many tests the pairs are divided, so that processes can share them."""

@@ -290,5 +290,5 @@ def test_a_ledger_in_postgresql_agrees_with_its_model() -> None:
 
 TestLedgerAgreesWithItsModel = LedgerMachine.TestCase
 TestLedgerAgreesWithItsModel.settings = settings(
-    max_examples=choose(12, 100), stateful_step_count=25, deadline=None
+    max_examples=choose(6, 100), stateful_step_count=25, deadline=None
 )

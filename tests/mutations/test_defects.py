@@ -179,11 +179,6 @@ def test_reconciliation_finds_each_defect_and_repairs_what_it_did(tmp_path, spar
             print(f"{samples:4} of {bound:3} samples | {name}")
 
 
-def test_reconciliation_finds_a_defect(tmp_path, spark):
-    """In a short run, one of them."""
-    assert len(_find(History(tmp_path / "db", spark, "sums"), DEFECTS["sums"][:1])) == 1
-
-
 def _find(history: History, defects) -> dict[str, tuple[int, int]]:
     """Return for each defect the samples until it was found, and those of all slices."""
     found, db = {}, history.db

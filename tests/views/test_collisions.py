@@ -29,6 +29,7 @@ def colliding(monkeypatch):
     monkeypatch.setattr(Transplant, "hash", truncated)
 
 
+@pytest.mark.long
 def test_rows_of_one_hash_are_told_apart(oracle, colliding):  # noqa: ARG001
     run = oracle(rows_per_change=200, lookups=False)
     run.table("t", "id INT, g INT, s STRING, m DECIMAL(10,2)", key="id")

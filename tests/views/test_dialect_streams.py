@@ -86,6 +86,7 @@ SHORT_BY_OFFSET = (
 )
 
 
+@pytest.mark.long
 def test_the_order_of_arrival_is_that_of_the_log(oracle):
     run = oracle(rows_per_change=60)
     run.stream("s", "k STRING, v INT, n BIGINT")

@@ -73,6 +73,7 @@ def test_plans_do_not_double_with_each_view_that_reads_the_one_below_twice(oracl
     run.finish()
 
 
+@pytest.mark.long
 def test_connected_sets_step_one_by_one_in_one_epoch(oracle):
     run = oracle()
     for name in "abc":

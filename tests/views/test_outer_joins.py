@@ -100,7 +100,13 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize("views", CHOSEN.values(), ids=CHOSEN)
+@pytest.mark.parametrize(
+    "views",
+    [
+        pytest.param(views, id=kind, marks=[pytest.mark.long] if kind == "single" else [])
+        for kind, views in CHOSEN.items()
+    ],
+)
 def test_rows_with_and_without_a_partner_come_and_go(oracle, views):
     run = oracle(rows_per_change=2000)
     run.table("a", "id INT, k INT, g INT, s STRING", key="id")

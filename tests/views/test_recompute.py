@@ -264,7 +264,15 @@ CHOSEN = {
 }
 
 
-@pytest.mark.parametrize("views", CHOSEN.values(), ids=CHOSEN)
+@pytest.mark.parametrize(
+    "views",
+    [
+        pytest.param(
+            views, id=kind, marks=[] if kind in {"groups", "windows"} else [pytest.mark.long]
+        )
+        for kind, views in CHOSEN.items()
+    ],
+)
 def test_groups_are_computed_anew_where_they_change(oracle, views):
     run = oracle(rows_per_change=2000)
     run.table("a", "id INT, k INT, v INT, s STRING, m DECIMAL(10,2)", key="id")

@@ -156,6 +156,7 @@ def test_a_hierarchy_with_levels_and_paths(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_series_that_are_counted_out(oracle):
     run = oracle(rows_per_change=40)
     run.table("spans", "id INT, low INT, high INT", key="id")

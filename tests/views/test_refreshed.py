@@ -227,6 +227,7 @@ def test_a_write_returns_when_a_view_shows_it(tmp_path, spark):
         verified(db)
 
 
+@pytest.mark.long
 def test_recursions_windows_and_the_clock_are_right_where_a_view_stands(tmp_path, spark):
     now = [1_700_000_000_000_000]
     with headrace.connect(

@@ -343,6 +343,7 @@ def test_an_idle_database_does_nothing_until_a_row_is_due(run: Clocked) -> None:
     run.finish()
 
 
+@pytest.mark.long
 def test_a_view_that_is_made_later_is_filled_at_the_clock_of_its_epoch(run: Clocked) -> None:
     run.stream("t", "k INT, ts TIMESTAMP")
     run.view("first", "SELECT k FROM t WHERE ts > now() - INTERVAL 5 MINUTES")

@@ -143,6 +143,7 @@ def test_views_over_versions_equal_batch_whatever_happens(oracle, seed):
     run.finish()
 
 
+@pytest.mark.long
 def test_keys_of_several_columns_dates_of_days_and_events_of_a_stream(oracle):
     run = oracle(rows_per_change=400)
     run.stream("sales", "item INT, shop STRING, at TIMESTAMP_NTZ, n INT")
