@@ -180,6 +180,7 @@ READS_SALARIES = [
     "VERIFY hr.salaries",
     "SHOW RECONCILIATION FOR hr.salaries",
     "SHOW EVIDENCE FOR hr.salaries",
+    "SHOW ERRORS FOR gold.pay",
     "RECONCILE VIEW hr.salaries",
     "REPLAY VIEW gold.pay WHERE k = 1",
     "EXPLAIN REPLAY VIEW gold.pay",

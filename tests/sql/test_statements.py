@@ -412,6 +412,7 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("RECONCILE ALL SAMPLE 2.5 PERCENT", {"is": "Reconcile", "percent": 2.5}),
     ("SHOW RECONCILIATION", {"is": "Show", "listing": "reconciliation"}),
     ("SHOW EVIDENCE FOR v", {"is": "Show", "listing": "evidence", "relation": "v"}),
+    ("SHOW ERRORS FOR a.v", {"is": "Show", "listing": "errors", "relation": "a.v"}),
     ("SUBSCRIBE v", {"is": "Subscribe", "target": "v"}),
     (
         "SUBSCRIBE TO v AS OF EPOCH 3",

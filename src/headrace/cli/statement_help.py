@@ -149,7 +149,8 @@ STATEMENTS: dict[str, Synopsis] = {
     "SHOW": Synopsis(
         "list objects, those with names by a pattern",
         f"SHOW {' | '.join(listing.value.upper() for listing in Listing)} [LIKE 'pattern%']\n"
-        "SHOW PROPERTIES\nSHOW REJECTS | DIRTY [FOR name]\nSHOW CREATE name",
+        "SHOW PROPERTIES\nSHOW REJECTS | DIRTY [FOR name]\n"
+        "SHOW ERRORS FOR name\nSHOW CREATE name",
         "SHOW FRESHNESS;",
     ),
     "DESCRIBE": Synopsis(

@@ -91,6 +91,7 @@ from headrace.statements.defining.tokens import (
 )
 from headrace.statements.defining.views import Views
 from headrace.statements.describing.descriptions import Descriptions
+from headrace.statements.describing.errors import Errors
 from headrace.statements.describing.explanations import Explanations
 from headrace.statements.describing.listings import Listings, filtered
 from headrace.statements.functions import FunctionChanges
@@ -227,6 +228,7 @@ class Statements:
             parts.sources,
             principal,
         )
+        self._errors = Errors(parts.reader)
         self._descriptions = Descriptions(parts.reader, parts.ledger, parts.declarations)
         self._explanations = Explanations(
             parts.reader,
@@ -328,6 +330,8 @@ class Statements:
                 return self._show_tokens(statement)
             case Show(listing=Listing.RECONCILIATION | Listing.EVIDENCE):
                 return self._upkeep.reconciliations.show(statement)
+            case Show(listing=Listing.ERRORS):
+                return self._errors.show(statement)
             case Show():
                 return self._listings.show(statement)
             case ShowCreate():

@@ -405,7 +405,9 @@ def _show(asked: _Asked, statement: Show) -> Iterator[Need]:
     others = statement.token is not None and statement.token.dotted != asked.principal.name
     if statement.listing in _OF_OWNERS or others:
         yield Need(Role.OWNER, DATABASE, statement.span)
-    if statement.relation is not None:
+    if statement.relation is not None and statement.listing is Listing.ERRORS:
+        yield from asked.define(statement.relation)  # they quote rows of what is below
+    elif statement.relation is not None:
         yield from asked.read(statement.relation)
 
 

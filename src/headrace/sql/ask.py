@@ -146,6 +146,9 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         relation = cursor.name("a stream's or table's name")
     if listing in _OF_VIEWS and cursor.accept("FOR"):
         relation = cursor.name("a view's name")
+    if listing is Listing.ERRORS:
+        cursor.expect("FOR")
+        relation = cursor.name("a view's or sink's name")
     if listing is Listing.INDEXES and (cursor.accept("FROM") or cursor.accept("ON")):
         relation = cursor.name("a table's or view's name")
     like = None

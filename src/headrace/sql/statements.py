@@ -410,6 +410,7 @@ class Listing(StrEnum):
     GRANTS = "grants"
     RECONCILIATION = "reconciliation"
     EVIDENCE = "evidence"
+    ERRORS = "errors"
 
 
 NAMED_LISTINGS = frozenset(Listing) - {
@@ -421,6 +422,7 @@ NAMED_LISTINGS = frozenset(Listing) - {
     Listing.GRANTS,
     Listing.RECONCILIATION,
     Listing.EVIDENCE,
+    Listing.ERRORS,
     Listing.INDEXES,
 }
 """The listings that have names, so that LIKE can filter them."""

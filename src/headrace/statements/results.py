@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -285,3 +286,8 @@ def _values(table: pa.Table) -> list[list[Any]]:
 def shown(value: Any) -> str:
     """Return a value as text for people."""
     return "NULL" if value is None else str(value)
+
+
+def shown_time(seconds: float) -> str:
+    """Return a time in Unix seconds as text: UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.history.sampling import SLICE_ROWS
 from headrace.parts.naming import shown_name
 from headrace.sql import Listing
-from headrace.statements.results import Progress, Result
+from headrace.statements.results import Progress, Result, shown_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +97,7 @@ class Reconciliations:
                 rounds.complete,
                 rounds.covered,
                 rounds.bound,
-                None if rounds.at is None else _time(rounds.at),
+                None if rounds.at is None else shown_time(rounds.at),
             )
             for relation, rounds in self.reconciling.rounds(state).items()
             if self.principal.sees(relation.name) and (only is None or only.id == relation.id)
@@ -110,7 +109,7 @@ class Reconciliations:
         rows = [
             (
                 self._shown(relation),
-                _time(found.at),
+                shown_time(found.at),
                 found.epoch,
                 found.slice.where,
                 found.differences,
@@ -164,7 +163,3 @@ class Reconciliations:
 
 def _json(rows: tuple[Any, ...]) -> str:
     return json.dumps(rows, ensure_ascii=False)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")

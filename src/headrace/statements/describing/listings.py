@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from headrace.parts.naming import HIDDEN
 from headrace.parts.stopped import view_state
 from headrace.sql import Listing, Name, Role, Show
 from headrace.statements.describing.changes import CARRIED
-from headrace.statements.results import Result
+from headrace.statements.results import Result, shown_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,7 +203,7 @@ class Listings:
                 record.reject.column,
                 record.reject.reason,
                 record.reject.raw,
-                _time(record.at),
+                shown_time(record.at),
             )
             for relation in relations
             for record in ledger.rejects(relation.id, _MOST_REJECTS)
@@ -223,7 +222,7 @@ class Listings:
                 found.relation.name,
                 found.entry.cause,
                 slice_words(found.entry.slice),
-                _time(found.entry.since),
+                shown_time(found.entry.since),
                 round(found.seconds, 3),
                 found.origin,
                 found.entry.repair.value,
@@ -245,7 +244,7 @@ class Listings:
             only = catalog.resolve(statement.relation.dotted, statement.relation.span).id
         rows = [
             (
-                _time(record.at),
+                shown_time(record.at),
                 relation.name,
                 found.path.value,
                 found.rule if catalog.sees_all(sees, relation.id) else None,
@@ -275,7 +274,7 @@ class Listings:
             "seconds",
         )
         rows = [
-            (e.epoch, _time(e.committed_at), *(e.counters.get(name) for name in names))
+            (e.epoch, shown_time(e.committed_at), *(e.counters.get(name) for name in names))
             for e in self.ledger.epochs(_MOST_EPOCHS)
         ]
         return self._listing(("epoch", "committed_at", *names), rows)
@@ -287,19 +286,19 @@ class Listings:
             (
                 found.view.name,
                 found.epoch,
-                _time(found.shown_at),
+                shown_time(found.shown_at),
                 found.pending,
                 found.state,
                 round(found.seconds, 3),
                 _moment(found.watermark),
-                None if found.dirty_since is None else _time(found.dirty_since),
+                None if found.dirty_since is None else shown_time(found.dirty_since),
                 ", ".join(
                     f"{i.relation} {i.position:,} of {i.end:,}"
                     for i in found.inputs
                     if self.principal.sees(i.relation)
                 ),
                 str(found.view.refresh),
-                None if found.next_refresh is None else _time(found.next_refresh),
+                None if found.next_refresh is None else shown_time(found.next_refresh),
             )
             for found in view_freshness(self.reader, self.sources.admission, state)
             if self.principal.sees(found.view.name)
@@ -356,8 +355,4 @@ def _like(pattern: str) -> re.Pattern[str]:
 
 
 def _moment(micros: int | None) -> str | None:
-    return None if micros is None else _time(micros / 1_000_000)
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="milliseconds")
+    return None if micros is None else shown_time(micros / 1_000_000)
