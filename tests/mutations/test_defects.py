@@ -15,8 +15,8 @@ from collections import Counter
 import pytest
 
 import headrace
+from headrace.history import sampling
 from headrace.history.reconciler import Reconciler
-from headrace.parts import sampling
 from mutations.active import active, code_of
 from mutations.defects import DEFECTS
 
