@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headrace
-from servers.kafka import Unavailable
+from servers.machine import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, settings
 import headrace
 from harness import Oracle
 from length import choose
-from servers.kafka import Kafka, Unavailable, kafka
+from servers.kafka import Kafka, kafka
+from servers.machine import Unavailable
 from servers.postgres import Postgres, postgres
+from servers.redis import Redis, redis_server
 from servers.schema_registry import registry as schema_registry
 from sessions import PARTITIONS, short_session
 
@@ -84,6 +86,17 @@ def registry() -> Iterator[str]:
             yield url
     except Unavailable as reason:
         pytest.skip(f"no schema registry: {reason}")
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A Redis server for all tests of a process, each with keys of its own."""
+    pytest.importorskip("redis")
+    try:
+        with redis_server(tmp_path_factory.mktemp("redis")) as running:
+            yield running
+    except Unavailable as reason:
+        pytest.skip(f"no Redis: {reason}")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from servers.kafka import free_port
+from servers.machine import free_port
 
 if TYPE_CHECKING:
     import headrace

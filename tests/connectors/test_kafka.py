@@ -26,7 +26,8 @@ from headrace.formats.messages import JsonMessages
 from headrace.runtime.feeds import Feed, FeedState
 from headrace.runtime.ingest import Ingest
 from headrace.types import Column, Offset, Schema
-from servers.kafka import free_port, kafka
+from servers.kafka import kafka
+from servers.machine import free_port
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -15,7 +15,8 @@ from headrace.formats.changes import Appended
 from headrace.formats.messages import JsonMessages
 from headrace.types import Column, Schema
 from servers.certificates import authority
-from servers.kafka import Guard, Unavailable, kafka
+from servers.kafka import Guard, kafka
+from servers.machine import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from headrace.connectors.schema_registry import Registry
 from headrace.errors import Code, HeadraceError
 from headrace.formats.registered import RegisteredSchema
-from servers.kafka import Unavailable, free_port
+from servers.machine import Unavailable, free_port
 from servers.schema_registry import registry as schema_registry
 
 INNER = json.dumps({"type": "record", "name": "inner", "fields": [{"name": "x", "type": "int"}]})

@@ -5,42 +5,89 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from servers.kafka import Unavailable, kafka
+from servers import cassandra, dynamodb
+from servers.kafka import kafka
+from servers.machine import Unavailable
 from servers.postgres import postgres
+from servers.redis import redis_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    Service = Callable[[], AbstractContextManager[str]]
+
+
+@contextmanager
+def _kafka(place: Path, port: int) -> Iterator[str]:
+    with kafka(place / "kafka", port) as broker:
+        yield f"""Kafka is at {broker.address}. For example, in headrace sql:
+  CREATE CONNECTION k TO KAFKA (BROKER '{broker.address}');
+  CREATE STREAM s (v INT) WITH (connection = k, topic = 's', partitions = 1);"""
+
+
+@contextmanager
+def _postgres(place: Path, port: int) -> Iterator[str]:
+    with postgres(place / "postgres", port) as server:
+        yield f"""PostgreSQL is at 127.0.0.1:{server.port}, user postgres, no password:
+  CREATE CONNECTION pg TO POSTGRES (HOST '127.0.0.1', PORT {server.port}, DATABASE 'postgres',
+    USER 'postgres');"""
+
+
+@contextmanager
+def _redis(place: Path, port: int) -> Iterator[str]:
+    with redis_server(place / "redis", port) as server:
+        yield f"""Redis is at 127.0.0.1:{server.port}, no password:
+  CREATE CONNECTION r TO REDIS (HOST '127.0.0.1', PORT {server.port});"""
+
+
+@contextmanager
+def _cassandra(place: Path, port: int) -> Iterator[str]:
+    with cassandra.cassandra(place / "cassandra", port) as node:
+        yield (
+            f"Cassandra is at 127.0.0.1:{node.port}, user {cassandra.USER}, password"
+            f" {cassandra.PASSWORD}"
+        )
+
+
+@contextmanager
+def _dynamodb(port: int) -> Iterator[str]:
+    with dynamodb.dynamodb(port) as service:
+        yield f"DynamoDB, by moto and in memory, is at {service.endpoint}, with any credentials"
 
 
 def main() -> int:
-    """Start a Kafka broker and a PostgreSQL server over a directory, and say how to use them."""
+    """Start each server that can be had over a directory, and say how to use it."""
     options = argparse.ArgumentParser(prog="make services")
     options.add_argument("--directory", type=Path, default=Path("services"))
     options.add_argument("--port", type=int, default=9092, help="the port of Kafka")
     options.add_argument("--postgres-port", type=int, default=5432)
+    options.add_argument("--redis-port", type=int, default=6379)
+    options.add_argument("--cassandra-port", type=int, default=9042)
+    options.add_argument("--dynamodb-port", type=int, default=8000)
     given = options.parse_args()
     place = given.directory.resolve()
+    services: dict[str, Service] = {
+        "Kafka": partial(_kafka, place, given.port),
+        "PostgreSQL": partial(_postgres, place, given.postgres_port),
+        "Redis": partial(_redis, place, given.redis_port),
+        "Cassandra": partial(_cassandra, place, given.cassandra_port),
+        "DynamoDB": partial(_dynamodb, given.dynamodb_port),
+    }
     with ExitStack() as running:
         started = 0
-        print("starting Kafka; the first time, its jars are fetched")
-        try:
-            broker = running.enter_context(kafka(place / "kafka", given.port))
-            print(f"Kafka is at {broker.address}. For example, in headrace sql:")
-            print(f"  CREATE CONNECTION k TO KAFKA (BROKER '{broker.address}');")
-            print("  CREATE STREAM s (v INT) WITH (connection = k, topic = 's', partitions = 1);")
-            started += 1
-        except Unavailable as reason:
-            print(f"Kafka cannot be had here: {reason}", file=sys.stderr)
-        try:
-            server = running.enter_context(postgres(place / "postgres", given.postgres_port))
-            print(f"PostgreSQL is at 127.0.0.1:{server.port}, user postgres, no password:")
-            print(
-                f"  CREATE CONNECTION pg TO POSTGRES (HOST '127.0.0.1', PORT {server.port},"
-                " DATABASE 'postgres', USER 'postgres');"
-            )
-            started += 1
-        except Unavailable as reason:
-            print(f"PostgreSQL cannot be had here: {reason}", file=sys.stderr)
+        print("the first time, the jars of Kafka and Cassandra are fetched")
+        for name, service in services.items():
+            try:
+                print(running.enter_context(service()))
+                started += 1
+            except Unavailable as reason:
+                print(f"{name} cannot be had here: {reason}", file=sys.stderr)
         if not started:
             return 1
         print("Ctrl-C stops them; their data stays.")

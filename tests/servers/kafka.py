@@ -5,25 +5,20 @@ Its jars are fetched once, by the Ivy that PySpark brings, into the user's cache
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
 import socket
 import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
+from servers.machine import Unavailable, free_port, jars, java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 VERSION = "4.1.1"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace" / "servers"
-_FETCH_SECONDS = 90
 _START_SECONDS = 60
 
 _PROPERTIES = """
@@ -52,10 +47,6 @@ listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config=org.apache.kafka.com
 listener.name.ssl.ssl.keystore.type=PEM
 listener.name.ssl.ssl.keystore.location={certificates}
 """
-
-
-class Unavailable(Exception):  # noqa: N818 - a state of the machine, with its reason
-    """A server cannot be had here."""
 
 
 @dataclass(frozen=True)
@@ -222,45 +213,6 @@ def _format(properties: Path, guard: Guard | None) -> None:
     )
 
 
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _java() -> list[str]:
     """Return the command that runs a class of Kafka."""
-    java = shutil.which("java")
-    if java is None:
-        raise Unavailable("no Java is installed")
-    return [java, "-cp", f"{_jars()}/*"]
-
-
-def _jars() -> Path:
-    """Return the directory of Kafka's jars, fetched if need be, by one process at a time."""
-    target = CACHE / f"kafka-{VERSION}"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.is_dir():
-            _fetch(target)
-    return target
-
-
-def _fetch(target: Path) -> None:
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    draft = target.with_name(f".{target.name}-{os.getpid()}")
-    command = ["java", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION]
-    command += ["-confs", "default", "-cache", str(CACHE / "ivy"), "-retrieve"]
-    command.append(f"{draft}/[artifact]-[revision](-[classifier]).[ext]")
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"Kafka cannot be fetched: {error}") from error
-    if done.returncode or not list(draft.glob(f"kafka_2.13-{VERSION}.jar")):
-        shutil.rmtree(draft, ignore_errors=True)
-        raise Unavailable(f"Kafka cannot be fetched: {done.stdout[-500:]}{done.stderr[-500:]}")
-    draft.rename(target)
+    return [java(), "-cp", f"{jars('org.apache.kafka', 'kafka_2.13', VERSION)}/*"]

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servers.kafka import Unavailable, free_port
+from servers.machine import Unavailable, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

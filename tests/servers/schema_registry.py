@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servers.kafka import CACHE, Unavailable, free_port
+from servers.machine import CACHE, Unavailable, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,6 +15,7 @@ from headrace.connectors.options import (
     used_secrets,
 )
 from headrace.connectors.postgres import access as postgres
+from headrace.connectors.redis import access as redis
 from headrace.errors import Code, HeadraceError, nearest
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _Kind:
 _KINDS: Final = {
     "kafka": _Kind(kafka.Access),
     "postgres": _Kind(postgres.Access, postgres.check),
+    "redis": _Kind(redis.Access, redis.check),
 }
 _OTHER_NAMES: Final = {"postgresql": "postgres"}
 
@@ -119,7 +121,7 @@ class Connections:
             HeadraceError: ``invalid``, at the span, if there is none, or it is of another kind.
         """
         known = {connection.name: connection for connection in self}
-        created = f"CREATE CONNECTION {name} TO KAFKA (...), or TO POSTGRES (...)."
+        created = f"CREATE CONNECTION {name} TO KAFKA (...), or another kind."
         found = named("connection", name, known, created, span)
         if kind not in (None, found.kind):
             raise HeadraceError(

@@ -26,6 +26,7 @@ from headrace.connectors.options import (
     stored_options,
     used_secrets,
 )
+from headrace.connectors.redis import sink as redis
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.types import Schema
 
@@ -213,6 +214,13 @@ _ALL: tuple[Connector[Any], ...] = (
         addresses=("aws.region", "aws.endpoint", "stream.arn"),
         groups=("aws.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
         metadata=kinesis.METADATA,
+    ),
+    Connector(
+        ("redis",),
+        redis.Options,
+        open_sink=redis.opened,
+        check_sink=redis.check,
+        joins=lambda _options: True,
     ),
     Connector(
         ("print",), plain.Options, open_sink=lambda _options, context: plain.Printed(context.key)

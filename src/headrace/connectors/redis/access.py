@@ -1,0 +1,112 @@
+"""Reaching a Redis server: the options of a connection, clients, and errors as ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.connectors.options import SecretName, option
+from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library as optional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CONNECT_SECONDS: Final = 5
+_ANSWER_SECONDS: Final = 30
+_DENIED: Final = ("NOAUTH", "WRONGPASS", "DB index")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a server is reached; certificates and keys are paths of files."""
+
+    host: str = option("host", "hostname")
+    port: int = option("port", default=6379)
+    database: int = option("database", "db", default=0)
+    user: str | None = option("user", "username", default=None)
+    password: SecretName | None = option("password", default=None)
+    tls: bool = option("tls", "ssl", default=False)
+    authority: str | None = option("ssl certificate authority", "ssl_ca_certs", default=None)
+    certificate: str | None = option("ssl certificate", "ssl_certfile", default=None)
+    private_key: str | None = option("ssl key", "ssl_keyfile", default=None)
+
+    @property
+    def place(self) -> str:
+        """The server and database, as messages name them."""
+        return f"{self.host}:{self.port}/{self.database}"
+
+
+def connected(access: Access, secret: Callable[[str], str]) -> Any:
+    """Return a client with one connection, which answers in bytes and repeats nothing by itself.
+
+    ``secret`` returns the value of a secret. What is sent twice over two connections may be done in
+    another order.
+
+    Raises:
+        HeadraceError: ``unavailable`` if the server does not answer; ``invalid`` if it refuses the
+            user.
+    """
+    redis = library()
+    given: dict[str, Any] = {
+        "host": access.host,
+        "port": access.port,
+        "db": access.database,
+        "username": access.user,
+        "password": None if access.password is None else secret(access.password),
+        "client_name": "headrace",
+        "socket_timeout": _ANSWER_SECONDS,
+        "socket_connect_timeout": _CONNECT_SECONDS,
+        "socket_keepalive": True,
+        "single_connection_client": True,
+        "protocol": 2,
+        "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+    }
+    if access.tls:
+        given |= {
+            "ssl": True,
+            "ssl_ca_certs": access.authority,
+            "ssl_certfile": access.certificate,
+            "ssl_keyfile": access.private_key,
+        }
+    try:
+        client = redis.Redis(**given)
+        client.ping()
+    except (redis.RedisError, OSError) as error:
+        raise failure(error, access) from error
+    return client
+
+
+def check(access: Access, secret: Callable[[str], str]) -> None:
+    """Raise if the server cannot be reached; see :func:`connected`."""
+    connected(access, secret).close()
+
+
+def failure(error: Exception, access: Access) -> HeadraceError:
+    """Return an error of the client as one of ours: ``invalid`` if somebody has to mend it."""
+    redis = library()
+    said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    what = "did not do what it was asked for"
+    code, hint = Code.UNAVAILABLE, "It is tried again; remove the cause that it names."
+    if isinstance(error, redis.AuthenticationError) or said.startswith(_DENIED):
+        code, what = Code.INVALID, "refused the connection's user or database"
+        hint = "Correct the connection's user, password or database, or what the user may do."
+    elif isinstance(error, redis.exceptions.NoPermissionError):
+        code, what = Code.INVALID, "refused what the user may not do"
+        hint = "Let the user run EVAL, and read and write the sink's keys and headrace:*."
+    elif isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
+        what = "could not be reached"
+        hint = "Start the server, or correct the connection's host, port and tls."
+    elif said.startswith(("MOVED", "CROSSSLOT")):
+        code, what = Code.UNSUPPORTED, "is a cluster"
+        hint = "Use a server that has all keys: its own, or a primary with replicas."
+    return HeadraceError(code, f'Redis at "{access.place}" {what}', f"It says: {said}.", hint)
+
+
+def library() -> Any:
+    """Return the client library.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is not installed.
+    """
+    return optional("redis", "client for Redis", "redis")

@@ -1,0 +1,95 @@
+"""Values as Redis keeps them in the fields of hashes and in JSON, and back.
+
+A field has the text of a value; binary is kept as it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from headrace.formats.messages import JsonMessages
+from headrace.formats.values import Refused, from_json, from_text, parse_json
+from headrace.serving.text_columns import text_column
+from headrace.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.types import Column, Schema
+
+MAPPING: Final = {
+    "BOOLEAN": "`true`, `false`",
+    "TINYINT, SMALLINT, INT, BIGINT": "decimal digits",
+    "FLOAT, DOUBLE": "shortest decimal; `NaN`, `Infinity`, `-Infinity`",
+    "DECIMAL": "decimal digits; in JSON, as text",
+    "STRING": "the text",
+    "BINARY": "the bytes; in JSON, base64",
+    "DATE": "`2026-01-31`",
+    "TIMESTAMP": "`2026-01-31T10:15:00.500000Z`",
+    "TIMESTAMP_NTZ": "`2026-01-31T10:15:00.500000`",
+    "ARRAY, MAP, STRUCT": "JSON",
+}
+"""What values of each type become in a field of a hash; in JSON, as its value."""
+_NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
+
+
+def cells(column: Any) -> list[bytes | None]:
+    """Return the values of a column as fields of hashes; NULL is None."""
+    if pa.types.is_binary(column.type):
+        found: list[bytes | None] = column.to_pylist()
+        return found
+    return text_column(column).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+def rows_of_cells(
+    items: Sequence[Mapping[bytes, bytes]], schema: Schema, epoch: str | None
+) -> tuple[pa.Table, list[int]]:
+    """Return the rows of hashes, and the places of those; others have no field ``epoch``.
+
+    A value that is none of its column's type is NULL.
+    """
+    needed = None if epoch is None else epoch.encode()
+    kept = [at for at, item in enumerate(items) if needed is None or needed in item]
+    columns = [
+        _column([items[at].get(column.name.encode()) for at in kept], column)
+        for column in schema.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=schema.arrow), kept
+
+
+def rows_of_json(
+    items: Sequence[bytes | None], schema: Schema, epoch: str
+) -> tuple[pa.Table, list[int]]:
+    """Return the rows of JSON objects, and the places of those; others do not end by ``epoch``."""
+    ends = f'"{epoch}":'.encode()
+    candidates = [at for at, item in enumerate(items) if item is not None and ends in item[-40:]]
+    messages = JsonMessages(schema).decode([items[at] or b"" for at in candidates])
+    return messages.rows, [candidates[at] for at in messages.kept]
+
+
+def _column(values: Sequence[bytes | None], column: Column) -> pa.Array:
+    target = to_arrow(column.type)
+    found = pa.array(values, pa.binary())
+    if isinstance(column.type, t.BinaryType):
+        return found.cast(target)
+    if not isinstance(column.type, _NESTED):
+        with suppress(pa.ArrowException):
+            return found.cast(pa.string()).cast(target)
+    return pa.array([_value(value, column) for value in values], target)
+
+
+def _value(value: bytes | None, column: Column) -> Any:
+    """Return a value of a column's type; None if it is not one."""
+    try:
+        text = None if value is None else value.decode()
+        if text is None:
+            return None
+        if isinstance(column.type, _NESTED):
+            return from_json(column)(parse_json(text))
+        return from_text(column)(text)
+    except (Refused, ValueError):
+        return None

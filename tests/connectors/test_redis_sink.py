@@ -1,0 +1,276 @@
+"""Redis: the items are the view's rows, whatever is killed, late, lost or refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from collections import Counter
+from decimal import Decimal
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as t
+
+from connectors import sink_histories as histories
+from headrace.connectors import SinkContext
+from headrace.connectors.options import Given, read_options
+from headrace.connectors.redis.access import connected
+from headrace.connectors.redis.sink import Options, RedisSink, check, opened
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.deliveries import DeliverySettings
+from headrace.types import Column, Epoch, Schema
+from headrace.zset import WEIGHT
+from servers.redis import PASSWORD, USER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from servers.redis import Redis
+
+POINTS = Schema(
+    (
+        Column("id", t.LongType()),
+        Column("team", t.StringType()),
+        Column("points", t.LongType()),
+    )
+)
+
+
+def options(server: Redis, **given: str) -> Options:
+    all_ = {"host": "127.0.0.1", "port": str(server.port), **given}
+    listed = [Given(key, value, secret=key == "password") for key, value in all_.items()]
+    return read_options(Options, listed, "a redis sink")
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid4().hex[:8]
+
+
+def hashes(server: Redis, prefix: str) -> Counter[Any]:
+    """Return the rows of hashes, read by another client than the sink's."""
+    client = server.client()
+    found = [client.hgetall(key) for key in client.keys(f"{prefix}:*")]
+    return Counter(
+        (
+            int(item["id"]),
+            item.get("name"),
+            Decimal(item["amount"]) if "amount" in item else None,
+            dt.datetime.fromisoformat(item["at"]),
+            json.loads(item["ok"]) if "ok" in item else None,
+        )
+        for item in found
+    )
+
+
+def documents(server: Redis, prefix: str) -> Counter[Any]:
+    """Return the rows of JSON objects."""
+    client = server.client()
+    found = [json.loads(client.get(key)) for key in client.keys(f"{prefix}:*")]
+    return Counter(
+        (
+            item["id"],
+            item["name"],
+            None if item["amount"] is None else Decimal(item["amount"]),
+            dt.datetime.fromisoformat(item["at"]),
+            item["ok"],
+        )
+        for item in found
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "read", "joins"), [("hash", hashes, True), ("json", documents, False)]
+)
+def test_the_items_are_the_rows_however_often_both_sides_are_killed(
+    redis: Redis, name: str, tmp_path: Path, form: str, read: Any, joins: Any
+) -> None:
+    given = options(redis, pattern=f"{name}:{{id}}", form=form)
+
+    def killed(number: int) -> None:
+        if number % 4 == 0:
+            redis.stop(crash=True)
+            Timer(0.1, redis.start).start()
+
+    histories.prove(
+        lambda: opened(given, histories.context(tmp_path)),
+        lambda: read(redis, name),
+        seed=5 + joins,
+        settings=DeliverySettings(part_rows=6, joins=joins),
+        killed=killed,
+    )
+    stored = opened(given, histories.context(tmp_path)).stored()
+    assert stored is not None
+    found = [tuple(row.values()) for part in stored for row in part.to_pylist()]
+    assert Counter(found) == read(redis, name)
+
+
+def points(changes: Sequence[tuple[int, str | None, int | None, int]]) -> pa.Table:
+    columns = list(zip(*changes, strict=True))
+    names = [*POINTS.names, WEIGHT]
+    types = [pa.int64(), pa.string(), pa.int64(), pa.int64()]
+    return pa.table({n: pa.array(c, k) for n, c, k in zip(names, columns, types, strict=True)})
+
+
+def board(redis: Redis, name: str, identity: str = "points/1", **more: str) -> RedisSink:
+    given = {"form": "sorted_set", "member": "p{id}", "score": "points", **more}
+    return RedisSink(
+        options(redis, pattern=f"{name}:{{team}}", **given), POINTS, identity, lambda s: s
+    )
+
+
+def test_sorted_sets_have_each_row_in_its_set_with_its_score(redis: Redis, name: str) -> None:
+    random_, rows, sink = random.Random(3), {}, board(redis, name)
+    for epoch in range(1, 40):
+        changes = []
+        for id_ in random_.sample(range(12), 4):
+            old = rows.pop(id_, None)
+            if old is not None:
+                changes.append((id_, *old, -1))
+            if random_.random() < 0.7:
+                rows[id_] = (random_.choice("ab"), random_.randrange(-9, 1 << 50))
+                changes.append((id_, *rows[id_], 1))
+        changes = [c for c in changes if (*c[:3], -c[3]) not in changes]
+        if changes:
+            assert not sink.write(Epoch(epoch), [points(changes)])
+        if random_.random() < 0.3:
+            sink.close()
+    client = redis.client()
+    for team in "ab":
+        there = client.zrange(f"{name}:{team}", 0, -1, withscores=True)
+        wanted = sorted((p, f"p{id_}") for id_, (of, p) in rows.items() if of == team)
+        assert [(int(score), member) for member, score in there] == wanted
+    stored = sink.stored()
+    assert stored is not None
+    found = {tuple(row.values()) for part in stored for row in part.to_pylist()}
+    assert found == {(id_, *row) for id_, row in rows.items()}
+    sink.clear()
+    assert client.keys(f"*{name}*") == []
+
+
+def test_rows_that_redis_cannot_have_are_refused_each_with_the_reason(
+    redis: Redis, name: str
+) -> None:
+    client, sink = redis.client(), board(redis, name)
+    client.set(f"{name}:c", "of somebody else")
+    rows = [(1, "a", 5, 1), (2, "a", None, 1), (3, "a", (1 << 53) + 1, 1), (4, None, 1, 1)]
+    refused = sink.write(Epoch(3), [points([*rows, (5, "c", 1, 1)])])
+    assert sorted((json.loads(each.row)["row"]["id"], each.why) for each in refused) == [
+        (2, "its score is NULL"),
+        (3, "its score is no 64-bit float"),
+        (4, "a column of its key is NULL"),
+        (5, "its key holds a value of another kind: string"),
+    ]
+    assert client.zrange(f"{name}:a", 0, -1) == ["p1"]
+    again = board(redis, name)
+    assert again.durable() == 3
+    assert again.last_refused() == refused
+    sink.close()
+    stopping = RedisSink(sink.options, POINTS, sink.identity, lambda s: s, stops=True)
+    stopping.write(Epoch(4), [points([(6, None, 1, 1)])])
+    assert stopping.durable() == 3  # the epoch comes again
+
+
+def test_what_an_earlier_session_sent_has_no_effect_when_it_arrives_late(
+    redis: Redis, name: str
+) -> None:
+    late, sink = board(redis, name), board(redis, name)
+    late.write(Epoch(1), [points([(1, "a", 5, 1)])])
+    sink.write(Epoch(2), [points([(1, "a", 5, -1)])])  # deleted by the next session
+    with pytest.raises(HeadraceError) as error:
+        late.write(Epoch(1), [points([(1, "a", 5, 1)])])
+    assert error.value.code is Code.UNAVAILABLE
+    assert "another session writes" in str(error.value.detail)
+    assert redis.client().keys(f"{name}:*") == []
+
+
+def test_an_item_keeps_the_row_of_a_later_epoch(redis: Redis, name: str, tmp_path: Path) -> None:
+    for form, value in (("hash", "hget"), ("json", "get")):
+        prefix = f"{name}{form}"
+        given = options(redis, pattern=f"{prefix}:{{id}}", form=form)
+        sink = opened(given, histories.context(tmp_path))
+        row = histories.row(random.Random(1), 1)
+        sink.write(Epoch(8), [histories.table([(row, 1)])])
+        sink.write(Epoch(7), [histories.table([((1, "older", *row[2:]), 1)])])
+        arguments = (f"{prefix}:1", "name") if form == "hash" else (f"{prefix}:1",)
+        assert "older" not in (getattr(redis.client(), value)(*arguments) or "")
+        sink.write(Epoch(7), [histories.table([(row, -1)])])
+        assert redis.client().exists(f"{prefix}:1")
+        sink.write(Epoch(8), [histories.table([(row, -1)])])
+        assert not redis.client().exists(f"{prefix}:1")
+        sink.clear()
+
+
+def test_keys_have_one_sink_and_what_the_server_loses_is_said(redis: Redis, name: str) -> None:
+    sink = board(redis, name)
+    sink.write(Epoch(4), [points([(1, "a", 5, 1)])])
+    with pytest.raises(HeadraceError) as error:
+        board(redis, name, identity="points/2").durable()
+    assert error.value.code is Code.CONFLICT
+    assert "DEL headrace:sink:" in str(error.value.hint)
+    assert sink.durable() == 4
+    redis.client().delete(f"headrace:sink:{name}:{{team}}")  # as if restored, or flushed
+    with pytest.raises(HeadraceError) as error:
+        sink.durable()
+    assert error.value.code is Code.CONFLICT
+    assert "epoch 4 was acknowledged" in str(error.value.detail)
+    sink.clear()
+    assert redis.client().keys(f"*{name}*") == []
+
+
+def test_items_end_by_the_time_to_live(redis: Redis, name: str, tmp_path: Path) -> None:
+    row = histories.row(random.Random(1), 1)
+    for form in ("hash", "json"):
+        given = options(redis, pattern=f"{name}{form}:{{id}}", form=form, ttl="1 h")
+        sink = opened(given, histories.context(tmp_path))
+        sink.write(Epoch(1), [histories.table([(row, 1)])])
+        assert 3590 < redis.client().ttl(f"{name}{form}:1") <= 3600
+        sink.close()
+
+
+def test_credentials_are_those_of_the_connection(redis: Redis, name: str, tmp_path: Path) -> None:
+    login = {"user": USER, "password": "pw"}
+    given = options(redis, pattern=f"{name}:{{id}}", **login)
+    connected(given, {"pw": PASSWORD}.__getitem__).close()
+    sink = opened(given, histories.context(tmp_path, {"pw": "wrong"}))
+    with pytest.raises(HeadraceError) as error:
+        sink.durable()
+    assert error.value.code is Code.INVALID
+    assert "Correct the connection's user" in str(error.value.hint)
+    assert "wrong" not in str(error.value).replace("WRONGPASS", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "primary"),
+    [
+        ({"pattern": "x:{nope}"}, ("id",), 'the rows have no column "nope"'),
+        ({"pattern": "x:{name}"}, ("id",), 'the pattern has not column "id" of the key'),
+        ({"pattern": "x:{id}"}, (), "a sink into Redis is written by key"),
+        ({"pattern": "x:{id"}, ("id",), "'x:{id' is not a pattern of columns"),
+        ({"pattern": "x", "form": "sorted_set"}, ("id",), 'options "form"'),
+        (
+            {"pattern": "x", "form": "sorted_set", "member": "{id}", "score": "name"},
+            ("id",),
+            'column "name" of type STRING is no score',
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_refused_when_the_sink_is_created(
+    redis: Redis,
+    tmp_path: Path,
+    given: dict[str, str],
+    key: tuple[str, ...],
+    primary: str,
+) -> None:
+    whole = histories.context(tmp_path)
+    context = SinkContext(whole.directory, whole.schema, key, whole.secrets, whole.identity)
+    with pytest.raises(HeadraceError) as error:
+        check(options(redis, **given), context)
+    assert error.value.code is Code.INVALID
+    assert error.value.primary.startswith(primary)
+    assert error.value.hint

@@ -1,0 +1,23 @@
+"""What each type becomes in each system is documented as the connectors have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.connectors.redis import values as redis
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PAGE = Path(__file__).parents[2] / "docs/sinks.md"
+
+
+@pytest.mark.parametrize(("system", "mapping"), [("Redis", redis.MAPPING)])
+def test_the_types_of_a_system_are_documented(system: str, mapping: Mapping[str, str]) -> None:
+    rows = [f"| {ours} | {theirs} |" for ours, theirs in mapping.items()]
+    table = "\n".join([f"| type | in {system} |", "|---|---|", *rows])
+    section = PAGE.read_text().partition(f"## {system}\n")[2].partition("\n## ")[0]
+    assert table in section, f"put this into {PAGE}:\n{table}"
