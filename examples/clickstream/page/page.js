@@ -1,36 +1,14 @@
-// A page over two views that it follows and one that it asks: nothing but the browser's own EventSource and fetch.
+// A page over two views that it follows and one that it asks.
+
+import { cell, follow, line, lookUp } from "/console/application.js";
 
 const count = new Intl.NumberFormat("en");
 const place = (id) => document.getElementById(id);
 
-/** Follow a view: call `changed` with its rows, by key, after each whole epoch. */
-function follow(view, key, changed) {
-  const rows = new Map();
-  const idOf = (row) => key.map((name) => row[name]).join(" ");
-  let parts = [];
-  const events = new EventSource(`/v1/subscribe?view=${view}`);
-  const take = (apply) => (event) => {
-    const data = JSON.parse(event.data);
-    if (data.part === 0) parts = [];
-    parts.push(data);
-    if (!data.last) return;
-    parts.forEach(apply);
-    changed([...rows.values()], data.epoch);
-  };
-  events.addEventListener("snapshot", take(({ part, rows: found }) => {
-    if (part === 0) rows.clear();
-    for (const row of found) rows.set(idOf(row), row);
-  }));
-  events.addEventListener("changes", take(({ changes }) => {
-    for (const { row, weight } of changes) if (weight < 0) rows.delete(idOf(row));
-    for (const { row, weight } of changes) if (weight > 0) rows.set(idOf(row), row);
-  }));
-}
-
-function cell(tag, text, scope) {
-  const made = document.createElement(tag);
+function span(text, kind) {
+  const made = document.createElement("span");
   made.textContent = text;
-  if (scope) made.scope = scope;
+  if (kind) made.className = kind;
   return made;
 }
 
@@ -41,11 +19,9 @@ follow("visits_by_url", ["url"], (rows, epoch) => {
   for (const { url, visits } of rows) {
     if (!bars.has(url)) {
       const item = document.createElement("li");
-      const bar = document.createElement("span");
-      bar.className = "bar";
-      const number = cell("span", "");
-      number.className = "visits";
-      item.append(cell("span", url), bar, number);
+      const bar = span("", "bar");
+      const number = span("", "visits");
+      item.append(span(url), bar, number);
       bars.set(url, { item, bar, number });
     }
     const { bar, number } = bars.get(url);
@@ -63,25 +39,24 @@ follow("visits_by_url_device", ["url", "device"], (rows) => {
   const urls = [...new Set(rows.map(({ url }) => url))].sort();
   const found = new Map(rows.map((row) => [`${row.url} ${row.device}`, row.visits]));
   const head = document.querySelector("thead tr");
-  head.replaceChildren(cell("th", "url", "col"), ...devices.map((device) => cell("th", device, "col")));
-  place("devices").replaceChildren(...urls.map((url) => {
-    const line = document.createElement("tr");
-    line.append(cell("th", url, "row"), ...devices.map((device) => cell("td", count.format(found.get(`${url} ${device}`) ?? 0))));
-    return line;
-  }));
+  head.replaceChildren(cell("url", "col"), ...devices.map((device) => cell(device, "col")));
+  place("devices").replaceChildren(
+    ...urls.map((url) => line(url, ...devices.map((device) => count.format(found.get(`${url} ${device}`) ?? 0)))),
+  );
 });
 
-async function lookUp() {
+async function show() {
   const { user, device } = Object.fromEntries(new FormData(place("lookup")));
-  const query = new URLSearchParams([["where", `user=${user}`], ["where", `device=${device}`], ["select", "url,visits"], ["order", "-visits"]]);
-  const answer = await fetch(`/v1/views/visits_by_user?${query}`);
-  const { rows, epoch, error } = await answer.json();
-  place("found").textContent = error
-    ? error.primary
-    : `${user}, ${device}: ${rows.map(([url, visits]) => `${url} ${count.format(visits)}`).join(", ") || "no visits"} (epoch ${epoch})`;
+  try {
+    const { rows, epoch } = await lookUp("visits_by_user", { user, device }, { select: "url,visits", order: "-visits" });
+    const visits = rows.map(([url, number]) => `${url} ${count.format(number)}`).join(", ");
+    place("found").textContent = `${user}, ${device}: ${visits || "no visits"} (epoch ${epoch})`;
+  } catch (error) {
+    place("found").textContent = error.message;
+  }
 }
 place("lookup").addEventListener("submit", (event) => {
   event.preventDefault();
-  lookUp();
+  show();
 });
-lookUp();
+show();

@@ -1,58 +1,17 @@
-// Balances that the page follows, and what it asks once a second: nothing but the browser's own EventSource and fetch.
+// Balances that the page follows, and what it asks once a second.
+
+import { ask, cell, follow, line, lookUp } from "/console/application.js";
 
 const place = (id) => document.getElementById(id);
 const money = new Intl.NumberFormat("en", { minimumFractionDigits: 2 });
 const START = Date.UTC(2026, 10, 1);
 const DAYS = 10;
 
-function cell(tag, text, scope) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  if (scope) made.scope = scope;
-  return made;
-}
-
-function line(first, ...rest) {
-  const made = document.createElement("tr");
-  made.append(cell("th", first, "row"), ...rest.map((text) => cell("td", text)));
-  return made;
-}
-
-async function ask(sql, parameters = []) {
-  const answer = await fetch("/v1/sql", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ sql, parameters }),
-  });
-  const found = await answer.json();
-  if (found.error) throw new Error(found.error.detail ?? found.error.primary);
-  return found;
-}
-
-// Each message is a whole epoch: the page never shows one segment of before a change and another of after it.
-const rows = new Map();
-let parts = [];
-const events = new EventSource("/v1/subscribe?view=segment_balance");
 const idOf = (row) => `${row.segment} ${row.currency}`;
-const take = (apply) => (event) => {
-  const data = JSON.parse(event.data);
-  if (data.part === 0) parts = [];
-  parts.push(data);
-  if (!data.last) return;
-  parts.forEach(apply);
-  shown(data.epoch);
-};
-events.addEventListener("snapshot", take(({ part, rows: found }) => {
-  if (part === 0) rows.clear();
-  for (const row of found) rows.set(idOf(row), row);
-}));
-events.addEventListener("changes", take(({ changes }) => {
-  for (const { row, weight } of changes) if (weight < 0) rows.delete(idOf(row));
-  for (const { row, weight } of changes) if (weight > 0) rows.set(idOf(row), row);
-}));
 
-function shown(epoch) {
-  const sorted = [...rows.values()].sort((a, b) => (idOf(a) < idOf(b) ? -1 : 1));
+// After each whole epoch: the page never shows one segment of before a change and another of after it.
+follow("segment_balance", ["segment", "currency"], (rows, epoch) => {
+  const sorted = rows.sort((a, b) => (idOf(a) < idOf(b) ? -1 : 1));
   place("balances").replaceChildren(...sorted.map((row) => line(
     idOf(row), `version ${row.policy_version}`, row.merchants, ...[row.available, row.pending, row.reserve].map((sum) => money.format(sum)),
   )));
@@ -61,12 +20,12 @@ function shown(epoch) {
   for (const list of [place("segment"), place("doubted")]) {
     if (list.options.length !== segments.length) list.replaceChildren(...segments.map((name) => new Option(name)));
   }
-}
+});
 
 async function table(name, sql) {
   const { columns, rows: found } = await ask(sql);
-  place(`${name}-names`).replaceChildren(...columns.map((column) => cell("th", column.name.replaceAll("_", " "), "col")));
-  place(name).replaceChildren(...found.map(([first, ...rest]) => line(first, ...rest.map((value) => value ?? ""))));
+  place(`${name}-names`).replaceChildren(...columns.map((column) => cell(column.name.replaceAll("_", " "), "col")));
+  place(name).replaceChildren(...found.map(([first, ...rest]) => line(first, ...rest)));
 }
 
 async function look() {
@@ -115,11 +74,13 @@ place("doubt").addEventListener("submit", (event) => changed(event, ({ segment, 
 place("lookup").addEventListener("submit", async (event) => {
   event.preventDefault();
   const { merchant, currency } = Object.fromEntries(new FormData(event.target));
-  const query = new URLSearchParams([["where", `merchant_id=${merchant}`], ["where", `currency=${currency}`]]);
-  const { columns, rows: found, epoch, error } = await (await fetch(`/v1/views/merchant_balance?${query}`)).json();
-  const row = found?.[0];
-  place("found").textContent = error?.primary
-    ?? (row ? `${columns.map(({ name }, nth) => `${name.replaceAll("_", " ")} ${row[nth]}`).join(", ")} (epoch ${epoch})` : "no balance");
+  try {
+    const { columns, rows, epoch } = await lookUp("merchant_balance", { merchant_id: merchant, currency });
+    const values = columns.map(({ name }, nth) => `${name.replaceAll("_", " ")} ${rows[0]?.[nth]}`);
+    place("found").textContent = rows.length ? `${values.join(", ")} (epoch ${epoch})` : "no balance";
+  } catch (error) {
+    place("found").textContent = error.message;
+  }
 });
 
 look();
