@@ -277,6 +277,8 @@ class View(_NamedQuery):
     """Streams that are not corrected yet, and of which the circuit takes corrections."""
     refresh: RefreshPolicy = CONTINUOUS
     """When it reads what has changed below it."""
+    quarantines: bool = False
+    """Whether rows on which its query fails are kept apart; otherwise it stops at the first."""
 
     @property
     def build(self) -> BuildId:
@@ -294,6 +296,7 @@ class View(_NamedQuery):
             **({} if self.index is None else {"index": self.index.to_json()}),
             **({"amendable": list(self.amendable)} if self.amendable else {}),
             **({} if self.refresh == CONTINUOUS else {"refresh": self.refresh.to_json()}),
+            **({"quarantines": True} if self.quarantines else {}),
         }
 
     @classmethod
@@ -308,6 +311,7 @@ class View(_NamedQuery):
             index=Index.of_json(value["index"]) if "index" in value else None,
             amendable=tuple(RelationId(id_) for id_ in value.get("amendable", ())),
             refresh=RefreshPolicy.of_json(value["refresh"]) if "refresh" in value else CONTINUOUS,
+            quarantines=value.get("quarantines", False),
         )
 
 

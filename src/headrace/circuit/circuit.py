@@ -28,12 +28,14 @@ if TYPE_CHECKING:
         Integrate,
         Matches,
         OuterJoin,
+        Quarantine,
         Recursion,
         SemiJoin,
         StatefulOperator,
         TouchedGroups,
     )
     from headrace.operators import Temporal as TemporalFilter
+    from headrace.types import DataType
     from headrace.zset import Layout
 
 
@@ -59,10 +61,27 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """The quarantine of a view for the rows of one relation; all leaves of the relation have it.
+
+    ``columns`` are the positions, as in a scan, of the columns that any of these leaves reads;
+    ``types`` are theirs. The operator knows them by name.
+    """
+
+    name: str
+    relation: RelationId
+    columns: tuple[int, ...]
+    types: tuple[DataType, ...]
+    operator: Quarantine
+    arrangement: ArrangementId
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """The delta of a stream, a table or another view."""
+    """The delta of a stream, a table or another view; with a guard, without what that keeps."""
 
     plan: plan.Scan
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,6 +297,17 @@ class Circuit:
         """Return the leaves."""
         return tuple(n for n in self.nodes() if isinstance(n, Source))
 
+    def guards(self) -> Mapping[RelationId, Guard]:
+        """Return the quarantines, by relation; none unless the view is to have them."""
+        found = (source.guard for source in self.sources())
+        return {guard.relation: guard for guard in found if guard is not None}
+
+    def arrangements(self) -> dict[ArrangementId, Layout]:
+        """Return the arrangements that the view's contents and its nodes own."""
+        owned = [own_arrangements(node) for node in self.stateful()]
+        found = {id_: layout for each in owned for id_, layout in each.items()}
+        return found | {g.arrangement: g.operator.layouts[0] for g in self.guards().values()}
+
     def temporal(self) -> tuple[Temporal, ...]:
         """Return the nodes whose rows change as the clock advances."""
         return tuple(n for n in self.nodes() if isinstance(n, Temporal))
@@ -295,6 +325,11 @@ class Circuit:
 def rows_of(relation: RelationId) -> ArrangementId:
     """Return the name of the arrangement with a table's or a view's contents."""
     return ArrangementId(f"{relation}/rows")
+
+
+def quarantine_of(build: BuildId, relation: RelationId) -> ArrangementId:
+    """Return the name of the arrangement with the rows that a build has in quarantine."""
+    return ArrangementId(f"{build}/quarantine.{relation}")
 
 
 def shared(node: Stateful) -> Mapping[int, Shared]:

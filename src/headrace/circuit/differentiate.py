@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.catalog import ROWTIME
 from headrace.catalyst import plan
 from headrace.circuit.accumulators import accumulators_of
 from headrace.circuit.circuit import (
@@ -21,6 +22,7 @@ from headrace.circuit.circuit import (
     Feedback,
     First,
     Folded,
+    Guard,
     Join,
     Loop,
     Match,
@@ -32,6 +34,7 @@ from headrace.circuit.circuit import (
     Stateless,
     Sum,
     Temporal,
+    quarantine_of,
     rows_of,
 )
 from headrace.circuit.properties import (
@@ -45,6 +48,7 @@ from headrace.circuit.properties import (
 from headrace.circuit.sharing import StoredAs, aligned, shared_counts, shared_rows
 from headrace.operators import (
     MATCHES,
+    OFFSET,
     ROW,
     Emits,
     FirstRows,
@@ -56,6 +60,7 @@ from headrace.operators import (
     Matches,
     OuterJoin,
     Pairs,
+    Quarantine,
     Recursion,
     RowKind,
     SemiJoin,
@@ -71,6 +76,8 @@ from headrace.zset import HASH, WEIGHT, Layout, OrderBy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+_UNNAMED = {plan.PLACE: OFFSET, plan.TIME: ROWTIME}
+"""The names of what is read of a log besides columns."""
 _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64())
 _EMITS = {
     plan.JoinKind.SEMI: Emits.MATCHED,
@@ -89,14 +96,20 @@ def differentiate(
     stored_as: StoredAs,
     *,
     by: Sequence[str] = (),
+    guarded: bool = False,
 ) -> Circuit:
     """Return the circuit of ``query`` as a build of a view; ``schema`` has the view's columns.
 
     Its contents are arranged ``by`` some columns, whether these are unique or not; by default, by
-    those of :func:`_positions`.
+    those of :func:`_positions`. A ``guarded`` view has quarantines: since it may read fewer rows of
+    a relation than there are, it shares no contents.
     """
+    if guarded:
+        stored_as = _not_stored
     builder = _Builder(build, only_grows, stored_as)
     query = aligned(query, stored_as)
+    if guarded:
+        builder.guards = _guards(build, query)
     root = builder.node(query)
     unique = None if by else unique_key(query, key_of)
     key = tuple(map(schema.names.index, by)) or _positions(query, unique)
@@ -107,6 +120,27 @@ def differentiate(
     )
     output = Output(f"{build}/rows", Integrate(layout), (rows_of(view),), key, root)
     return Circuit(view, build, output, unique is not None)
+
+
+def _not_stored(_relation: RelationId) -> None:
+    return None
+
+
+def _guards(build: BuildId, query: plan.Plan) -> dict[RelationId, Guard]:
+    """Return a guard for each relation that a plan reads, with all columns that it does."""
+    found: dict[RelationId, dict[int, plan.Attribute]] = {}
+    for scan in plan.scans(query):
+        read = zip(scan.columns, scan.attributes, strict=True)
+        found.setdefault(scan.relation, {}).update(read)
+    guards = {}
+    for id_, attributes in found.items():
+        columns = tuple(sorted(attributes))
+        types = tuple(attributes[i].type for i in columns)
+        names = (_UNNAMED.get(i, attributes[i].name) for i in columns)
+        fields = [pa.field(n, to_arrow(t)) for n, t in zip(names, types, strict=True)]
+        kept, operator = quarantine_of(build, id_), Quarantine(pa.schema(fields))
+        guards[id_] = Guard(str(kept), id_, columns, types, operator, kept)
+    return guards
 
 
 def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -132,6 +166,7 @@ class _Builder:
     count: int = field(default=0)
     built: dict[plan.Plan, Node] = field(default_factory=dict)
     loops: dict[int, tuple[ArrangementId, Layout]] = field(default_factory=dict)
+    guards: dict[RelationId, Guard] = field(default_factory=dict)
 
     def node(self, query: plan.Plan) -> Node:
         """Return the node of a plan; a plan that is used twice has one node."""
@@ -142,7 +177,7 @@ class _Builder:
     def new(self, query: plan.Plan) -> Node:
         match query:
             case plan.Scan():
-                return Source(query)
+                return Source(query, self.guards.get(query.relation))
             case plan.Constant():
                 return Constant(self.name("constant"), query)
             case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate():

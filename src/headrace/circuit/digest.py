@@ -97,7 +97,9 @@ class _Structure:
     def node(self, node: Node | Output) -> tuple[str, list[Any]]:
         match node:
             case Source():
-                return "source", [node.plan.relation, list(node.plan.columns)]
+                read = [node.plan.relation, list(node.plan.columns)]
+                guard = node.guard
+                return "source", read if guard is None else [*read, list(guard.columns)]
             case Constant():
                 return "constant", [self.types(node.plan)]
             case Stateless():

@@ -106,7 +106,7 @@ def _recomputation(circuit: Circuit) -> str:
 
 def state(circuit: Circuit, sizes: Sizes) -> str:
     """Return a few sentences: the total of stored rows and bytes, and the shared parts."""
-    own = [id_ for node in circuit.stateful() for id_ in own_arrangements(node)]
+    own = circuit.arrangements()
     known = [sizes[id_] for id_ in own if id_ in sizes]
     rows, size = sum(r for r, _ in known), sum(b for _, b in known)
     total = f": {rows:,} rows, {size:,} bytes" if known else ""
@@ -138,7 +138,12 @@ def _described(
         yield Described(depth, title, again=True)
         return
     seen.add(node)
-    arranged = tuple(_arranged(node, name_of, sizes)) if isinstance(node, Stateful) else ()
+    arranged: tuple[Arranged, ...] = ()
+    if isinstance(node, Source) and node.guard is not None:
+        id_, columns = node.guard.arrangement, node.guard.operator.columns.names
+        arranged = (Arranged(id_, ", ".join(columns), len(columns), None, *_size(sizes, id_)),)
+    elif isinstance(node, Stateful):
+        arranged = tuple(_arranged(node, name_of, sizes))
     yield Described(depth, title, arranged, _cost_of(node))
     for child in inputs(node):
         yield from _described(child, depth + 1, name_of, sizes, seen)
@@ -149,11 +154,15 @@ def _arranged(
 ) -> Iterator[Arranged]:
     for read in {each.id: each for each in shared(node).values()}.values():
         columns, name = len(read.layout.columns.names), name_of(read.relation)
-        size = sizes.get(read.id, (None, None))
-        yield Arranged(read.id, ", ".join(read.layout.key), columns, name, *size)
+        key = ", ".join(read.layout.key)
+        yield Arranged(read.id, key, columns, name, *_size(sizes, read.id))
     for id_, layout in own_arrangements(node).items():
-        columns, size = len(layout.columns.names), sizes.get(id_, (None, None))
-        yield Arranged(id_, _by(node, layout), columns, None, *size)
+        columns = len(layout.columns.names)
+        yield Arranged(id_, _by(node, layout), columns, None, *_size(sizes, id_))
+
+
+def _size(sizes: Sizes, id_: ArrangementId) -> tuple[int | None, int | None]:
+    return sizes.get(id_, (None, None))
 
 
 def _lines(node: Described) -> Iterator[str]:
@@ -203,7 +212,8 @@ def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
     match node:
         case Source():
             columns = ", ".join(a.name for a in node.plan.attributes)
-            return f"Source {name_of(node.plan.relation)} ({columns})"
+            kept = "" if node.guard is None else ", without rows on which the query fails"
+            return f"Source {name_of(node.plan.relation)} ({columns}){kept}"
         case Constant():
             return "Constant rows"
         case Stateless():
@@ -295,6 +305,8 @@ def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -
 
 
 def _cost_of(node: Node | Output) -> str | None:
+    if isinstance(node, Source) and node.guard is not None:
+        return "one lookup among the rows in quarantine; no recompute"
     if isinstance(node, Loop):
         return "one round, a further job, for each level that it reaches"
     return _cost(node) if isinstance(node, Stateful) else None

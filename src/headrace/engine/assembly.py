@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, MapType, StructField, StructType, VariantType
@@ -36,8 +36,13 @@ if TYPE_CHECKING:
     from headrace.catalyst import plan
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Shared
+    from headrace.engine.guard_tasks import GuardTask
     from headrace.types import ArrangementId, DataType, RelationId
     from headrace.zset import Restriction
+
+
+Operating: TypeAlias = "OperatorTask | Chain | GuardTask"
+"""What is stepped over rows that are in their partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,8 @@ class Program:
     shared: Mapping[ArrangementId, RelationId]
     scans: Mapping[RelationId, int] = field(default_factory=dict)
     """How often the share of a relation is read."""
+    guards: frozenset[ArrangementId] = frozenset()
+    """The quarantines among the arrangements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +149,8 @@ class Assembly:
     """The contents of relations that operators read in place of a copy."""
     leaves: int = 0
     """The number of leaves that read a slice."""
+    guards: set[ArrangementId] = field(default_factory=set)
+    """The quarantines."""
 
     def program(self) -> Program:
         """Return the program: one plan per job, which runs every terminal."""
@@ -159,6 +168,7 @@ class Assembly:
             frozenset(self.scans),
             dict(self.shared),
             dict(self.scans),
+            frozenset(self.guards),
         )
 
     def _job(self, terminals: list[Any]) -> Any:
@@ -341,6 +351,12 @@ class Assembly:
         read = {i: Excerpt(each.columns, each.present) for i, each in shared.items()}
         return OperatorTask(name, operator, arrangements, inputs, names, clocked, read)
 
+    def guard(self, name: str, arrangement: ArrangementId, layout: Layout) -> None:
+        """Have a quarantine be part of the program."""
+        self.arrangements[arrangement] = layout
+        self.guards.add(arrangement)
+        self.operators.append(name)
+
     def seeded(
         self, name: str, layout: Layout, keyed: Any, fields: list[tuple[str, DataType]]
     ) -> Any:
@@ -366,9 +382,7 @@ class Assembly:
             self.transplant.range(self.partitions), task, spark_schema(fields)
         )
 
-    def stepped(
-        self, task: OperatorTask | Chain, below: Any, output: list[tuple[str, DataType]]
-    ) -> Any:
+    def stepped(self, task: Operating, below: Any, output: list[tuple[str, DataType]]) -> Any:
         """Step an operator, or two in a row, over rows that are in their partition."""
         return self.transplant.mapped(below, task, spark_schema(output))
 

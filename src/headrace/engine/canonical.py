@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from pyspark.sql.types import DoubleType, FloatType, MapType
 
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.dialects import OFFSET
 from headrace.sql import quote
-from headrace.types import DataType, RelationId, holds
+from headrace.types import DataType, RelationId, Schema, holds
 from headrace.zset import WEIGHT
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def _identity(column: str, type_: DataType) -> str:
-    """Return the expression to group by so that different values are different groups.
+
+APART: Final = "__apart"
+"""The name of rows in quarantine while what is left of a relation is declared."""
+_BITS: Final = 31
+"""The bits of the id of a relation in that of a share."""
+
+
+def _identity(column: str, type_: DataType) -> tuple[str, ...]:
+    """Return the expressions to group by so that different values are different groups.
 
     Grouping itself treats -0.0 as 0.0 and sorts the entries of maps, so it would return values that
     nobody wrote.
     """
     if holds(type_, (MapType,)):
-        return f"to_json(struct({column}))"
+        return (f"to_json(struct({column}))",)
     if holds(type_, (FloatType, DoubleType)):
-        return f"{column}, to_json(struct({column}))"
-    return column
+        return (column, f"to_json(struct({column}))")
+    return (column,)
 
 
 def as_stored(id_: RelationId) -> RelationId:
@@ -45,6 +56,36 @@ def raw_name(relation: Relation) -> str:
     return f"__raw_{relation.id}"
 
 
+def quarantine_share(view: RelationId, relation: RelationId) -> RelationId:
+    """Return the id under which shares have the rows of a relation that a view quarantines."""
+    return RelationId(~(view << _BITS | relation))
+
+
+def without(rows: str, kept: str, columns: Schema, names: Sequence[str]) -> str:
+    """Return some columns of a relation's rows without copies that are kept apart, in Spark SQL.
+
+    ``kept`` has, as ``c0``, ... the columns of the given schema, which rows have as well, and the
+    number of copies as their weight. Of rows that agree in these, any may be left out.
+    """
+    known = list(enumerate(columns.columns))
+    parts = [part for _, c in known for part in _identity(quote(c.name), c.type)]
+    mine = [part for i, c in known for part in _identity(f"c{i}", c.type)]
+    numbered = [f"{part} AS __k{i}" for i, part in enumerate(mine)]
+    shown = ", ".join(map(quote, names))
+    grouped = f" GROUP BY {', '.join(mine)}" if mine else ""
+    total = f"sum({WEIGHT})"
+    counted = ", ".join([*numbered, f"{total} AS __copies"])
+    copies = f"SELECT {counted} FROM {kept}{grouped} HAVING {total} > 0"
+    met = " AND ".join(f"{part} <=> __k{i}" for i, part in enumerate(parts)) or "true"
+    by = f"PARTITION BY {', '.join(parts)} " if parts else ""
+    nth = f"row_number() OVER ({by}ORDER BY 0) AS __nth"
+    found = f"SELECT *, {nth} FROM {rows} JOIN ({copies}) ON {met}"
+    return (
+        f"SELECT {shown} FROM {rows} LEFT ANTI JOIN ({copies}) ON {met} "
+        f"UNION ALL SELECT {shown} FROM ({found}) WHERE __nth > __copies"
+    )
+
+
 def canonical_sql(relation: Stream | Table) -> str:
     """Return the contents of a stream or table as a query over its log, in Spark SQL."""
     names = relation.schema.names
@@ -55,7 +96,9 @@ def canonical_sql(relation: Stream | Table) -> str:
     if not relation.primary_key:
         columns = ", ".join(f"c{i}" for i in range(len(names)))
         identity = ", ".join(
-            _identity(f"c{i}", c.type) for i, c in enumerate(relation.schema.columns)
+            part
+            for i, c in enumerate(relation.schema.columns)
+            for part in _identity(f"c{i}", c.type)
         )
         kept = (
             f"SELECT first(struct({columns})) AS kept, sum({WEIGHT}) AS n FROM {raw} "

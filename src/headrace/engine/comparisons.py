@@ -22,8 +22,8 @@ from headrace.zset import WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.catalog import View
-    from headrace.types import Schema
+    from headrace.catalog import Stream, Table, View
+    from headrace.types import RelationId, Schema
 
 TOLERANCE = {DoubleType: "1e-9", FloatType: "1e-6"}
 """The tolerance of each type: relative, and absolute for magnitudes below 1."""
@@ -98,14 +98,30 @@ EVERY_ROW = Sample()
 
 
 @dataclass(frozen=True, slots=True)
-class StoredInputs:
-    """The views below what is compared that are read as their stored rows, not as their queries.
+class InQuarantine:
+    """The rows of a relation that a view does not read, since its query fails on them.
 
-    ``above`` are the views that read these, with what is compared, each after those that it reads.
+    ``share`` is the id of the share that has them; ``columns`` are those that the view reads.
+    """
+
+    view: View
+    relation: Stream | Table
+    columns: Schema
+    share: RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInputs:
+    """What views read that is not as the logs and their own queries make it.
+
+    That is, of the ``views`` below what is compared, their stored rows; and of relations, all rows
+    but some that are in ``quarantine``. ``above`` are the views that read these views, or one that
+    quarantines rows, with what is compared, each after those that it reads.
     """
 
     views: tuple[View, ...] = ()
     above: tuple[View, ...] = ()
+    quarantine: tuple[InQuarantine, ...] = ()
 
 
 FROM_LOGS = StoredInputs()

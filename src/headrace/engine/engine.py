@@ -218,7 +218,14 @@ class Engine:
                 )
             by = () if view.index is None else view.index.columns
             return self.circuit_of(
-                view.id, view.build, analysed, span, names, by, amendable=view.amendable
+                view.id,
+                view.build,
+                analysed,
+                span,
+                names,
+                by,
+                amendable=view.amendable,
+                guarded=view.quarantines,
             )
 
     def circuit_of(
@@ -230,12 +237,15 @@ class Engine:
         names: tuple[str, ...],
         by: tuple[str, ...] = (),
         amendable: tuple[RelationId, ...] = (),
+        *,
+        guarded: bool = False,
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
 
         Its contents are arranged ``by`` some of them, if any are given. It takes corrections of the
-        streams ``amendable``, besides those that have been corrected. The last circuit is cached,
-        as that of a view that may be declared next.
+        streams ``amendable``, besides those that have been corrected, and keeps rows apart on which
+        the query fails if it is ``guarded``. The last circuit is cached, as that of a view that may
+        be declared next.
         """
 
         def only_grows(relation: RelationId) -> bool:
@@ -246,7 +256,15 @@ class Engine:
             try:
                 schema = analysed.schema.renamed(names)
                 circuit = differentiate(
-                    id_, build, plan, schema, self._key_of, only_grows, self._stored_as, by=by
+                    id_,
+                    build,
+                    plan,
+                    schema,
+                    self._key_of,
+                    only_grows,
+                    self._stored_as,
+                    by=by,
+                    guarded=guarded,
                 )
             except HeadraceError as error:
                 raise error.at(query) from error
@@ -433,6 +451,7 @@ class Engine:
             tuple(loops),
             len(program.jobs),
             program.scans,
+            program.guards,
         )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:

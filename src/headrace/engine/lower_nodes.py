@@ -35,21 +35,23 @@ from headrace.circuit.accumulators import ROWS
 from headrace.engine.assembly import Assembly, Frame, Scan, Tail
 from headrace.engine.lower_compared import compared
 from headrace.engine.lower_groups import first_rows, folded, recomputed
+from headrace.engine.lower_guards import guarded
 from headrace.engine.lower_joins import joined, matched
 from headrace.engine.lower_loops import fed_back, looped
 from headrace.engine.lower_temporal import temporal
 from headrace.engine.watching import watched
 from headrace.operators import OFFSET
-from headrace.zset import HASH, WEIGHT
+from headrace.zset import EVERY_ROW, HASH, WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from headrace.catalog import Relation
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import Sliced
+    from headrace.circuit import Guard, Sliced
     from headrace.circuit.accumulators import Accumulator, Argument
     from headrace.types import DataType, RelationId
+    from headrace.zset import Restriction
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Nodes:
     sliced: Sliced | None = None
     watch: Mapping[Node, str] = field(default_factory=dict)
     _reused: dict[Node, tuple[Any, bool] | None] = field(default_factory=dict)
+    _guarded: dict[Guard, Any] = field(default_factory=dict)
 
     @property
     def transplant(self) -> Transplant:
@@ -288,39 +291,65 @@ class Nodes:
 
     def _source(self, node: Source) -> Frame:
         """Give a relation's delta the ids that the view's expressions refer to."""
-        scan = node.plan
-        relation = self.assembly.relations[scan.relation]
-        names = columns_read(node, relation)
-        if scan.relation in self.assembly.frames:
-            below = self.assembly.delta(scan.relation)
-            columns = self.transplant.output(below)
-            values = [columns[name] for name in names]
+        scan, guard = node.plan, node.guard
+        if guard is None:
+            restriction = None if self.sliced is None else self.sliced.leaves[node]
+            values, weight, below = self._read(scan.relation, scan.columns, restriction)
         else:
-            there = Scan(names, plan.PLACE in scan.columns)
-            if self.sliced is None:
-                below, there = self.assembly.scan(relation, there)
-            else:
-                below = self.assembly.leaf(
-                    relation, names, offsets=there.offsets, restriction=self.sliced.leaves[node]
-                )
-            columns, named = self.transplant.output(below), iter(names)
-            values = [
-                columns[OFFSET]
-                if i == plan.PLACE
-                else columns[f"c{there.columns.index(next(named))}"]
-                for i in scan.columns
-            ]
+            below = self._passed(guard)
+            columns = self.transplant.output(below)
+            names = dict(zip(guard.columns, guard.operator.columns.names, strict=True))
+            values, weight = [columns[names[i]] for i in scan.columns], columns[WEIGHT]
         aliased = [
             self.transplant.alias(value, a.name, a.handle)
             for value, a in zip(values, scan.attributes, strict=True)
         ]
-        return self.assembly.weighted(aliased, columns[WEIGHT], below)
+        return self.assembly.weighted(aliased, weight, below)
+
+    def _passed(self, guard: Guard) -> Any:
+        """Return a plan of the rows that pass a guard, which all leaves of its relation read."""
+        if guard not in self._guarded:
+            leaves = [n for n in self.users if isinstance(n, Source) and n.guard is guard]
+            restriction = None
+            if self.sliced is not None:
+                only = len(leaves) == 1
+                restriction = self.sliced.leaves[leaves[0]] if only else EVERY_ROW
+            read = self._read(guard.relation, guard.columns, restriction)
+            self._guarded[guard] = guarded(self.assembly, guard, *read, uses=len(leaves))
+        return self._guarded[guard]
+
+    def _read(
+        self, id_: RelationId, positions: tuple[int, ...], restriction: Restriction | None
+    ) -> tuple[list[Any], Any, Any]:
+        """Return columns of a relation's delta, its weight, and the plan that has them.
+
+        With a restriction, only rows of the share are read that meet it.
+        """
+        relation = self.assembly.relations[id_]
+        names = columns_read(positions, relation)
+        if id_ in self.assembly.frames:
+            below = self.assembly.delta(id_)
+            columns = self.transplant.output(below)
+            return [columns[name] for name in names], columns[WEIGHT], below
+        there = Scan(names, plan.PLACE in positions)
+        if restriction is None:
+            below, there = self.assembly.scan(relation, there)
+        else:
+            below = self.assembly.leaf(
+                relation, names, offsets=there.offsets, restriction=restriction
+            )
+        columns, named = self.transplant.output(below), iter(names)
+        values = [
+            columns[OFFSET] if i == plan.PLACE else columns[f"c{there.columns.index(next(named))}"]
+            for i in positions
+        ]
+        return values, columns[WEIGHT], below
 
 
-def columns_read(node: Source, relation: Relation) -> tuple[str, ...]:
-    """Return the columns of its log that a leaf reads, in the order of its own."""
+def columns_read(positions: Iterable[int], relation: Relation) -> tuple[str, ...]:
+    """Return the columns of its log at some positions of a relation, in their order."""
     known = relation.schema.names
-    read = (i for i in node.plan.columns if i != plan.PLACE)
+    read = (i for i in positions if i != plan.PLACE)
     return tuple(ROWTIME if i == plan.TIME else known[i] for i in read)
 
 

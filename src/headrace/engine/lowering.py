@@ -104,11 +104,12 @@ class Lowering:
             relation = self.assembly.relations[id_]
             shared = id_ in given or (id_ in changed and isinstance(relation, Stream))
             if shared and self._uses[id_] >= READ_ONCE_FROM:
-                read.setdefault(id_, {}).update(dict.fromkeys(columns_read(source, relation)))
+                columns = columns_read(source.plan.columns, relation)
+                read.setdefault(id_, {}).update(dict.fromkeys(columns))
                 if plan.PLACE in source.plan.columns:
                     places.add(id_)
-        for id_, columns in read.items():
-            self.assembly.read_once[id_] = Scan(tuple(columns), id_ in places)
+        for id_, every in read.items():
+            self.assembly.read_once[id_] = Scan(tuple(every), id_ in places)
 
     def stored(
         self,

@@ -35,12 +35,21 @@ from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settl
 from headrace.catalyst.transplant import Transplant
 from headrace.dialects import OFFSET, log_of, spark_text
 from headrace.engine.cancelling import tagged
-from headrace.engine.canonical import as_stored, canonical_sql, computed_name, raw_name, stored_name
+from headrace.engine.canonical import (
+    APART,
+    as_stored,
+    canonical_sql,
+    computed_name,
+    raw_name,
+    stored_name,
+    without,
+)
 from headrace.engine.comparisons import (
     EVERY_ROW,
     FROM_LOGS,
     Comparison,
     Count,
+    InQuarantine,
     Sample,
     StoredInputs,
     counted,
@@ -96,6 +105,11 @@ class ContentsTask:
             repeated = np.repeat(np.arange(len(weights)), weights.clip(0))
             for start in range(0, len(repeated), BATCH_ROWS):
                 yield rows.take(pa.array(repeated[start : start + BATCH_ROWS]))
+
+
+def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass rows on; Spark evaluates nothing below of what is above, on rows that are left out."""
+    yield from batches
 
 
 @dataclass(slots=True)
@@ -483,19 +497,55 @@ class Queries:
 
     @contextmanager
     def _reading_stored(self, inputs: StoredInputs) -> Iterator[None]:
-        """Have some views be their stored rows while canonical queries are prepared in a block."""
-        if inputs.views:
+        """Have views read what they are said to while canonical queries are prepared in a block."""
+        keeping = tuple(dict.fromkeys(each.view for each in inputs.quarantine))
+        if inputs.views or keeping:
             self._registrations[self._canonical].flush()
         try:
             for view in inputs.views:
                 contents = self._contents(self._canonical, view, view.id)
                 contents.createOrReplaceTempView(quote(view.name))
+            for view in keeping:
+                self._declare_without([each for each in inputs.quarantine if each.view is view])
             for view in inputs.above:
                 self._declare_canonical(view)
             yield
         finally:
-            for view in (*inputs.views, *inputs.above):
+            for view in (*inputs.views, *keeping, *inputs.above):
                 self._declare_canonical(view)
+
+    def _declare_without(self, kept: Sequence[InQuarantine]) -> None:
+        """Declare a view as its query over the rows that it has not in quarantine."""
+        session, view = self._canonical, kept[0].view
+        relations = [each.relation for each in kept]
+        try:
+            for each in kept:
+                self._declare_rest(each)
+            # Now, while names have this meaning: such a view of Spark has its plan, not its text.
+            frame = session.sql(self._plain(view.query)).toDF(*view.schema.names)
+            frame.createOrReplaceTempView(quote(computed_name(view)))
+        finally:
+            for relation in relations:
+                self._declare_canonical(relation)
+                if isinstance(relation, Stream):
+                    self._declare_log(session, relation)
+        self._choose_among_ties(view)
+
+    def _declare_rest(self, kept: InQuarantine) -> None:
+        """Declare a relation as its rows but those that a view has in quarantine."""
+        session, relation, columns = self._canonical, kept.relation, kept.columns
+        leaf = LeafTask(kept.share, columns.arrow, False, self.partitions, self.log)  # noqa: FBT003
+        fields = [StructField(f"c{i}", c.type) for i, c in enumerate(columns.columns)]
+        apart = self._frame(session, leaf, StructType([*fields, StructField(WEIGHT, LongType())]))
+        apart.createOrReplaceTempView(APART)
+        name = log_of(relation.id) if isinstance(relation, Stream) else quote(relation.name)
+        every = session.table(name)
+        rest = session.sql(without(name, APART, columns, every.columns))
+        rest.mapInArrow(passed, every.schema).createOrReplaceTempView(name)
+        if isinstance(relation, Stream):
+            shown = session.table(name).select(*map(quote, relation.schema.names))
+            shown.createOrReplaceTempView(quote(relation.name))
+        session.catalog.dropTempView(APART)
 
     def _answer(
         self, session: SparkSession, query: str, now: int, stored: StoredInputs

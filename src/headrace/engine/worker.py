@@ -283,18 +283,11 @@ class OperatorTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Collect the partition's delta, step, write the runs and a report, yield the output."""
-        collected = [batch for batch in batches if batch.num_rows]
-        if not collected:
+        found = arrived(self.name, batches)
+        if found is None:
             return
         begun = time.perf_counter()
-        step = current_step()
-        change = pa.Table.from_batches(collected)
-        del collected
-        hashes = change[HASH].to_numpy()
-        partition = int(partition_of(hashes[:1], step.partitions)[0])
-        low, high = ranges(step.partitions)[partition]
-        if hashes.min() < low or hashes.max() > high:
-            raise HeadraceError(Code.INTERNAL, f"{self.name} got rows of another partition")
+        step, change, partition, (low, high) = found
         before = tuple(self._spine(step, i, low, high) for i in range(len(self.arrangements)))
         inputs = self._split(change)
         if self.clocked:
@@ -346,6 +339,26 @@ class OperatorTask:
             read,
             time.perf_counter() - begun,
         )
+
+
+def arrived(
+    name: str, batches: Iterator[pa.RecordBatch]
+) -> tuple[Step, pa.Table, int, tuple[int, int]] | None:
+    """Return the step, the rows that a partition gets, its number, and its range of hashes.
+
+    None if there are no rows.
+    """
+    collected = [batch for batch in batches if batch.num_rows]
+    if not collected:
+        return None
+    step = current_step()
+    change = pa.Table.from_batches(collected)
+    hashes = change[HASH].to_numpy()
+    partition = int(partition_of(hashes[:1], step.partitions)[0])
+    low, high = ranges(step.partitions)[partition]
+    if hashes.min() < low or hashes.max() > high:
+        raise HeadraceError(Code.INTERNAL, f"{name} got rows of another partition")
+    return step, change, partition, (low, high)
 
 
 @dataclass(frozen=True, slots=True)

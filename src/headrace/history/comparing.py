@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalog import Stream, Table, View
 from headrace.circuit import Aggregate, Recompute
-from headrace.engine.canonical import as_stored
-from headrace.engine.comparisons import EVERY_ROW, FROM_LOGS, TOLERANCE, StoredInputs
+from headrace.engine.canonical import as_stored, quarantine_share
+from headrace.engine.comparisons import (
+    EVERY_ROW,
+    FROM_LOGS,
+    TOLERANCE,
+    InQuarantine,
+    StoredInputs,
+)
+from headrace.runtime.step import RowsShare
+from headrace.spine import HIGHEST, LOWEST
+from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -84,7 +93,8 @@ class Comparing:
     def replaced_below(self, view: View, state: Published) -> StoredInputs:
         """Return what a view that lags reads of views that had other rows where it stands.
 
-        These are views that had another query then, or that lagged behind then and do no more.
+        These are views that had another query then, that lagged behind then and do no more, or that
+        quarantine rows: which rows these were then is not kept.
         """
         stands, catalog = state.lagging.get(view.id), state.catalog
         if stands is None or stands.epoch is None:
@@ -99,7 +109,7 @@ class Comparing:
         def is_other(each: View, epoch: Epoch) -> bool:
             was, build = View.of_json(dict(then[each.id])), head.serving(each.id)
             altered = build.joined_epoch > max(epoch, build.created_epoch)
-            return was.query != each.query or was.refresh.lags or altered
+            return was.query != each.query or was.refresh.lags or altered or each.quarantines
 
         replaced = [each for each in live if is_other(each, stands.epoch)]
         ids = {each.id for each in replaced}
@@ -112,7 +122,7 @@ class Comparing:
         """Yield what is compared in one state: views that lag behind each in its own."""
         maintained = [each for each in relations if each.id not in state.lagging]
         if maintained:
-            yield state, maintained, FROM_LOGS
+            yield state, maintained, self._in_quarantine(maintained, state)
         for each in relations:
             if isinstance(each, View) and each.id in state.lagging:
                 stored = self.replaced_below(each, state)
@@ -135,7 +145,32 @@ class Comparing:
         logs = {id_ for id_ in near if isinstance(catalog.by_id[id_], Stream | Table)}
         logs |= {each.id for each in relations if isinstance(each, Table)}
         stored = {as_stored(id_): share for id_, share in reader.shares(ids, state).items()}
-        return stored | reader.shares(late, state) | reader.logs(logs, state)
+        apart_rows: dict[RelationId, Share] = {}
+        for each in inputs.quarantine:
+            guard = self.engine.circuit(each.view).guards()[each.relation.id]
+            runs = tuple(run.file for run in state.spines[guard.arrangement])
+            (layout,) = guard.operator.layouts
+            apart_rows[each.share] = RowsShare(layout, runs, LOWEST, HIGHEST)
+        return stored | apart_rows | reader.shares(late, state) | reader.logs(logs, state)
+
+    def _in_quarantine(self, relations: Sequence[Stored], state: Published) -> StoredInputs:
+        """Return what maintained relations, and the views below them, have in quarantine."""
+        catalog, wanted = state.catalog, {each.id for each in relations}
+        near = wanted | catalog.below(wanted)
+        views = [each for each in catalog.views_in_order() if each.id in near]
+        found: list[InQuarantine] = []
+        for view in views:
+            guards = self.engine.circuit(view).guards() if view.quarantines else {}
+            for id_, guard in guards.items():
+                relation = catalog.by_id[id_]
+                if isinstance(relation, Stream | Table) and state.spines.get(guard.arrangement):
+                    columns = zip(guard.operator.columns.names, guard.types, strict=True)
+                    schema = Schema(tuple(Column(name, type_) for name, type_ in columns))
+                    share = quarantine_share(view.id, id_)
+                    found.append(InQuarantine(view, relation, schema, share))
+        keeping = {each.view.id for each in found}
+        above = [v for v in views if v.id not in keeping and catalog.below([v.id]) & keeping]
+        return StoredInputs(above=tuple(above), quarantine=tuple(found)) if found else FROM_LOGS
 
     def _adds_floats(self, view: View) -> bool:
         """Return whether a view has floats that may be sums, of its own or of its inputs."""

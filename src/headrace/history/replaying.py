@@ -151,6 +151,7 @@ class Replays:
                 lookups=found.lookups,
                 expects=planned.cost,
                 narrowed=Pruned(self.ledger, self.reader.catalog.by_id, found).parts,
+                keeps=True,
             )
 
             self.engine.begin_replay(known_as, found)

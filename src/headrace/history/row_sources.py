@@ -207,6 +207,7 @@ class RowSources:
             expects=planned.cost,
             narrowed=Pruned(self.ledger, self.reader.catalog.by_id, sliced).parts,
             heard=heard,
+            keeps=True,
         )
         self.engine.begin_replay(known_as, sliced, names)
         try:

@@ -13,6 +13,7 @@ from headrace.operators.outer_join import OuterJoin
 from headrace.operators.pairs import Pairs
 from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.quarantine import ERROR, REFUSED, SINCE, Quarantine, held_back
 from headrace.operators.recursion import Recursion
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.operators.semi_join import SemiJoin
@@ -23,14 +24,17 @@ from headrace.operators.upsert import OFFSET, Upsert
 __all__ = [
     "BOUND",
     "CLOCK",
+    "ERROR",
     "FLAG",
     "FOLDED",
     "INIT",
     "MATCHES",
     "OFFSET",
     "PRESENT",
+    "REFUSED",
     "ROW",
     "ROWS",
+    "SINCE",
     "VALUE",
     "VERSION",
     "Compared",
@@ -49,6 +53,7 @@ __all__ = [
     "OuterJoin",
     "Pairs",
     "Part",
+    "Quarantine",
     "Recursion",
     "RowKind",
     "SemiJoin",
@@ -58,4 +63,5 @@ __all__ = [
     "TouchedGroups",
     "Upsert",
     "counts_layout",
+    "held_back",
 ]

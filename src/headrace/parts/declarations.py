@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Sink, View
-from headrace.circuit import own_arrangements, shared
+from headrace.circuit import shared
 from headrace.circuit.digest import digest, is_comparable
 from headrace.errors import Code, HeadraceError
 from headrace.parts.system_relations import system_relations
@@ -116,9 +116,10 @@ class Declarations:
     def check_stored(self, view: View, stored: Mapping[ArrangementId, object]) -> None:
         """Refuse a view whose state was stored by a circuit other than the planned one."""
         circuit = self.engine.circuit(view)
-        planned: dict[ArrangementId, object] = {}
+        planned: dict[ArrangementId, object] = {
+            id_: layout.to_json() for id_, layout in circuit.arrangements().items()
+        }
         for node in circuit.stateful():
-            planned |= {id_: layout.to_json() for id_, layout in own_arrangements(node).items()}
             planned |= {each.id: each.layout.to_json() for each in shared(node).values()}
         differs = [id_ for id_, layout in planned.items() if stored.get(id_) != layout]
         if not differs and view.circuit in ("", digest(circuit)):

@@ -20,7 +20,9 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
 from headrace.runtime.attempt import Attempt, new_runs
 from headrace.runtime.cancelling import StatementLock
+from headrace.runtime.isolating import Isolating, may_be_of_data
 from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
+from headrace.runtime.quarantine import NO_GUARDS, Guarded
 from headrace.runtime.rounds import Rounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
 from headrace.runtime.step import Arranged, Clock, RowsShare, Step
@@ -29,7 +31,7 @@ from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from headrace.runtime.ports import LoopPlan, StepPlan, StepRunner
@@ -70,6 +72,8 @@ class RunStep:
     given: Mapping[RelationId, tuple[RunFile, ...]] = field(default_factory=dict)
     scanned: int = 0
     """How many rows of shares it reads, each as often as it is read."""
+    guards: frozenset[ArrangementId] = frozenset()
+    """The quarantines that its rows pass through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +143,9 @@ class EpochLoop:
     def advance(self) -> Epoch | None:
         """Make one epoch of the changes that have arrived or are due; None if there are none.
 
-        A failed step is retried. Views whose query or operators keep failing on the data are
-        stopped and marked dirty with the cause; the epoch is then made without them.
+        A failed step is retried. Of views whose query or operators keep failing on the data, the
+        rows that they fail on are quarantined in that epoch, if the view is to do that; otherwise
+        it is stopped and marked dirty with the cause, and the epoch is made without it.
         """
         with self.lock:
             poll = self.poll()
@@ -157,8 +162,7 @@ class EpochLoop:
                         raise
                     if left == 0 and error.code is not Code.INTERNAL:
                         raise
-            self._stop_failing_views(poll, failure)
-            return self._attempt(poll)
+            return self._attempt(poll, self._without_failing(poll, failure))
 
     def poll(self) -> Poll:
         """Fix the inputs of the next epoch: about ``epoch_rows`` changes, and at least one.
@@ -196,8 +200,10 @@ class EpochLoop:
         """Return the relations whose changes the next epoch reads."""
         return maintained_logs(self.catalog, self.left_out())
 
-    def plan(self, poll: Poll) -> tuple[Stage, ...]:
-        """Return the stages of an epoch, without side effects."""
+    def plan(
+        self, poll: Poll, guards: Mapping[ArrangementId, Guarded] = NO_GUARDS
+    ) -> tuple[Stage, ...]:
+        """Return the stages of an epoch, without side effects; ``guards`` say what is refused."""
         attempt = uuid4().hex
         without = self.left_out()
         steps: list[Stage] = []
@@ -209,7 +215,7 @@ class EpochLoop:
                 changed |= (members & self.runner.temporal().keys()) - without
             if changed:
                 name = f"{attempt}.{len(steps)}"
-                steps.append(self._step(name, poll, changed, without))
+                steps.append(self._step(name, poll, changed, without, guards))
         reads = tuple(Read(id_, r.first, r.end) for id_, r in poll.ranges.items())
         commit = Commit(poll.previous, attempt, reads, poll.clock.after)
         return (*steps, commit, Publish())
@@ -220,6 +226,7 @@ class EpochLoop:
         poll: Poll,
         changed: frozenset[RelationId],
         without: frozenset[RelationId],
+        guards: Mapping[ArrangementId, Guarded],
     ) -> RunStep:
         rows = sum(poll.ranges[id_].rows for id_ in changed if id_ in poll.ranges)
         partitions = self.partitions_for(rows)
@@ -232,9 +239,18 @@ class EpochLoop:
         }
         before = arranged(self.ledger, needs.arrangements, poll.previous)
         before |= arranged_for(needs.loops, {})
-        step = Step(name, self.directory, partitions, shares, before, clock=poll.clock)
-        scanned = needs.scanned(shares)
-        return RunStep(step, changed, without, needs.loops, poll.previous, needs.jobs, {}, scanned)
+        own = {id_: guards[id_] for id_ in guards.keys() & needs.guards}
+        step = Step(name, self.directory, partitions, shares, before, clock=poll.clock, guards=own)
+        return RunStep(
+            step,
+            changed,
+            without,
+            needs.loops,
+            poll.previous,
+            needs.jobs,
+            scanned=needs.scanned(shares),
+            guards=needs.guards,
+        )
 
     def partitions_for(self, rows: int) -> int:
         """Return the number of partitions of a step that reads this many changes."""
@@ -315,9 +331,11 @@ class EpochLoop:
         attempt.scanned += stage.scanned
         return reports
 
-    def _attempt(self, poll: Poll) -> Epoch | None:
+    def _attempt(
+        self, poll: Poll, guards: Mapping[ArrangementId, Guarded] = NO_GUARDS
+    ) -> Epoch | None:
         attempt, epoch = Attempt(), None
-        for stage in self.plan(poll):
+        for stage in self.plan(poll, guards):
             epoch = self.perform(stage, attempt) or epoch
         return epoch
 
@@ -367,38 +385,83 @@ class EpochLoop:
         """Return the views that the next epoch does not maintain: also those that lag behind."""
         return self.stopped().union(self.ledger.head.lagging)
 
-    def _stop_failing_views(self, poll: Poll, failure: HeadraceError) -> None:
-        """Try each view alone on the polled changes, and mark the views that fail as stopped.
+    def _without_failing(self, poll: Poll, failure: HeadraceError) -> dict[ArrangementId, Guarded]:
+        """Try each view alone on the polled changes, and return what quarantines have to refuse.
 
-        Raises ``failure`` if none fails alone.
+        Views that fail and have none, or whose failure no row is to blame for, are marked as
+        stopped. Raises ``failure`` if no view fails alone.
         """
-        found = False
+        found, guards = False, dict[ArrangementId, Guarded]()
         for view in self.catalog.views_in_order():
             if view.id in self.left_out():
                 continue
-            error = self._trial(view, poll)
-            if error is not None:
-                stopped = Dirty(view.id, STOPPED, time.time(), str(error), poll.previous)
+            error = self._trial(view, poll, guards)
+            if error is None:
+                continue
+            found = True
+            try:
+                guards |= self._isolated(view, poll, guards, error)
+            except HeadraceError as why:
+                if not may_be_of_data(why):
+                    raise
+                stopped = Dirty(view.id, STOPPED, time.time(), str(why), poll.previous)
                 self.ledger.mark_dirty(stopped)
-                found = True
         if not found:
             raise failure
         self.published.publish()
+        return guards
 
-    def _trial(self, view: View, poll: Poll) -> HeadraceError | None:
+    def _trial(
+        self, view: View, poll: Poll, guards: Mapping[ArrangementId, Guarded]
+    ) -> HeadraceError | None:
         """Step a view with only the views it depends on, discard the result, return the error."""
+        stage = self._alone(view, poll, guards)
+        if stage is None:
+            return None
+        try:
+            self._tried(stage)
+        except HeadraceError as error:
+            return error if may_be_of_data(error) else None
+        return None
+
+    def _isolated(
+        self,
+        view: View,
+        poll: Poll,
+        guards: Mapping[ArrangementId, Guarded],
+        failure: HeadraceError,
+    ) -> Mapping[ArrangementId, Guarded]:
+        """Return what a view's quarantines have to refuse; raise if that does not help."""
+        stage = self._alone(view, poll, guards)
+        if stage is None or not view.quarantines:
+            raise failure
+
+        def trial(tried: Mapping[ArrangementId, Guarded]) -> Sequence[Report]:
+            self.fault("isolate")
+            name = uuid4().hex
+            return self._tried(replace(stage, step=replace(stage.step, attempt=name, guards=tried)))
+
+        own = tuple(sorted(stage.guards))
+        runs = stage.step.runs_directory
+        return Isolating(trial, own, poll.clock.after, runs).run(failure)
+
+    def _alone(
+        self, view: View, poll: Poll, guards: Mapping[ArrangementId, Guarded]
+    ) -> RunStep | None:
+        """Return the step of a view with only those it depends on; None if nothing has changed."""
         needed = {view.id, *_ancestors(view, self.catalog)}
         others = {v.id for v in self.catalog.views_in_order() if v.id not in needed}
         without = self.left_out() | others
         changed = frozenset(needed & (poll.ranges.keys() | poll.due))
         if not changed:
             return None
-        stage = self._step(uuid4().hex, poll, changed, frozenset(without))
-        try:
-            self.run_step(stage, Attempt())
-        except HeadraceError as error:
-            return error if error.code in (Code.INVALID, Code.INTERNAL) else None
-        return None
+        return self._step(uuid4().hex, poll, changed, frozenset(without), guards)
+
+    def _tried(self, stage: RunStep) -> Sequence[Report]:
+        """Run a step whose runs are of no use afterwards; return its reports."""
+        attempt = Attempt()
+        self.run_step(stage, attempt)
+        return attempt.reports
 
     # -- time ------------------------------------------------------------------------------
 

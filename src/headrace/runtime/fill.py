@@ -33,9 +33,11 @@ from headrace.log import LogShare
 from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import compacted
 from headrace.runtime.dirty import removed_with, repairable
+from headrace.runtime.isolating import Isolating, may_be_of_data
 from headrace.runtime.ports import LEAF
+from headrace.runtime.quarantine import Guarded, require_same
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
-from headrace.runtime.shares import NOTHING, log_share, parts_of_log, snapshot
+from headrace.runtime.shares import NOTHING, SharedContents, log_share, parts_of_log, snapshot
 from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
 from headrace.spine import (
     HIGHEST,
@@ -80,6 +82,8 @@ class Filled:
     caught_up: tuple[FrontierId, ...] = ()
     """The frontier that moves to this epoch, if it is not that of the epochs."""
     clock: int = 0
+    quarantines: frozenset[ArrangementId] = frozenset()
+    """The quarantines among the view's own arrangements."""
 
 
 @dataclass(slots=True)
@@ -107,6 +111,9 @@ class Fill:
     """The number of rows of inputs among which those of a slice were looked for."""
     taken: int = 0
     """The number of rows of inputs in a slice."""
+    keeps: bool = False
+    """Whether rows that are stored in quarantine stay there, and no others come; otherwise those
+    on which the query fails now are found."""
     _clock: int = 0
     _partitions: int = 1
     _files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
@@ -117,6 +124,8 @@ class Fill:
     _rows: int = 0
     _layouts: Mapping[ArrangementId, Layout] = field(default_factory=dict)
     _committing: bool = False
+    _guards: dict[ArrangementId, Guarded] = field(default_factory=dict)
+    """What its quarantines do in the steps that read one state."""
 
     @property
     def _known_as(self) -> BuildId:
@@ -346,6 +355,7 @@ class Fill:
         rows = sum(share.rows for share in named.values())
         self._partitions = loop.partitions_for(min(rows, self.expects or rows))
         needs = loop.runner.plan_fill(self._known_as, self._partitions)
+        self._guards = self._begun(needs, state)
         wanted = needs.reads - self.lookups
         shares = {id_: share for id_, share in named.items() if id_ in wanted}
         self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads}
@@ -353,7 +363,7 @@ class Fill:
         self.progress(0, total)
         rounds = Rounds(loop.directory / "runs", needs.loops, loop.settings.recursion_rows)
         pending = needs.globals
-        contents = _Contents({id_: named[of] for id_, of in needs.shared.items()})
+        contents = SharedContents({id_: named[of] for id_, of in needs.shared.items()})
         contents.below = dict.fromkeys(map(rows_of, self.lookups))
         for parts, rows in self._parts(shares):
             for id_, part in parts.items():
@@ -391,9 +401,10 @@ class Fill:
         if rows or ticks:
             self._partitions = loop.partitions_for(rows)
             needs = loop.runner.plan_fill(self._known_as, self._partitions, ticks=ticks)
+            self._guards = self._begun(needs, state)
             inputs = [before.catalog.by_id[id_] for id_ in needs.shared.values()]
             there = snapshot(loop.ledger, before, inputs, {})
-            contents = _Contents({id_: there[of] for id_, of in needs.shared.items()})
+            contents = SharedContents({id_: there[of] for id_, of in needs.shared.items()})
             contents.below = dict.fromkeys(contents.shares)
             parts = {id_: share for id_, share in shares.items() if id_ in needs.reads}
             rounds = Rounds(loop.directory / "runs", (), loop.settings.recursion_rows)
@@ -416,8 +427,10 @@ class Fill:
         )
         sync_directory(self.loop.directory / "runs")
         reads, moved = self._unread(frontier), () if frontier in (None, LIVE) else (frontier,)
-        last = self.loop.ledger.last_epoch()
-        return Filled(last, reads, runs, self._layouts, self._rows, moved, self._clock)
+        last, guards = self.loop.ledger.last_epoch(), frozenset(self._guards)
+        if self.keeps and guards:
+            require_same(self.loop.directory / "runs", self._at, self._layouts, guards, self._files)
+        return Filled(last, reads, runs, self._layouts, self._rows, moved, self._clock, guards)
 
     def _fixed_point(
         self, inputs: Iterable[Relation], state: Published
@@ -475,7 +488,7 @@ class Fill:
         self,
         needs: StepPlan,
         parts: Mapping[RelationId, Share],
-        contents: _Contents,
+        contents: SharedContents,
         initialise: frozenset[str],
         rounds: Rounds,
         clock: Clock | None = None,
@@ -492,11 +505,39 @@ class Fill:
             self._before(needs, contents) | arranged_for(needs.loops, {}),
             initialise,
             clock or Clock(self._clock, self._clock),
+            guards=self._guards,
         )
         loop.fault("fill")
-        self._run(step, needs, rounds, ticks=ticks)
+        try:
+            self._run(step, needs, rounds, ticks=ticks)
+        except HeadraceError as failure:
+            if self.keeps or not needs.guards or not may_be_of_data(failure):
+                raise
+            found = self._isolated(step, failure, ticks=ticks)
+            self._run(replace(step, guards=found), needs, rounds, ticks=ticks)
 
-    def _rounds(self, contents: _Contents, rounds: Rounds) -> dict[ArrangementId, Layout]:
+    def _begun(self, needs: StepPlan, state: Published) -> dict[ArrangementId, Guarded]:
+        """Return what quarantines do while a state is read: they have what is known, or nothing."""
+        stored = state.spines if self.keeps else {}
+        return {
+            id_: Guarded(known=tuple(run.file for run in stored.get(id_, ())))
+            for id_ in needs.guards
+        }
+
+    def _isolated(
+        self, step: Step, failure: HeadraceError, *, ticks: bool
+    ) -> Mapping[ArrangementId, Guarded]:
+        """Return what the quarantines have to refuse for a step to pass."""
+        loop = self.loop
+
+        def trial(guards: Mapping[ArrangementId, Guarded]) -> tuple[Report, ...]:
+            loop.fault("isolate")
+            return self._reports(replace(step, attempt=uuid4().hex, guards=guards), ticks=ticks)
+
+        own = tuple(sorted(self._guards))
+        return Isolating(trial, own, step.clock.after, step.runs_directory).run(failure)
+
+    def _rounds(self, contents: SharedContents, rounds: Rounds) -> dict[ArrangementId, Layout]:
         """Run rounds until no recursion changes; return the layouts of the rounds' arrangements."""
         loop, clock = self.loop, Clock(self._clock, self._clock)
         if not rounds.loops:
@@ -514,20 +555,14 @@ class Fill:
         rounds.finish()
         return self._own(needs)
 
-    def _before(self, needs: StepPlan, contents: _Contents) -> dict[ArrangementId, Arranged]:
+    def _before(self, needs: StepPlan, contents: SharedContents) -> dict[ArrangementId, Arranged]:
         own = self._own(needs)
         return {
             id_: Arranged(a, tuple(self._files[id_])) for id_, a in own.items()
         } | contents.arranged()
 
     def _run(self, step: Step, needs: StepPlan, rounds: Rounds, *, ticks: bool = False) -> None:
-        looping, runner = rounds.count > 0, self.loop.runner
-        step.write()
-        try:
-            found = runner.run_fill(step, self._known_as, looping=looping, ticks=ticks)
-            reports = rounds.take(found)
-        finally:
-            shutil.rmtree(step.folder, ignore_errors=True)
+        reports = rounds.take(self._reports(step, looping=rounds.count > 0, ticks=ticks))
         for report in reports:
             self.heard(report)
             if report.operator.startswith(LEAF):
@@ -540,36 +575,15 @@ class Fill:
                 step.runs_directory, layout, self._files[id_], self.loop.partitions
             )
 
+    def _reports(
+        self, step: Step, *, looping: bool = False, ticks: bool = False
+    ) -> tuple[Report, ...]:
+        step.write()
+        try:
+            return self.loop.runner.run_fill(step, self._known_as, looping=looping, ticks=ticks)
+        finally:
+            shutil.rmtree(step.folder, ignore_errors=True)
+
     def _own(self, needs: StepPlan) -> dict[ArrangementId, Layout]:
         """Return what the view keeps itself."""
         return {id_: a for id_, a in needs.arrangements.items() if id_ not in needs.shared}
-
-
-@dataclass(slots=True)
-class _Contents:
-    """The contents of relations that the view's operators read instead of a copy of their own.
-
-    Operators see only the rows that the circuit has read so far, as in a copy: the parts of a
-    relation are read by ascending hash, so these are the rows with hashes below a bound.
-    """
-
-    shares: Mapping[ArrangementId, Share]
-    below: dict[ArrangementId, int | None] = field(default_factory=dict)
-
-    def begin(self, id_: ArrangementId, part: Share) -> None:
-        """Record that the circuit reads a part now: the rows before it have been read."""
-        if isinstance(part, RowsShare):
-            self.below[id_] = part.low
-
-    def finish(self, id_: ArrangementId, part: Share) -> None:
-        """Record that the circuit has read a part."""
-        if isinstance(part, RowsShare):
-            self.below[id_] = None if part.high == HIGHEST else part.high + 1
-
-    def arranged(self) -> dict[ArrangementId, Arranged]:
-        """Return the contents before a step, with the bound of the rows read so far."""
-        return {
-            id_: Arranged(share.layout, share.runs, self.below.get(id_, LOWEST))
-            for id_, share in self.shares.items()
-            if isinstance(share, RowsShare)
-        }

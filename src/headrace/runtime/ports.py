@@ -43,7 +43,8 @@ class StepPlan:
     ``globals`` names the operators that emit one row even for an empty input. ``shared`` are the
     arrangements that operators read as the contents of a relation. ``loops`` are the recursions of
     the step; ``arrangements`` does not contain theirs. ``jobs`` is the number of jobs that it runs,
-    ``scans`` how often it reads the share of each relation: once, where it is not said.
+    ``scans`` how often it reads the share of each relation: once, where it is not said. ``guards``
+    are the quarantines among the arrangements.
     """
 
     reads: frozenset[RelationId]
@@ -53,6 +54,7 @@ class StepPlan:
     loops: tuple[LoopPlan, ...] = ()
     jobs: int = 1
     scans: Mapping[RelationId, int] = field(default_factory=dict)
+    guards: frozenset[ArrangementId] = frozenset()
 
     def scanned(self, shares: Mapping[RelationId, Share]) -> int:
         """Return how many rows of shares the step reads, each as often as it is read."""

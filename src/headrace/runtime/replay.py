@@ -89,6 +89,7 @@ def _difference(fill: Fill, filled: Filled, build: BuildId) -> tuple[Report, ...
     before = {
         id_: Arranged(layout, tuple(run.file for run in stored.get(id_, ())))
         for id_, layout in filled.layouts.items()
+        if id_ not in filled.quarantines  # they stay as they are
     }
     recomputed = {
         id_: tuple(run.file for run in filled.runs if run.arrangement == id_) for id_ in before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Relation, Stream
@@ -63,3 +64,33 @@ def snapshot(
             runs = tuple(run.file for run in state.runs(relation))
             shares[relation.id] = RowsShare(state.layout(relation), runs, LOWEST, HIGHEST)
     return shares
+
+
+@dataclass(slots=True)
+class SharedContents:
+    """The contents of relations that the view's operators read instead of a copy of their own.
+
+    Operators see only the rows that the circuit has read so far, as in a copy: the parts of a
+    relation are read by ascending hash, so these are the rows with hashes below a bound.
+    """
+
+    shares: Mapping[ArrangementId, Share]
+    below: dict[ArrangementId, int | None] = field(default_factory=dict)
+
+    def begin(self, id_: ArrangementId, part: Share) -> None:
+        """Record that the circuit reads a part now: the rows before it have been read."""
+        if isinstance(part, RowsShare):
+            self.below[id_] = part.low
+
+    def finish(self, id_: ArrangementId, part: Share) -> None:
+        """Record that the circuit has read a part."""
+        if isinstance(part, RowsShare):
+            self.below[id_] = None if part.high == HIGHEST else part.high + 1
+
+    def arranged(self) -> dict[ArrangementId, Arranged]:
+        """Return the contents before a step, with the bound of the rows read so far."""
+        return {
+            id_: Arranged(share.layout, share.runs, self.below.get(id_, LOWEST))
+            for id_, share in self.shares.items()
+            if isinstance(share, RowsShare)
+        }

@@ -18,6 +18,7 @@ from headrace.errors import not_written
 from headrace.ledger import Segment, SegmentFile
 from headrace.ledger.records import OffsetRange
 from headrace.log import LogShare
+from headrace.runtime.quarantine import Guarded
 from headrace.spine import RunFile
 from headrace.types import ArrangementId, RelationId
 from headrace.zset import Layout
@@ -86,6 +87,8 @@ class Step:
     initialise: frozenset[str] = frozenset()
     clock: Clock = Clock(0, 0)
     recomputed: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
+    guards: Mapping[ArrangementId, Guarded] = field(default_factory=dict)
+    """What quarantines do; by default, they keep copies of the rows that they have."""
 
     @property
     def folder(self) -> Path:
@@ -149,6 +152,7 @@ class Step:
             "recomputed": {
                 id_: [r.to_json() for r in runs] for id_, runs in self.recomputed.items()
             },
+            "guards": {id_: each.to_json() for id_, each in self.guards.items()},
         }
 
     @classmethod
@@ -168,6 +172,7 @@ class Step:
             frozenset(value["initialise"]),
             Clock(**value["clock"]),
             {ArrangementId(id_): _runs(runs) for id_, runs in value["recomputed"].items()},
+            {ArrangementId(id_): Guarded.of_json(g) for id_, g in value["guards"].items()},
         )
 
 

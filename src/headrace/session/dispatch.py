@@ -80,6 +80,7 @@ from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.derived import DerivedStreams
 from headrace.statements.defining.drops import Drops
 from headrace.statements.defining.indexes import Indexes
+from headrace.statements.defining.on_error import ErrorPolicies, on_error
 from headrace.statements.defining.relations import Relations
 from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
@@ -176,6 +177,9 @@ class Statements:
             parts.reader, parts.definer, parts.feeds, parts.feeding, self._relations
         )
         self._refreshing = Refreshing(parts.reader, parts.definer, parts.pump, client.report)
+        self._error_policies = ErrorPolicies(
+            parts.reader, parts.ledger, parts.engine, parts.definer, client.report
+        )
         self._drops = Drops(parts.reader, parts.definer)
         self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer, parts.access)
         self._tokens = TokenChanges(parts.access, parts.reader, parts.schemas)
@@ -394,6 +398,9 @@ class Statements:
     def _alter(self, statement: AddColumns | AlterView) -> str:
         if isinstance(statement, AddColumns):
             return self._alterations.add_columns(statement)
+        policy = on_error(statement.options)
+        if policy is not None:
+            return self._error_policies.alter(statement, policy)
         return self._refreshing.alter(statement)
 
     def _grant(self, statement: Grant | Revoke) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import View
-from headrace.circuit import own_arrangements
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.parts.fold_checks import check_folds
 from headrace.parts.functions import listed, users
@@ -66,8 +65,7 @@ class FunctionChanges:
         for view in calling:
             if isinstance(view, View) and view.id not in stopped:
                 circuit = engine.circuit(view)
-                ids = [id_ for node in circuit.stateful() for id_ in own_arrangements(node)]
-                stored = loop.ledger.spines(ids)
+                stored = loop.ledger.spines(list(circuit.arrangements()))
                 files = {id_: [run.file for run in runs] for id_, runs in stored.items()}
                 check_folds(circuit, files, loop.directory / "runs", prepared.folding)
 

@@ -71,6 +71,13 @@ class Refreshing:
                 hint="Write SET (refresh = 'every 1 hour').",
                 span=statement.span,
             )
+        if view.quarantines and policy.lags:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"a view that quarantines rows cannot be refreshed {policy}",
+                hint=f"ALTER MATERIALIZED VIEW {view.name} SET (on_error = 'stop') first.",
+                span=statement.span,
+            )
         self.reader.require_running(view)
         written = f"{view.created_sql};\n{masked(statement.span.source)}"
         self.definer.regroup(view, replace(view, refresh=policy, created_sql=written))

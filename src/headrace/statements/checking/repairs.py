@@ -118,7 +118,7 @@ class Repairs:
                 why,
             )
             return "to be rebuilt, since it stopped: see below"
-        epoch = Fill(self.loop, relation, progress).rebuilt()
+        epoch = Fill(self.loop, relation, progress, keeps=True).rebuilt()
         return f"rebuilt from its inputs in epoch {epoch}"
 
     def _set_aside(self, relation: Table | View, found: list[Damage]) -> str:

@@ -13,6 +13,7 @@ from headrace.connectors import (
 )
 from headrace.errors import Code, HeadraceError, masked, nearest
 from headrace.sql import EMBEDDED_METADATA
+from headrace.statements.defining.on_error import ON_ERROR
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
 from headrace.statements.defining.ttl import TTL_OPTIONS
 from headrace.statements.defining.versioned import EFFECTIVE_FROM
@@ -101,6 +102,7 @@ _OF_VIEWS = (
     "description",
     "friendly_name",
     "max_staleness",
+    ON_ERROR,
     *TTL_OPTIONS,
     *_EXTERNAL,
 )

@@ -12,6 +12,7 @@ from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
+from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
 from headrace.statements.defining.options import check_view_options, storage_note, value_of
 from headrace.statements.defining.placing import place_of
 from headrace.statements.defining.refresh_options import refresh_note, refresh_of
@@ -69,12 +70,23 @@ class Views:
             )
         existing = self.reader.catalog.by_id.get(replaced[0]) if replaced else None
         former = existing if isinstance(existing, View) else None
+        asked = on_error(statement.options)
+        if quarantines(asked) and into is not None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a stream whose query quarantines rows is not supported",
+                hint="CREATE MATERIALIZED VIEW instead, into which nothing is inserted.",
+                span=statement.name.span,
+            )
         query = self._with_ttl(query or _with_windows(statement), statement)
         view = None if former is None else self._view_in_place_of(former, statement, query)
         if view is None:
             self.reader.catalog.without(replaced, statement.name.span)
             view, former = self._view_of(statement, query), None
         view = replace(view, into=into, refresh=policy)
+        if asked is not None and view.quarantines:
+            catalog = self.reader.catalog
+            require_quarantine(view, self.engine.circuit(view), catalog, asked.span)
         total = self._fill(view, former, replaced)
         changes = "change" if total == 1 else "changes"
         note = storage_note(statement.options) + refresh_note(statement.options, policy)
@@ -102,7 +114,8 @@ class Views:
     ) -> View:
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
         text = masked(statement.span.source)
-        return self._view(statement.name.dotted, query, columns, text, former)
+        kept = quarantines(on_error(statement.options))
+        return self._view(statement.name.dotted, query, columns, text, former, guarded=kept)
 
     def _view_in_place_of(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
@@ -204,8 +217,12 @@ class Views:
         created_sql: str,
         former: View | None = None,
         index: Index | None = None,
+        *,
+        guarded: bool = False,
     ) -> View:
         """Plan a view, or another build of a former one, without creating it.
+
+        It is to quarantine rows if it is ``guarded``.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at the place in the statement.
@@ -227,7 +244,9 @@ class Views:
             build = self.ledger.reserve_build()
             id_ = RelationId(build) if former is None else former.id
             by = () if index is None else index.columns
-            circuit = engine.circuit_of(id_, build, analysed, span, tuple(names), by)
+            circuit = engine.circuit_of(
+                id_, build, analysed, span, tuple(names), by, guarded=guarded
+            )
             key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
         return View(
             id_,
@@ -242,6 +261,7 @@ class Views:
             digest(circuit),
             None if former is None else build,
             index=index,
+            quarantines=guarded,
         )
 
 

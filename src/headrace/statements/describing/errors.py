@@ -1,15 +1,18 @@
-"""SHOW ERRORS FOR name: what the query of a view has failed on."""
+"""SHOW ERRORS FOR name: the rows on which the query of a view has failed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headrace.catalog import Relation, Stream, Table, View, title
 from headrace.errors import Code, HeadraceError
+from headrace.parts.quarantined import quarantined_rows
 from headrace.runtime.published import STOPPED
+from headrace.serving.values import json_text
 from headrace.statements.results import Result, shown_time
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.sql import Show
 
 _COLUMNS = ("relation", "row", "copies", "error", "since")
+_MOST_ROWS = 1000
 _TYPES = {"copies": pa.int64()}
 
 
@@ -27,7 +31,7 @@ class Errors:
     reader: Reader
 
     def show(self, statement: Show) -> Result:
-        """Return the rows that failed, each with its relation, its copies, the error and the time.
+        """Return the newest rows that failed: relation, row, copies, error and time of each.
 
         The error with which a view has stopped has neither a relation nor a row.
 
@@ -50,12 +54,25 @@ class Errors:
                 )
 
     def _of_view(self, view: View) -> Result:
-        rows = [
+        reader, state = self.reader, self.reader.published
+        rows: list[Any] = [
             (None, None, None, entry.detail, shown_time(entry.since))
-            for entry in self.reader.ledger.dirty()
+            for entry in reader.ledger.dirty()
             if (entry.view, entry.cause) == (view.id, STOPPED)
         ]
-        return Result.of(_COLUMNS, rows, self.reader.published.epoch, _TYPES)
+        kept = quarantined_rows(reader.ledger, reader.directory, state, view)
+        newest = nlargest(_MOST_ROWS, kept, key=lambda each: each.since)
+        rows += [
+            (
+                each.relation.name,
+                json_text(each.row),
+                each.copies,
+                each.error,
+                shown_time(each.since / 1_000_000),
+            )
+            for each in newest
+        ]
+        return Result.of(_COLUMNS, rows, state.epoch, _TYPES)
 
 
 def _hint(relation: Relation) -> str:

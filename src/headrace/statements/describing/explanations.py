@@ -129,6 +129,7 @@ class Explanations:
 def sizes(ledger: Ledger, circuit: Circuit) -> dict[ArrangementId, tuple[int, int]]:
     """Return the stored rows and bytes of each arrangement of a circuit."""
     ids = {id_ for node in circuit.stateful() for id_ in node.arrangements}
+    ids |= circuit.arrangements().keys()
     spines = ledger.spines(ids)
     return {
         id_: (

@@ -1,0 +1,63 @@
+"""The task of a quarantine, in Spark's Python workers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.engine.worker import BATCH_ROWS, arrived, leave_report
+from headrace.operators import held_back
+from headrace.runtime.quarantine import Guarded, candidates_of, candidates_run, refusals
+from headrace.runtime.step import Report
+from headrace.spine import Spine, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from headrace.operators import Quarantine
+    from headrace.types import ArrangementId
+
+
+@dataclass(frozen=True, slots=True)
+class GuardTask:
+    """Divide the rows of a partition between a view and its quarantine, as the step says."""
+
+    name: str
+    operator: Quarantine
+    arrangement: ArrangementId
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Collect the partition's delta, write the quarantine's run and a report, yield the rest.
+
+        In a trial, insertions may be held back, and the hashes of all of them are written.
+        """
+        found = arrived(self.name, batches)
+        if found is None:
+            return
+        begun = time.perf_counter()
+        step, change, partition, (low, high) = found
+        guarded = step.guards.get(self.arrangement, Guarded())
+        stored = step.arrangements[self.arrangement]
+        kept, known = (
+            Spine.open(step.runs_directory, stored.layout, runs, low, high)
+            for runs in (stored.runs, guarded.known)
+        )
+        taken = self.operator.step((change, refusals(guarded.refused)), (kept, known))
+        (update,) = taken.updates
+        runs = {}
+        if update.rows:
+            runs[self.arrangement] = write_run(step.runs_directory, update)
+        output, inserted = held_back(taken.output, guarded.below)
+        if guarded.listed and len(inserted):
+            of = candidates_of(self.arrangement)
+            runs[of] = candidates_run(step.runs_directory, inserted)
+        read = kept.reads.rows + known.reads.rows
+        seconds = time.perf_counter() - begun
+        rows = change.num_rows, output.num_rows
+        leave_report(step, Report(self.name, partition, runs, *rows, read, seconds))
+        yield from output.select(self.operator.rows.schema.names).to_batches(
+            max_chunksize=BATCH_ROWS
+        )

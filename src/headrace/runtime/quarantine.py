@@ -1,0 +1,136 @@
+"""What a step has the quarantines of views do, as data.
+
+A quarantine keeps rows of one relation apart, on which the query of a view fails. Which rows these
+are is found by trials, :mod:`headrace.runtime.isolating`: steps whose results are discarded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import Code, HeadraceError
+from headrace.operators import ERROR, REFUSED, SINCE
+from headrace.spine import RunFile, Spine, write_run
+from headrace.types import ArrangementId
+from headrace.zset import HASH, WEIGHT, Layout, ZSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.runtime.published import Published
+    from headrace.zset.equality import Ints
+
+_SCAN_ROWS: Final = 1 << 18
+CANDIDATES: Final = Layout(
+    ("hash",), pa.schema([("hash", pa.int64())]), pa.schema([(WEIGHT, pa.int64())])
+)
+"""The layout of the hashes that a trial finds among the insertions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Inserted rows with a hash are refused: the error, and the clock in microseconds, UTC."""
+
+    hash: int
+    error: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What one quarantine does in a step.
+
+    It keeps the rows that are refused, and those that are ``known``, in runs of its layout. In a
+    trial, other insertions are held back unless their hashes are ``below`` a bound, and the hashes
+    of all of them are ``listed``.
+    """
+
+    refused: tuple[Refusal, ...] = ()
+    known: tuple[RunFile, ...] = ()
+    below: int | None = None
+    listed: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value that :meth:`of_json` reads."""
+        return {
+            "refused": [[each.hash, each.error, each.since] for each in self.refused],
+            "known": [run.to_json() for run in self.known],
+            "below": self.below,
+            "listed": self.listed,
+        }
+
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> Guarded:
+        """Return the value that :meth:`to_json` wrote."""
+        return cls(
+            tuple(Refusal(*each) for each in value["refused"]),
+            tuple(RunFile.of_json(run) for run in value["known"]),
+            value["below"],
+            value["listed"],
+        )
+
+
+NO_GUARDS: Final[Mapping[ArrangementId, Guarded]] = MappingProxyType({})
+"""Every quarantine keeps copies of the rows that it has, and refuses no others."""
+
+
+def refusals(refused: Sequence[Refusal]) -> pa.Table:
+    """Return refusals as the input of :class:`headrace.operators.Quarantine`."""
+    columns = {HASH: "hash", ERROR: "error", SINCE: "since"}
+    values = {name: [getattr(each, field) for each in refused] for name, field in columns.items()}
+    return pa.table(values, schema=REFUSED)
+
+
+def candidates_of(quarantine: ArrangementId) -> ArrangementId:
+    """Return the name under which a trial reports the insertions that reach a quarantine."""
+    return ArrangementId(f"{quarantine}.candidates")
+
+
+def candidates_run(directory: Path, hashes: Ints) -> RunFile:
+    """Write hashes, which ascend, each once."""
+    ones = np.ones(len(hashes), np.int64)
+    rows = pa.table({HASH: hashes, "hash": hashes, WEIGHT: ones})
+    return write_run(directory, ZSet.of(CANDIDATES, rows))
+
+
+def candidates_in(directory: Path, runs: Iterable[RunFile]) -> Ints:
+    """Return the hashes in runs that :func:`candidates_run` wrote, ascending."""
+    spine = Spine.open(directory, CANDIDATES, tuple(runs))
+    found = [part.hashes for part in spine.scan(1 << 20)]
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def require_same(
+    directory: Path,
+    state: Published,
+    layouts: Mapping[ArrangementId, Layout],
+    quarantines: Iterable[ArrangementId],
+    files: Mapping[ArrangementId, Sequence[RunFile]],
+) -> None:
+    """Refuse to go on with a slice in which other copies of rows are in quarantine than stored.
+
+    Where equal rows are both read and in quarantine, which of them come first in a slice is not
+    known, so all are taken for those in quarantine.
+
+    Raises:
+        HeadraceError: ``conflict``.
+    """
+    for id_ in quarantines:
+        stored = [run.file for run in state.spines.get(id_, ())]
+        there = Spine.open(directory, layouts[id_], stored)
+        for part in Spine.open(directory, layouts[id_], files.get(id_, ())).scan(_SCAN_ROWS):
+            probes, found = there.lookup(part.hashes, part.keys)
+            copies = np.zeros(part.rows, np.int64)
+            np.add.at(copies, probes, found.weights)
+            if (copies != part.weights).any():
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    "a slice cannot be recomputed in which equal rows are read and in quarantine",
+                    hint="REPAIR the view, which fills it anew.",
+                )

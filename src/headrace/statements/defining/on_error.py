@@ -1,0 +1,150 @@
+"""What a view does with rows on which its query fails: ``on_error``, at CREATE and by ALTER."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import MapType, VariantType
+
+from headrace.catalog import Stream, Table, View, title
+from headrace.circuit.digest import digest
+from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.statements.results import Progress
+from headrace.types import holds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.catalog import Catalog
+    from headrace.circuit import Circuit
+    from headrace.engine.engine import Engine
+    from headrace.errors import Span
+    from headrace.ledger import Ledger
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+    from headrace.sql import AlterView, Option
+
+ON_ERROR: Final = "on_error"
+_CHOICES: Final = {"stop": False, "quarantine": True}
+
+
+def on_error(options: Iterable[Option]) -> Option | None:
+    """Return the option that says what a view does with rows on which its query fails."""
+    return next((option for option in options if option.key.lower() == ON_ERROR), None)
+
+
+def quarantines(option: Option | None) -> bool:
+    """Return whether such rows are kept apart; by default, the view stops.
+
+    Raises:
+        HeadraceError: ``invalid``, at its place, for another value.
+    """
+    if option is None:
+        return False
+    value = option.value.lower()
+    if value not in _CHOICES:
+        near = nearest(value, tuple(_CHOICES))
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{option.value}' is not what a view can do on an error",
+            hint=f'Did you mean "{near}"?' if near else "Use 'stop' or 'quarantine'.",
+            span=option.span,
+        )
+    return _CHOICES[value]
+
+
+def require_quarantine(view: View, circuit: Circuit, catalog: Catalog, place: Span) -> None:
+    """Refuse a view that cannot keep rows apart.
+
+    Raises:
+        HeadraceError: ``unsupported``, at the option, unless it is maintained in every epoch, and
+            reads streams and tables of which rows can be told apart.
+    """
+    read = (catalog.by_id[id_] for id_ in view.depends_on)
+    over = next((each for each in read if not isinstance(each, Stream | Table)), None)
+    if over is not None:
+        raise _unsupported(
+            f"on_error = 'quarantine' of a view over {title(over)} is not supported",
+            "Set it for the view below, or put the query of that one in place of its name.",
+            place,
+        )
+    if view.refresh.lags:
+        raise _unsupported(
+            f"on_error = 'quarantine' of a view whose refresh is {view.refresh} is not supported",
+            "Leave refresh out: the view is maintained in every epoch.",
+            place,
+        )
+    for guard in circuit.guards().values():
+        for name, type_ in zip(guard.operator.columns.names, guard.types, strict=True):
+            if holds(type_, (MapType, VariantType)):
+                raise _unsupported(
+                    "on_error = 'quarantine' of a view that reads MAP or VARIANT is not supported",
+                    f'Column "{name}" of {title(catalog.by_id[guard.relation])} is one.',
+                    place,
+                )
+
+
+def _unsupported(primary: str, hint: str, place: Span) -> HeadraceError:
+    return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=place)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPolicies:
+    """Changes what views do on errors."""
+
+    reader: Reader
+    ledger: Ledger
+    engine: Engine
+    definer: Definer
+    report: Callable[[Progress], None]
+
+    def alter(self, statement: AlterView, option: Option) -> str:
+        """Have a view stop on errors, or quarantine rows: it is rebuilt beside what it is.
+
+        Raises:
+            HeadraceError: as the query does, if the view is to stop and has rows in quarantine;
+                nothing has changed then.
+        """
+        if len(statement.options) > 1:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"{ON_ERROR} is altered alone",
+                hint="Alter other options in a statement of their own.",
+                span=statement.span,
+            )
+        view = self._view(statement)
+        chosen = quarantines(option)
+        if chosen == view.quarantines:
+            return f"view {view.name} has on_error = '{option.value.lower()}' already"
+        self.reader.require_running(view)
+        altered = replace(
+            view,
+            quarantines=chosen,
+            replacement=self.ledger.reserve_build(),
+            created_sql=f"{view.created_sql};\n{masked(statement.span.source)}",
+        )
+        with self.engine.planning:
+            circuit = self.engine.circuit(altered)
+        if chosen:
+            require_quarantine(altered, circuit, self.reader.catalog, option.span)
+        what = f"rebuilding {view.name}"
+        self.definer.replace_view(
+            view,
+            replace(altered, circuit=digest(circuit)),
+            lambda done, total: self.report(Progress(what, done, total, "rows")),
+            stays=view.refresh.lags,
+        )
+        return f"altered view {view.name}: on an error it is to {option.value.lower()}"
+
+    def _view(self, statement: AlterView) -> View:
+        name = statement.name
+        relation = self.reader.catalog.resolve(name.dotted, name.span)
+        if isinstance(relation, View) and relation.into is None:
+            return relation
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"{title(relation)} is no materialized view",
+            hint="Name a materialized view.",
+            span=name.span,
+        )
