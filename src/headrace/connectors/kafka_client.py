@@ -6,8 +6,9 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headrace.connectors.kafka_failures import creation_failure, failure, unreachable
+from headrace.connectors.kafka_failures import failure, unreachable
 from headrace.connectors.kafka_options import Bounded, Startup, offsets_of
+from headrace.connectors.kafka_topics import create_topics
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 
@@ -45,7 +46,7 @@ class Client:
     def __init__(self, options: Options, secret: Callable[[str], str]) -> None:
         self._kafka = library()
         self._options = options
-        self._access = {**options.client(secret), "logger": _Silent()}
+        self._access = {**options.client(secret), "logger": Silent()}
         self._trouble: Any = None
         self._closing = False
         settings = {
@@ -132,16 +133,7 @@ class Client:
         missing = [name for name in self._options.topics if name not in existing]
         if not missing:
             return
-        admin = self._admin()
-        from confluent_kafka.admin import NewTopic  # noqa: PLC0415
-
-        made = [NewTopic(name, partitions, replicas) for name in missing]
-        for name, created in admin.create_topics(made).items():
-            try:
-                created.result(_ANSWER_SECONDS)
-            except self._kafka.KafkaException as error:
-                if error.args[0].code() != self._kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise creation_failure(name, error.args[0]) from error
+        create_topics(self._kafka, self._admin(), missing, (partitions, replicas), {})
         while not set(missing) <= set(self._existing()):
             time.sleep(_POLL_SECONDS)
 
@@ -310,7 +302,7 @@ class Client:
         self._consumer.commit(offsets=offsets, asynchronous=True)
 
 
-class _Silent:
+class Silent:
     """Takes the client's log: what matters of it comes as an error."""
 
     def log(self, *_: object) -> None:

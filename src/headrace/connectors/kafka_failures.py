@@ -16,29 +16,34 @@ def unreachable(kafka: Any) -> frozenset[int]:
     return frozenset({error._ALL_BROKERS_DOWN, error._AUTHENTICATION, error._SSL})  # noqa: SLF001
 
 
-def failure(kafka: Any, topic: str, error: Any, trouble: Any = None) -> HeadraceError:
+def failure(
+    kafka: Any, topic: str, error: Any, trouble: Any = None, use: str = "read"
+) -> HeadraceError:
     """Return an error of the client as one of ours.
 
-    ``trouble`` is what it last said of its connections, which often is the cause.
+    ``trouble`` is what it last said of its connections, which often is the cause. ``use`` is what
+    the topic cannot be: ``read`` or ``written``.
     """
     said = error.str()
     if trouble is not None and trouble is not error:
         said += f": {trouble.str()}"
     codes = {error.code(), None if trouble is None else trouble.code()}
-    code, what, hint = _meaning(kafka.KafkaError, codes, said)
+    code, what, hint = _meaning(kafka.KafkaError, codes, said, use)
     return HeadraceError(code, f'topic "{topic}" {what}', f"The client says: {said}.", hint)
 
 
-def _meaning(kafka: Any, codes: set[int | None], said: str) -> tuple[Code, str, str]:
+def _meaning(kafka: Any, codes: set[int | None], said: str, use: str) -> tuple[Code, str, str]:
     """Return the code of an error, what is wrong with the topic, and a hint."""
     if codes & {kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET}:  # noqa: SLF001
         what = "has lost messages: those that were not read yet are gone"
         hint = "Keep them longer in the topic. CREATE OR REPLACE the stream to read what is left."
         return Code.CONFLICT, what, hint
-    what = "cannot be read"
+    what = f"cannot be {use}"
     allowed = {
-        kafka.TOPIC_AUTHORIZATION_FAILED: "Allow the user to read and describe the topic.",
+        kafka.TOPIC_AUTHORIZATION_FAILED: "Allow the user to describe it, and to read or write it.",
         kafka.GROUP_AUTHORIZATION_FAILED: 'Allow the user to read as "properties.group.id".',
+        kafka.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Allow the user to use transactional"
+        " ids that begin with headrace-sink-.",
         kafka.CLUSTER_AUTHORIZATION_FAILED: "Allow the user to describe the cluster.",
     }
     for code, hint in allowed.items():

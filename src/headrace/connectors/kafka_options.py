@@ -69,7 +69,8 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """Return a number of partitions or replicas."""
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise HeadraceError(
             Code.INVALID,
@@ -97,8 +98,8 @@ class Options(Access, MessageFormat):
     )
     group: str | None = option("properties.group.id", "group.id", default=None)
     isolation: str = option("properties.isolation.level", default="read_committed")
-    partitions: int | None = option("partitions", default=None, convert=_count)
-    replicas: int | None = option("replicas", default=None, convert=_count)
+    partitions: int | None = option("partitions", default=None, convert=count)
+    replicas: int | None = option("replicas", default=None, convert=count)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other.

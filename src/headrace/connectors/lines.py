@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headrace.serving import OPERATION, with_operations
-from headrace.serving.values import column_values, json_value
+from headrace.serving.json_columns import Encoded, json_objects
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of changes. ``starts`` is where each change begins, and where the last one ends.
+
+    The two lines of an update are one change.
+    """
+
+    texts: pa.StringArray
+    starts: NDArray[np.int64]
+
+    @property
+    def changes(self) -> int:
+        """The number of changes."""
+        return len(self.starts) - 1
+
+    def of_changes(self, start: int, stop: int) -> list[str]:
+        """Return the lines of the changes in ``[start, stop)``."""
+        first = int(self.starts[start])
+        found: list[str] = self.texts.slice(first, int(self.starts[stop]) - first).to_pylist()
+        return found
+
+    def cut(self, changes: int) -> Iterator[Lines]:
+        """Yield the lines of at most so many changes at a time."""
+        for at in range(0, self.changes, changes):
+            starts = self.starts[at : at + changes + 1]
+            texts = self.texts.slice(int(starts[0]), int(starts[-1] - starts[0]))
+            yield Lines(texts, starts - starts[0])
+
+
+def change_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Lines:
+    """Return the lines of the changes of an epoch, rows with their weights.
+
+    A retraction and an insertion of one key are an update. Values are as
+    :func:`headrace.serving.values.json_value` has them: NaN and the infinities are text, for JSON
+    has no number for them.
+    """
+    ordered = with_operations(changes, key)
+    rows = ordered.num_rows
+    row = {n: ordered[n] for n in ordered.column_names if n not in (OPERATION, WEIGHT)}
+    fields = {
+        "epoch": pa.array(np.full(rows, epoch, np.int64)),
+        "op": ordered[OPERATION],
+        "weight": ordered[WEIGHT],
+        "row": Encoded(json_objects(row, rows)),
+    }
+    begins = pc.not_equal(ordered[OPERATION], "+U").to_numpy().astype(bool)
+    starts = np.append(np.flatnonzero(begins), rows)
+    return Lines(json_objects(fields, rows), starts)
 
 
 def json_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Iterator[str]:
-    """Yield the changes of an epoch, each row with its weight, as lines of JSON.
-
-    A retraction and an insertion of one key are an update. Values are as :func:`json_value` has
-    them: NaN and the infinities are text, for JSON has no number for them.
-    """
-    ordered = with_operations(changes, key)
-    columns = {
-        name: column_values(ordered[name])
-        for name in ordered.schema.names
-        if name not in (OPERATION, WEIGHT)
-    }
-    operations, weights = ordered[OPERATION].to_pylist(), ordered[WEIGHT].to_pylist()
-    for at, (operation, weight) in enumerate(zip(operations, weights, strict=True)):
-        row = {name: json_value(values[at]) for name, values in columns.items()}
-        change = {"epoch": epoch, "op": operation, "weight": weight, "row": row}
-        yield json.dumps(change, ensure_ascii=False, allow_nan=False)
+    """Yield the changes of an epoch as lines of JSON; see :func:`change_lines`."""
+    yield from change_lines(epoch, changes, key).texts.to_pylist()

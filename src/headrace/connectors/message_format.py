@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headrace.connectors.options import SecretName, option
-from headrace.connectors.schema_registry import Registry
+from headrace.connectors.options import option
+from headrace.connectors.schema_registry import RegistryAccess
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro import AvroRecords
 from headrace.formats.csv_text import Dialect
@@ -41,20 +41,9 @@ def _character(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which only one base of a class may have
-class MessageFormat:
+class MessageFormat(RegistryAccess):
     """The options of a format; a connector of messages has them beside its own."""
 
-    registry: str | None = option(
-        "schema.registry.url",
-        "avro-confluent.url",
-        "avro-confluent.schema-registry.url",
-        "value.avro-confluent.url",
-        "protobuf-confluent.url",
-        default=None,
-    )
-    registry_user: str | None = option("schema.registry.username", default=None)
-    registry_password: SecretName | None = option("schema.registry.password", default=None)
-    registry_authority: str | None = option("schema.registry.ssl.ca.location", default=None)
     avro_schema: str | None = option("avro.schema", default=None)
     delimiter: str = option(
         "value_delimiter",
@@ -123,11 +112,3 @@ class MessageFormat:
             "PROTOBUF",
             lambda found: ProtobufMessages(found, schema),
         )
-
-    def registry_client(self, secret: Callable[[str], str], form: str | None = None) -> Registry:
-        """Return the registry of the options."""
-        if self.registry is None:
-            raise HeadraceError(Code.INTERNAL, "no schema registry is configured")
-        user, password = self.registry_user, self.registry_password
-        login = None if user is None or password is None else lambda: f"{user}:{secret(password)}"
-        return Registry(self.registry, login, self.registry_authority, form)

@@ -11,6 +11,8 @@ from headrace.connectors import (
     file_sink,
     filesystem,
     kafka,
+    kafka_sink,
+    kafka_sink_options,
     kinesis,
     kinesis_access,
     plain,
@@ -198,6 +200,12 @@ _ALL: tuple[Connector[Any], ...] = (
         addresses=("properties.bootstrap.servers", "bootstrap.servers", "brokers"),
         groups=("properties.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
         metadata=("topic", "partition", "offset", "timestamp", "headers", OF_VALUES),
+    ),
+    Connector(
+        ("kafka",),
+        kafka_sink_options.Options,
+        open_sink=kafka_sink.opened,
+        check_sink=kafka_sink.check,
     ),
     Connector(
         ("datagen",),

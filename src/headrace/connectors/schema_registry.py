@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headrace.connectors.options import SecretName, option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 from headrace.formats.registered import RegisteredSchema
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS: Final = 10
 _NOT_FOUND: Final = 404
+_REFUSED: Final = frozenset({409, 422})
 _DENIED: Final = frozenset({401, 403})
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -37,7 +41,7 @@ class Registry:
             HeadraceError: ``unavailable`` if the registry does not answer; ``invalid`` if it
                 refuses access.
         """
-        return self._asked(lambda client: client.get_schema(id_, fmt=self.form))
+        return self._asked(lambda client: self._found(client.get_schema(id_, fmt=self.form)))
 
     def latest(self, subject: str) -> RegisteredSchema | None:
         """Return the newest schema of a subject; None if it has none.
@@ -46,24 +50,48 @@ class Registry:
             HeadraceError: ``unavailable`` if the registry does not answer; ``invalid`` if it
                 refuses access.
         """
-        return self._asked(lambda client: client.get_latest_version(subject, fmt=self.form).schema)
+        return self._asked(
+            lambda client: self._found(client.get_latest_version(subject, fmt=self.form).schema)
+        )
 
-    def _asked(self, ask: Callable[[Any], Any]) -> RegisteredSchema | None:
+    def register(self, subject: str, text: str) -> int:
+        """Return the id of an Avro schema of a subject, which is added to it if it has not got it.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the registry does not answer; ``invalid`` if it
+                refuses access, or a schema that does not go with the earlier ones.
+        """
+        schema = _library().Schema(text, "AVRO")
+        id_ = self._asked(lambda client: int(client.register_schema(subject, schema)))
+        if id_ is None:
+            raise self._failed("it has no place for new schemas", denied=False)
+        return id_
+
+    def _asked(self, ask: Callable[[Any], T]) -> T | None:
         library = _library()
         if self._client is None:
             self._client = self._made(library)
         try:
-            found = ask(self._client)
-            if found is None:
-                return None
-            references: dict[str, str] = {}
-            self._collect(found, references)
+            return ask(self._client)
         except library.SchemaRegistryError as error:
             if error.http_status_code == _NOT_FOUND:
                 return None
+            if error.http_status_code in _REFUSED:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'schema registry "{self.url}" refuses a schema',
+                    f"It says: {error}.",
+                    "Use another topic, or set its subject to another compatibility.",
+                ) from error
             raise self._failed(str(error), denied=error.http_status_code in _DENIED) from error
         except Exception as error:  # the errors of its HTTP client are not part of its interface
             raise self._failed(f"{type(error).__name__}: {error}", denied=False) from error
+
+    def _found(self, found: Any) -> RegisteredSchema | None:
+        if found is None:
+            return None
+        references: dict[str, str] = {}
+        self._collect(found, references)
         return RegisteredSchema(
             (found.schema_type or "AVRO").upper(), found.schema_str or "", tuple(references.items())
         )
@@ -101,6 +129,31 @@ class Registry:
             if denied
             else "Start the registry, or correct its address.",
         )
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, which only one base of a class may have
+class RegistryAccess:
+    """The options of a schema registry."""
+
+    registry: str | None = option(
+        "schema.registry.url",
+        "avro-confluent.url",
+        "avro-confluent.schema-registry.url",
+        "value.avro-confluent.url",
+        "protobuf-confluent.url",
+        default=None,
+    )
+    registry_user: str | None = option("schema.registry.username", default=None)
+    registry_password: SecretName | None = option("schema.registry.password", default=None)
+    registry_authority: str | None = option("schema.registry.ssl.ca.location", default=None)
+
+    def registry_client(self, secret: Callable[[str], str], form: str | None = None) -> Registry:
+        """Return the registry of the options; ``form`` is the form in which it gives schemas."""
+        if self.registry is None:
+            raise HeadraceError(Code.INTERNAL, "no schema registry is configured")
+        user, password = self.registry_user, self.registry_password
+        login = None if user is None or password is None else lambda: f"{user}:{secret(password)}"
+        return Registry(self.registry, login, self.registry_authority, form)
 
 
 def _library() -> Any:

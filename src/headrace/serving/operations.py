@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,23 +26,18 @@ def with_operations(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     The retracted rows of a key precede its inserted rows. Without a unique key there are no
     updates, and all retracted rows precede all inserted ones.
     """
-    keys = zip(*(changes[name].to_pylist() for name in key), strict=True)
-    texts = map(repr, keys) if key else [""] * changes.num_rows
-    retracted: dict[str, list[int]] = defaultdict(list)
-    inserted: dict[str, list[int]] = defaultdict(list)
-    weights = changes[WEIGHT].to_pylist()
-    for position, (text, weight) in enumerate(zip(texts, weights, strict=True)):
-        (inserted if weight > 0 else retracted)[text].append(position)
-    positions: list[int] = []
-    operations: list[str] = []
-    for text in dict.fromkeys([*retracted, *inserted]):
-        is_update = bool(key) and text in retracted and text in inserted
-        for by_key, single, update in ((retracted, "-D", "-U"), (inserted, "+I", "+U")):
-            rows = by_key.get(text, [])
-            positions += rows
-            operations += [update if is_update else single] * len(rows)
-    ordered = changes.take(pa.array(positions, pa.int64()))
-    return ordered.append_column(OPERATION, pa.array(operations, pa.string()))
+    weights = numbers(changes, WEIGHT)
+    retracted, inserted = np.flatnonzero(weights < 0), np.flatnonzero(weights > 0)
+    rows = np.concatenate([retracted, inserted])
+    gone = np.arange(len(rows)) < len(retracted)
+    codes = row_codes([column(changes, name) for name in key], changes.num_rows)
+    _, first, group = np.unique(codes[rows], return_index=True, return_inverse=True)
+    order = np.argsort(first[group], kind="stable")
+    both = np.bincount(group, gone) * np.bincount(group, ~gone) > 0
+    update = both[group] if key else np.zeros(len(rows), bool)
+    signs = np.where(gone, np.where(update, "-U", "-D"), np.where(update, "+U", "+I"))
+    operations = pa.array(signs[order], pa.string())
+    return take(changes, rows[order]).append_column(OPERATION, operations)
 
 
 def by_key(changes: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:

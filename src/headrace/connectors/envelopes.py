@@ -1,0 +1,195 @@
+"""The changes of a part as messages of a topic: their keys and values, by columns.
+
+What a message says of a change is its *envelope*, a table of which each row becomes one value; how
+that is written as bytes is the format's.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.serving.pairs import paired
+from headrace.zset import WEIGHT
+from headrace.zset.zset import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from headrace.types import Epoch
+
+    Encode = Callable[[pa.Table], pa.Array]
+    """Returns the bytes of each row."""
+
+
+class Envelope(StrEnum):
+    """What messages say of changes."""
+
+    UPSERT = "upsert"
+    DEBEZIUM = "debezium"
+    CHANGELOG = "changelog"
+    APPEND = "append"
+
+
+_SOURCE: Final = "headrace"
+_DEBEZIUM_OPS: Final = np.array(["c", "d", "u"])
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages in their order: keys (None without), values (NULL is a deletion), both binary.
+
+    ``rows`` are the numbers of the rows of the part that they come from, ``unsaid`` of those that
+    the envelope has no message for.
+    """
+
+    keys: pa.Array | None
+    values: pa.Array
+    rows: NDArray[np.int64]
+    unsaid: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Enveloped:
+    """Makes messages of parts. ``key`` is that of the rows, empty if none is known.
+
+    ``encode`` and ``encode_key`` return the bytes of values and keys; ``identity`` is what writes
+    them, for messages that say it.
+    """
+
+    envelope: Envelope
+    key: tuple[str, ...]
+    identity: str
+    encode: Encode
+    encode_key: Encode
+
+    def messages(self, epoch: Epoch, part: pa.Table) -> Messages:
+        """Return the messages of a part of an epoch's changes."""
+        match self.envelope:
+            case Envelope.UPSERT:
+                return self._upserts(part)
+            case Envelope.APPEND:
+                return self._appended(part)
+            case Envelope.CHANGELOG:
+                return self._changelog(epoch, part)
+            case Envelope.DEBEZIUM:
+                return self._debezium(epoch, part)
+
+    def _upserts(self, part: pa.Table) -> Messages:
+        befores, afters = paired(part, self.key)
+        written, deleted = afters[afters >= 0], befores[afters < 0]
+        values = pa.concat_arrays(
+            [
+                self.encode(_rows(part, written)).cast(pa.binary()),
+                pa.nulls(len(deleted), pa.binary()),
+            ]
+        )
+        places = np.concatenate([written, deleted])
+        return Messages(self._keys(part, places), values, places)
+
+    def _appended(self, part: pa.Table) -> Messages:
+        """Return a message for each copy of each new row."""
+        weights = numbers(part, WEIGHT)
+        places = np.repeat(np.arange(part.num_rows), np.maximum(weights, 0))
+        values = self.encode(_rows(part, places)).cast(pa.binary())
+        return Messages(self._keys(part, places), values, places, np.flatnonzero(weights < 0))
+
+    def _changelog(self, epoch: Epoch, part: pa.Table) -> Messages:
+        befores, afters = paired(part, self.key)
+        update = (befores >= 0) & (afters >= 0)
+        places = np.stack([befores, afters], axis=1).reshape(-1)
+        signs = np.stack([np.where(update, "-U", "-D"), np.where(update, "+U", "+I")], axis=1)
+        given = places >= 0
+        places = places[given]
+        rows = pa.table(
+            {
+                "epoch": pa.array(np.full(len(places), epoch), pa.int64()),
+                "op": pa.array(signs.reshape(-1)[given]),
+                "weight": part[WEIGHT].take(pa.array(places)),
+                "row": _struct(part, places),
+            }
+        )
+        values = self.encode(rows).cast(pa.binary())
+        return Messages(self._keys(part, places), values, places)
+
+    def _debezium(self, epoch: Epoch, part: pa.Table) -> Messages:
+        befores, afters = paired(part, self.key)
+        if not self.key:  # a message for each copy
+            weights = np.abs(numbers(part, WEIGHT))
+            copies = weights[np.maximum(befores, afters)]
+            befores, afters = np.repeat(befores, copies), np.repeat(afters, copies)
+        kinds = np.where(afters < 0, 1, np.where(befores < 0, 0, 2))
+        places = np.where(afters < 0, befores, afters)
+        now, count = time.time_ns() // 1_000_000, len(places)
+        source = {
+            "connector": pa.array([_SOURCE] * count, pa.string()),
+            "name": pa.array([self.identity] * count, pa.string()),
+            "epoch": pa.array(np.full(count, epoch), pa.int64()),
+        }
+        rows = pa.table(
+            {
+                "before": _struct(part, befores),
+                "after": _struct(part, afters),
+                "source": pa.StructArray.from_arrays(list(source.values()), list(source)),
+                "op": pa.array(_DEBEZIUM_OPS[kinds], pa.string()),
+                "ts_ms": pa.array(np.full(count, now), pa.int64()),
+            }
+        )
+        values = self.encode(rows).cast(pa.binary())
+        keys = self._keys(part, places)
+        if keys is None:
+            return Messages(None, values, places)
+        # A deletion is followed by a message without a value, so that the topic can be compacted.
+        order = np.repeat(np.arange(count), np.where(kinds == 1, 2, 1))
+        repeated = np.zeros(len(order), bool)
+        repeated[1:] = order[1:] == order[:-1]
+        values = values.take(pa.array(order, mask=repeated))
+        return Messages(keys.take(pa.array(order)), values, places[order])
+
+    def _keys(self, part: pa.Table, places: NDArray[np.int64]) -> pa.Array | None:
+        if not self.key:
+            return None
+        return self.encode_key(_rows(part, places, self.key)).cast(pa.binary())
+
+
+def changes_of(schema: pa.Schema, envelope: Envelope) -> pa.Schema:
+    """Return the columns of the values of messages for rows of a schema."""
+    row = pa.struct(list(schema))
+    match envelope:
+        case Envelope.CHANGELOG:
+            fields: list[tuple[str, Any]] = [
+                ("epoch", pa.int64()),
+                ("op", pa.string()),
+                ("weight", pa.int64()),
+                ("row", row),
+            ]
+            return pa.schema(fields)
+        case Envelope.DEBEZIUM:
+            source = pa.struct(
+                [("connector", pa.string()), ("name", pa.string()), ("epoch", pa.int64())]
+            )
+            fields = [("before", row), ("after", row), ("source", source)]
+            return pa.schema([*fields, ("op", pa.string()), ("ts_ms", pa.int64())])
+    return schema
+
+
+def _rows(
+    part: pa.Table, places: NDArray[np.int64], names: Sequence[str] | None = None
+) -> pa.Table:
+    columns = [name for name in part.column_names if name != WEIGHT]
+    return part.select(list(names or columns)).take(pa.array(places))
+
+
+def _struct(part: pa.Table, places: NDArray[np.int64]) -> pa.Array:
+    """Return rows as structs; NULL where the place is negative."""
+    columns = [name for name in part.column_names if name != WEIGHT]
+    rows = part.select(columns).to_struct_array()
+    found = rows.combine_chunks() if isinstance(rows, pa.ChunkedArray) else rows
+    return found.take(pa.array(places, mask=places < 0))

@@ -1,0 +1,331 @@
+"""Topics as sinks, against a real broker: what readers of committed messages see, however it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from asked import rows
+from connectors.sink_histories import (
+    KEY,
+    SCHEMA,
+    Histories,
+    Row,
+    begun,
+    context,
+    prove,
+    row,
+    table,
+)
+from headrace.catalog import Declaration, Table
+from headrace.connectors.change_format import change_decoder
+from headrace.connectors.envelopes import Envelope
+from headrace.connectors.kafka import Columns, KafkaSource
+from headrace.connectors.kafka_options import Options as SourceOptions
+from headrace.connectors.kafka_sink import KafkaSink, check, opened
+from headrace.connectors.kafka_sink_options import Options, SinkKeyFormat, ValueFormat
+from headrace.connectors.schema_registry import Registry
+from headrace.errors import Code, HeadraceError
+from headrace.formats.avro import AvroRecords
+from headrace.formats.messages import JsonMessages
+from headrace.runtime.deliveries import DeliverySettings
+from headrace.types import Epoch, RelationId
+from headrace.zset import WEIGHT
+from servers.kafka import free_port, kafka
+from waiting import landed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from servers.kafka import Kafka
+
+pytestmark = pytest.mark.timeout(120)
+
+Message = tuple[bytes | None, bytes | None, dict[str, bytes]]
+
+
+def committed(broker: Kafka, topic: str) -> list[Message]:
+    """Return the committed messages of a topic: by partition, in their order."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    client = Consumer(
+        {
+            "bootstrap.servers": broker.address,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    numbers = list(client.list_topics(topic, timeout=10).topics[topic].partitions)
+    client.assign([TopicPartition(topic, number, 0) for number in numbers])
+    found: list[tuple[int, Message]] = []
+    ended = 0
+    while ended < len(numbers):
+        message = client.poll(10)
+        assert message is not None
+        if message.error() is not None:
+            ended += 1
+            continue
+        headers = dict(message.headers() or ())
+        found.append((message.partition(), (message.key(), message.value(), headers)))
+    client.close()
+    return [message for _, message in sorted(found, key=lambda pair: pair[0])]
+
+
+def history_row(values: dict[str, Any]) -> Row:
+    """Return a row of a history from its JSON."""
+    return (
+        values["id"],
+        values["name"],
+        None if values["amount"] is None else Decimal(values["amount"]),
+        datetime.fromisoformat(values["at"]).astimezone(UTC),
+        values["ok"],
+    )
+
+
+def by_last(broker: Kafka, topic: str) -> Counter[Row]:
+    """Return the rows of a topic of upserts: the last value of each key."""
+    rows: dict[bytes, Row | None] = {}
+    for key, value, _ in committed(broker, topic):
+        assert key is not None
+        rows[key] = None if value is None else history_row(json.loads(value))
+    return Counter(each for each in rows.values() if each is not None)
+
+
+def by_weight(broker: Kafka, topic: str) -> Counter[Row]:
+    """Return the sum of a topic's changes: an effect that came twice would count twice."""
+    total: Counter[Row] = Counter()
+    for _, value, headers in committed(broker, topic):
+        change = json.loads(value or b"")
+        assert headers["headrace.epoch"] == str(change["epoch"]).encode()
+        total[history_row(change["row"])] += change["weight"]
+    return Counter({each: weight for each, weight in total.items() if weight})
+
+
+@pytest.fixture
+def sink(broker: Kafka, tmp_path: Path) -> Callable[..., tuple[str, Callable[[], KafkaSink]]]:
+    """Make a topic; return its name, and what opens a writer of it."""
+
+    def make(
+        *, stops: bool = False, key: tuple[str, ...] = KEY, **options: Any
+    ) -> tuple[str, Callable[[], KafkaSink]]:
+        topic = f"sink-{uuid4().hex}"
+        given = Options(brokers=broker.address, topic=topic, partitions=2, **options)
+        of_sink = dataclasses.replace(
+            context(tmp_path, stops=stops), key=key, identity=f"{uuid4().hex}/7"
+        )
+        check(given, of_sink)
+        return topic, lambda: opened(given, of_sink)
+
+    return make
+
+
+def test_a_topic_has_each_change_once_however_often_the_process_ends(broker, sink) -> None:
+    topic, writer = sink(envelope=Envelope.CHANGELOG)
+    settings = DeliverySettings(part_rows=6, joins=True)
+    prove(writer, lambda: by_weight(broker, topic), epochs=6, kills=5, settings=settings)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_messages_of_keys_are_the_view(broker, sink, seed) -> None:
+    topic, writer = sink()
+    settings = DeliverySettings(part_rows=6, joins=bool(seed % 2))
+    prove(writer, lambda: by_last(broker, topic), seed=seed, settings=settings)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_a_topic_has_the_view_though_the_broker_is_restarted(tmp_path, seed) -> None:
+    with kafka(tmp_path / "kafka") as broker:
+        options = Options(
+            brokers=broker.address, topic="t", partitions=2, envelope=Envelope.CHANGELOG
+        )
+
+        def killed(number: int) -> None:
+            if number % 5 == seed % 5:
+                broker.stop()
+                broker.start()
+
+        prove(
+            lambda: opened(options, context(tmp_path)),
+            lambda: by_weight(broker, "t"),
+            seed=seed,
+            settings=DeliverySettings(part_rows=6, joins=bool(seed % 2)),
+            killed=killed,
+        )
+
+
+def test_a_later_producer_ends_the_transaction_of_an_earlier_one(broker, sink) -> None:
+    topic, writer = sink()
+    (first, second) = (writer(), writer())
+    new = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
+    assert first.durable() is None
+    assert first.write(Epoch(3), [table([(new, 1)])]) == []
+
+    def overtaken():
+        yield table([((2, *new[1:]), 1)])
+        assert second.durable() == 3
+        assert second.write(Epoch(4), [table([((3, *new[1:]), 1)])]) == []
+
+    with pytest.raises(HeadraceError, match="cannot be written") as caught:
+        first.write(Epoch(4), overtaken())
+    assert caught.value.code is Code.UNAVAILABLE
+    ids = [json.loads(value or b"")["id"] for _, value, _ in committed(broker, topic)]
+    assert sorted(ids) == [1, 3]
+    with pytest.raises(HeadraceError, match="epoch 4 was written while its end was in doubt"):
+        first.write(Epoch(5), [table([((2, *new[1:]), 1)])])
+    assert first.durable() == 4
+    first.close()
+    second.close()
+
+
+def test_a_message_that_is_too_large_is_refused_and_noted_with_its_epoch(broker, sink) -> None:
+    topic, writer = sink(settings=(("topic.max.message.bytes", "4000"),))
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [((number, "x" * size, None, at, None), 1) for number, size in enumerate([10, 5000, 10])]
+    (refused,) = writer().write(Epoch(1), [table(rows)])
+    assert json.loads(refused.row)["row"]["id"] == 1
+    assert "too large for the topic, whose max.message.bytes is 4000" in refused.why
+    again = writer()
+    assert again.durable() == 1  # as after a crash before the ledger had the refused row
+    (noted,) = again.last_refused()
+    assert (noted.row[:20], noted.why) == (refused.row[:20], refused.why)
+    assert {row[0] for row in by_last(broker, topic)} == {0, 2}
+
+    topic, writer = sink(stops=True, settings=(("topic.max.message.bytes", "4000"),))
+    stopping = writer()
+    assert len(stopping.write(Epoch(1), [table(rows)])) == 1
+    assert committed(broker, topic) == []
+    assert stopping.durable() is None
+
+
+@pytest.mark.parametrize(
+    ("envelope", "read_by"),
+    [
+        (
+            Envelope.DEBEZIUM,
+            {"format": "debezium-json", "debezium.decimal-handling-mode": "string"},
+        ),
+        (Envelope.UPSERT, {"connector": "upsert-kafka", "format": "json", "key.format": "json"}),
+    ],
+)
+def test_our_own_source_reads_what_is_written(broker, sink, envelope, read_by) -> None:
+    topic, writer = sink(envelope=envelope)
+    random_, histories = Random(1), Histories()
+    histories.change({number: row(random_, number) for number in range(20)})
+    delivery = begun(histories).delivery(writer(), DeliverySettings(part_rows=8))
+    for _ in range(10):
+        changed = random_.sample(range(30), 8)
+        histories.change({n: random_.choice([None, row(random_, n)]) for n in changed})
+        delivery.advance()
+    declared = Declaration(options=tuple(read_by.items()))
+    relation = Table(RelationId(1), "t", SCHEMA, KEY, declaration=declared)
+    decoder = change_decoder(relation, SCHEMA, JsonMessages)
+    options = SourceOptions(brokers=broker.address, topic=topic)
+    source = KafkaSource(options, Columns(SCHEMA, SCHEMA, ()), decoder, str)
+    rows: dict[int, Row] = {}
+    for part in source.parts(None):
+        assert not part.rejects
+        for change in part.rows.to_pylist():
+            if change.pop(WEIGHT) > 0:
+                rows[change["id"]] = tuple(change.values())
+            else:
+                rows.pop(change["id"], None)
+        if part.done == part.total:
+            source.close()
+    assert Counter(rows.values()) == histories.at(histories.last)
+
+
+def test_avro_is_written_by_the_schema_that_is_registered(broker, sink, registry) -> None:
+    topic, writer = sink(format=ValueFormat.AVRO, key_format=SinkKeyFormat.AVRO, registry=registry)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [(1, "ß", Decimal("-1.50"), at, True), (2, None, None, at, None)]
+    writer().write(Epoch(1), [table([(each, 1) for each in rows])])
+    found = Registry(registry).latest(f"{topic}-value")
+    assert found is not None
+    values = [value for _, value, _ in committed(broker, topic) if value is not None]
+    decoded = AvroRecords(found.text, SCHEMA).decode(values, 5)
+    assert not decoded.rejects
+    assert {tuple(each.values()) for each in decoded.rows.to_pylist()} == set(rows)
+    of_key = Registry(registry).latest(f"{topic}-key")
+    assert of_key is not None
+    assert json.loads(of_key.text)["fields"][0]["name"] == "id"
+
+
+def test_a_reset_empties_the_topic(broker, sink) -> None:
+    topic, writer = sink()
+    new = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
+    used = writer()
+    used.write(Epoch(2), [table([(new, 1)])])
+    used.clear()
+    assert used.durable() is None
+    assert committed(broker, topic) == []
+    used.write(Epoch(9), [table([(new, 1)])])
+    assert by_last(broker, topic) == Counter([new])
+
+
+def test_what_cannot_be_written_is_refused_when_the_sink_is_made(broker, sink, tmp_path) -> None:
+    with pytest.raises(HeadraceError, match="needs rows with a unique key"):
+        sink(key=(), envelope=Envelope.UPSERT)
+    with pytest.raises(HeadraceError, match="is one column, not id, name"):
+        sink(key=("id", "name"), key_format=SinkKeyFormat.STRING)
+    with pytest.raises(HeadraceError, match="need a schema registry"):
+        Options(brokers="b", topic="t", format=ValueFormat.AVRO)
+    missing = Options(brokers=broker.address, topic=f"no-{uuid4().hex}")
+    with pytest.raises(HeadraceError, match="cannot be written") as caught:
+        check(missing, context(tmp_path))
+    assert caught.value.hint == "Create the topic, or correct its name."
+    away = Options(brokers=f"127.0.0.1:{free_port()}", topic="t")
+    with pytest.raises(HeadraceError, match="cannot be written") as caught:
+        opened(away, context(tmp_path)).durable()
+    assert caught.value.code is Code.UNAVAILABLE
+
+
+def test_rows_without_a_key_are_changes_with_weights(broker, sink) -> None:
+    topic, writer = sink(key=())
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    new = (1, "a", None, at, True)
+    changes = pa.concat_tables([table([(new, 3)]), table([((2, *new[1:]), -1)])])
+    writer().write(Epoch(1), [changes])
+    messages = committed(broker, topic)
+    assert all(key is None for key, _, _ in messages)
+    found = [json.loads(value or b"") for _, value, _ in messages]
+    assert sorted((each["op"], each["weight"]) for each in found) == [("+I", 3), ("-D", -1)]
+
+
+@pytest.mark.spark
+def test_a_table_over_the_topic_of_a_view_is_the_view(db, broker) -> None:
+    topic = f"sink-{uuid4().hex}"
+    db.sql("CREATE TABLE orders (id INT, buyer STRING, amount DECIMAL(8,2), PRIMARY KEY (id))")
+    db.sql("INSERT INTO orders VALUES (1, 'ann', 10.00), (2, 'bob', 20.00), (3, 'ann', 5.50)")
+    db.sql(
+        "CREATE MATERIALIZED VIEW spent AS SELECT buyer, sum(amount) AS s FROM orders GROUP BY buyer"
+    )
+    made = db.sql(
+        f"CREATE SINK out FROM spent WITH (connector = 'kafka', brokers = '{broker.address}',"
+        f" topic = '{topic}', partitions = 1, envelope = 'debezium')"
+    )
+    assert "exactly once: one transaction per epoch" in made.message
+    db.sql("DELETE FROM orders WHERE id = 2; INSERT INTO orders VALUES (4, 'cid', 1.25)")
+    db.flush()
+    db.sql(
+        "CREATE TABLE copy (buyer STRING, s DECIMAL(18,2), PRIMARY KEY (buyer)) WITH (connector ="
+        f" 'kafka', brokers = '{broker.address}', topic = '{topic}', format = 'debezium-json',"
+        " 'debezium.decimal-handling-mode' = 'string')"
+    )
+    landed(db, "copy", 4)
+    found = rows(db, "SELECT * FROM copy ORDER BY buyer")
+    assert found == [("ann", Decimal("15.50")), ("cid", Decimal("1.25"))]
+    assert found == rows(db, "SELECT * FROM spent ORDER BY buyer")
