@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from servers.cassandra import Cassandra
     from servers.kinesis import Kinesis
 
 # Deterministic, so that a red build is red again; no deadline, for machines that are shared.
@@ -97,6 +98,21 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
             yield running
     except Unavailable as reason:
         pytest.skip(f"no Redis: {reason}")
+
+
+@pytest.fixture(scope="session")
+def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
+    """A node of Cassandra with a keyspace ``k``, for the long tests of a process."""
+    pytest.importorskip("cassandra")
+    from servers.cassandra import cassandra
+
+    keyspace = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    try:
+        with cassandra(tmp_path_factory.mktemp("cassandra")) as running:
+            running.query(f"CREATE KEYSPACE k WITH replication = {keyspace}")
+            yield running
+    except Unavailable as reason:
+        pytest.skip(f"no Cassandra: {reason}")
 
 
 @pytest.fixture(scope="session")

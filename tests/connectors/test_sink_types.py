@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.connectors import kafka_sink
+from headrace.connectors.cassandra import types as cassandra
 from headrace.connectors.redis import values as redis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PAGE = Path(__file__).parents[2] / "docs/sinks.md"
+SYSTEMS = {
+    "Cassandra": cassandra.MAPPING,
+    "Kafka": kafka_sink.MAPPING,
+    "Redis": redis.MAPPING,
+}
 
 
-@pytest.mark.parametrize(
-    ("system", "mapping"), [("Kafka", kafka_sink.MAPPING), ("Redis", redis.MAPPING)]
-)
+@pytest.mark.parametrize(("system", "mapping"), list(SYSTEMS.items()))
 def test_the_types_of_a_system_are_documented(system: str, mapping: Mapping[str, str]) -> None:
     rows = [f"| {ours} | {theirs} |" for ours, theirs in mapping.items()]
     table = "\n".join([f"| type | in {system} |", "|---|---|", *rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -10,9 +11,11 @@ import pytest
 
 from asked import refused
 from headrace import Code
+from servers.cassandra import PASSWORD, USER
 
 if TYPE_CHECKING:
     from headrace.database import Database
+    from servers.cassandra import Cassandra
     from servers.redis import Redis
 
 pytestmark = pytest.mark.spark
@@ -54,3 +57,21 @@ def test_redis_has_the_rows_of_views(shop: Database, redis: Redis) -> None:
     error = refused(shop, f"CREATE SINK u FROM spent WITH ({reached}, pattern = '{name}:{{user}}')")
     assert error.code is Code.CONFLICT
     assert shop.sql("SHOW CREATE s").fetchall()
+
+
+@pytest.mark.long
+def test_cassandra_has_the_rows_of_a_view(
+    shop: Database, cassandra_node: Cassandra, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TEST_PASSWORD_OF_CASSANDRA", PASSWORD)
+    name = f"t{uuid4().hex[:8]}"
+    made = shop.sql(f"""
+        CREATE SECRET pw FROM ENV 'HEADRACE_TEST_PASSWORD_OF_CASSANDRA';
+        CREATE SINK s FROM spent WITH (connector = 'cassandra', hosts = '127.0.0.1',
+          port = {cassandra_node.port}, user = '{USER}', password = SECRET pw,
+          keyspace = 'k', table = '{name}', create_table = true)
+    """)
+    assert made.message.startswith("created sink s: exact effect")
+    shop.sql("INSERT INTO orders VALUES (3, 'ann', 50.50); DELETE FROM orders WHERE id = 2; FLUSH")
+    found = cassandra_node.query(f"SELECT user, total FROM k.{name}")
+    assert [tuple(row) for row in found] == [("ann", Decimal("60.50"))]

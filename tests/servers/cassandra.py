@@ -139,6 +139,14 @@ class Cassandra:
             connect_timeout=5,
         )
 
+    def query(self, text: str) -> list[Any]:
+        """Run a statement, and return its rows."""
+        cluster = self.cluster()
+        try:
+            return list(cluster.connect().execute(text))
+        finally:
+            cluster.shutdown()
+
     def _answers(self) -> bool:
         import socket
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors import kafka_access as kafka
+from headrace.connectors.cassandra import access as cassandra
 from headrace.connectors.kept import Kept, named
 from headrace.connectors.options import (
     Given,
@@ -40,6 +41,7 @@ _KINDS: Final = {
     "kafka": _Kind(kafka.Access),
     "postgres": _Kind(postgres.Access, postgres.check),
     "redis": _Kind(redis.Access, redis.check),
+    "cassandra": _Kind(cassandra.Access, cassandra.check),
 }
 _OTHER_NAMES: Final = {"postgresql": "postgres"}
 

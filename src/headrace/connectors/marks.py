@@ -27,10 +27,16 @@ def belongs_to_another(what: str, removed: str) -> HeadraceError:
     )
 
 
-def gone_back(what: str, there: Epoch | None, reached: Epoch) -> HeadraceError:
-    """Return the error that a target has lost changes that it had acknowledged."""
+def require_kept(what: str, there: Epoch | None, reached: Epoch | None) -> None:
+    """Refuse a target that has lost changes: it is not where it was when it acknowledged some.
+
+    Raises:
+        HeadraceError: ``conflict``.
+    """
+    if reached is None or (there is not None and there >= reached):
+        return
     at = "no epoch" if there is None else f"epoch {there}"
-    return HeadraceError(
+    raise HeadraceError(
         Code.CONFLICT,
         f"{what} have lost changes",
         f"They are at {at}, and epoch {reached} was acknowledged.",

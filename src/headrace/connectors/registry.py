@@ -17,6 +17,7 @@ from headrace.connectors import (
     kinesis_access,
     plain,
 )
+from headrace.connectors.cassandra import sink as cassandra
 from headrace.connectors.change_format import OF_VALUES, change_decoder
 from headrace.connectors.kafka_options import Options as KafkaOptions
 from headrace.connectors.options import (
@@ -228,6 +229,13 @@ _ALL: tuple[Connector[Any], ...] = (
         redis.Options,
         open_sink=redis.opened,
         check_sink=redis.check,
+        joins=lambda _options: True,
+    ),
+    Connector(
+        ("cassandra",),
+        cassandra.Options,
+        open_sink=cassandra.opened,
+        check_sink=cassandra.check,
         joins=lambda _options: True,
     ),
     Connector(

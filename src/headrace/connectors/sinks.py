@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.connectors.options import option, seconds
 from headrace.errors import Code, HeadraceError
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from headrace.connectors.secrets import Secrets
     from headrace.types import Schema
+
+_MOST_AT_ONCE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,17 @@ class SinkContext:
     secrets: Secrets
     identity: str
     stops: bool = False
+
+
+def at_once(text: str) -> int:
+    """Return how many rows are written at once."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_AT_ONCE:
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' rows cannot be written at once",
+            hint=f"Write a whole number from 1 to {_MOST_AT_ONCE}.",
+        )
+    return int(text)
 
 
 class OnError(StrEnum):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from headrace.connectors.marks import belongs_to_another, gone_back, refused_rows
+from headrace.connectors.marks import belongs_to_another, refused_rows, require_kept
 from headrace.connectors.options import option, seconds
 from headrace.connectors.patterns import Pattern
 from headrace.connectors.redis import scripts
@@ -257,8 +257,7 @@ class RedisSink:
             client.close()
             raise belongs_to_another(_what(self.options), f"DEL {self.options.mark}")
         there = None if epoch is None else Epoch(int(epoch))
-        if self._reached is not None and (there is None or there < self._reached):
-            raise gone_back(_what(self.options), there, self._reached)
+        require_kept(_what(self.options), there, self._reached)
         self._session = _Session(client, name)
         return there
 

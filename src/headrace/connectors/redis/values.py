@@ -5,14 +5,13 @@ A field has the text of a value; binary is kept as it is.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import types as t
 
+from headrace.connectors.text_values import values_of
 from headrace.formats.messages import JsonMessages
-from headrace.formats.values import Refused, from_json, from_text, parse_json
 from headrace.serving.text_columns import text_column
 from headrace.types import to_arrow
 
@@ -34,7 +33,6 @@ MAPPING: Final = {
     "ARRAY, MAP, STRUCT": "JSON",
 }
 """What values of each type become in a field of a hash; in JSON, as its value."""
-_NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
 
 
 def cells(column: Any) -> list[bytes | None]:
@@ -72,24 +70,11 @@ def rows_of_json(
 
 
 def _column(values: Sequence[bytes | None], column: Column) -> pa.Array:
-    target = to_arrow(column.type)
     found = pa.array(values, pa.binary())
     if isinstance(column.type, t.BinaryType):
-        return found.cast(target)
-    if not isinstance(column.type, _NESTED):
-        with suppress(pa.ArrowException):
-            return found.cast(pa.string()).cast(target)
-    return pa.array([_value(value, column) for value in values], target)
-
-
-def _value(value: bytes | None, column: Column) -> Any:
-    """Return a value of a column's type; None if it is not one."""
+        return found.cast(to_arrow(column.type))
     try:
-        text = None if value is None else value.decode()
-        if text is None:
-            return None
-        if isinstance(column.type, _NESTED):
-            return from_json(column)(parse_json(text))
-        return from_text(column)(text)
-    except (Refused, ValueError):
-        return None
+        return values_of(found.cast(pa.string()), column)
+    except pa.ArrowException:  # some are no UTF-8
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in values]
+        return values_of(pa.array(texts, pa.string()), column)

@@ -1,0 +1,1 @@
+"""Apache Cassandra as the target of sinks."""

@@ -1,0 +1,38 @@
+"""Values read back from the texts that :func:`headrace.serving.text_columns.text_column` writes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from headrace.formats.values import Refused, from_json, from_text, parse_json
+from headrace.types import to_arrow
+
+if TYPE_CHECKING:
+    from headrace.types import Column
+
+_NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
+
+
+def values_of(texts: pa.StringArray, column: Column) -> pa.Array:
+    """Return the values of a column whose texts these are; NULL for a text that is of none."""
+    target = to_arrow(column.type)
+    if not isinstance(column.type, (*_NESTED, t.BinaryType)):
+        with suppress(pa.ArrowException):
+            return texts.cast(target)
+    return pa.array([_value(text, column) for text in texts.to_pylist()], target)
+
+
+def _value(text: str | None, column: Column) -> Any:
+    if text is None:
+        return None
+    try:
+        if isinstance(column.type, (*_NESTED, t.BinaryType)):
+            json = f'"{text}"' if isinstance(column.type, t.BinaryType) else text
+            return from_json(column)(parse_json(json))
+        return from_text(column)(text)
+    except (Refused, ValueError):
+        return None
