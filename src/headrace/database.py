@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
-from headrace.catalog import View
+from headrace.catalog import Stream, View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
@@ -49,6 +49,7 @@ from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.feeds import Feeds
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
+from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import OnDifference
 from headrace.runtime.timetable import machine_clock
 from headrace.session import Session
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from headrace.parts.evaluating import Evaluator
-    from headrace.types import Epoch
+    from headrace.types import Epoch, Offset
 
 
 def connect(
@@ -158,12 +159,18 @@ class Database(DefaultSession):
             fault,
             clock,
         )
-        pump = Pump(loop, Compaction(loop, self._segments.close_pack))
+        appender, admission = Appender(self._segments, ledger), Admission(directory / "log", ledger)
+
+        def keep_ids(stream: Stream, end: Offset) -> None:
+            with appender.closed(stream.id):
+                admission.keep_ids(stream, end)
+
+        retirement = Retirement(loop, keep_ids)
+        pump = Pump(loop, Compaction(loop, retirement, self._segments.close_pack))
         secrets, schemas = Secrets(ledger, variable), Schemas(ledger)
         connections = Connections(ledger, secrets)
         captures = Captures(ledger, connections)
         reader = Reader(directory, ledger, publisher, pump, deliveries)
-        appender, admission = Appender(self._segments, ledger), Admission(directory / "log", ledger)
         information = InformationSchema(reader, schemas, deliveries, admission)
         log = Log(directory / "log", ledger, appender, queries, pump, admission)
         declarations = Declarations(engine, queries, ledger)

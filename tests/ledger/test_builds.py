@@ -17,6 +17,7 @@ from headrace.ledger import (
     NewBuild,
     NewObject,
     Read,
+    Retired,
 )
 from headrace.types import BuildId, Epoch, FrontierId, Offset, RelationId
 from ledger.building import build, relation, run, segment, step
@@ -150,22 +151,25 @@ def test_a_log_is_kept_for_every_build_that_has_not_read_it(
     reads = (Read(stream, Offset(0), Offset(30)), Read(stream, Offset(0), Offset(10), frontier))
     ledger.commit(EpochCommit(Epoch(3), "b", reads=reads))
     with pytest.raises(HeadraceError, match="not read yet would be lost") as caught:
-        ledger.advance_starts({stream: Offset(11)})
+        ledger.retire(stream, Retired(Offset(11), {}, 0.0))
     assert caught.value.code is Code.CONFLICT
-    ledger.advance_starts({stream: Offset(10)})
-    ledger.advance_starts({stream: Offset(4)})  # no start moves back
+    ledger.retire(stream, Retired(Offset(10), {"k": [1, 3]}, 5.0))
+    ledger.retire(stream, Retired(Offset(4), {}, 0.0))  # no start moves back
+    assert ledger.retired(stream) == Retired(Offset(10), {"k": [1, 3]}, 5.0)
+    assert ledger.garbage({stream: Offset(0)}).segments == set(), "it is still read"
     assert ledger.garbage().segments == {files[0].name}
+    assert len(ledger.segments(stream, Offset(9), Offset(30))) == 3, "it was not deleted yet"
+    ledger.forget(ledger.garbage())
     assert len(ledger.segments(stream, Offset(10), Offset(30))) == 2
     with pytest.raises(HeadraceError, match="before offset 10 are no longer kept"):
         ledger.segments(stream, Offset(9), Offset(30))
-    ledger.forget(ledger.garbage())
     assert ledger.known_files().segments == {files[1].name, files[2].name}
     ledger.commit(EpochCommit(Epoch(4), "c", retired=(lagging.id, live.id)))
-    ledger.advance_starts({stream: Offset(30)})  # nobody reads it any more
+    ledger.retire(stream, Retired(Offset(30), {}, 9.0))  # nobody reads it any more
     assert ledger.garbage().segments == {files[1].name, files[2].name}
     ledger.append(orders.relation, segment(5))
     with pytest.raises(HeadraceError, match="not read yet"):
-        ledger.advance_starts({orders.relation: Offset(5)})
+        ledger.retire(orders.relation, Retired(Offset(5), {}, 0.0))
 
 
 def test_the_files_of_dropped_relations_and_retired_builds_are_garbage_in_time(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.errors import Code, HeadraceError
 from headrace.log import Seen, ids_of
 from headrace.log import seen as module
 
@@ -16,6 +17,7 @@ STEP = st.one_of(
     st.tuples(st.just("fail"), st.lists(st.none() | st.integers(0, 40), min_size=1, max_size=12)),
     st.tuples(st.just("reopen"), st.booleans()),
     st.tuples(st.just("wait"), st.integers(1, 60)),
+    st.tuples(st.just("retire"), st.integers(1, 8)),
 )
 
 
@@ -27,22 +29,31 @@ class Log:
         self.horizon = horizon
         self.segments = []
         self.now = 1000
+        self.start = 0
         self.open()
 
     def open(self):
-        self.seen = Seen(self.directory, "7", self.horizon, self.logged)
+        self.seen = Seen(self.directory, "7", self.horizon, self.logged, lambda: self.start)
 
     @property
     def end(self):
         return sum(len(ids) for ids, _ in self.segments)
 
+    def retire(self, segments):
+        """Have the log lose its first segments."""
+        start = sum(len(ids) for ids, _ in self.segments[:segments])
+        if start > self.start:
+            self.seen.keep(start, self.end, self.now)
+            self.start = start
+
     def logged(self, first, end, since):
-        at = 0
+        at, first = 0, max(first, self.start)
         for ids, time in self.segments:
             low, high = max(first, at), min(end, at + len(ids))
             if low < high and time >= since:
                 hashes, present = ids_of(table(ids[low - at : high - at]), ["id"])
-                yield low, high, hashes[:, present], time
+                assert low >= self.start, "the log does not have it any more"
+                yield high, hashes[:, present], time
             at += len(ids)
 
     def offer(self, ids, *, commit):
@@ -86,12 +97,33 @@ def test_each_id_is_taken_once_within_the_horizon(tmp_path_factory, steps, horiz
                 expected = log.expected(value)
                 assert log.offer(value, commit=step == "append") == expected
             case "reopen":
-                if value:
+                if value and not log.start:
                     for path in list(log.directory.glob("*.npy"))[:1]:
                         path.write_bytes(path.read_bytes()[:-8] + b"damaged!")
                 log.open()
             case "wait":
                 log.now += value
+            case "retire":
+                log.retire(value)
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone"])
+def test_a_damaged_index_of_what_the_log_no_longer_has_is_refused(tmp_path, damage):
+    log = Log(tmp_path, None)
+    for start in range(0, 12, 3):
+        log.offer(list(range(start, start + 3)), commit=True)
+    log.retire(2)
+    log.open()
+    assert log.offer([0, 5, 11, 12], commit=True) == [12]
+    for path in tmp_path.glob("*.npy"):
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-8] + b"damaged!")
+    log.open()
+    with pytest.raises(HeadraceError, match="of the ids of a stream is damaged") as caught:
+        log.offer([0], commit=True)
+    assert caught.value.code is Code.CORRUPT
 
 
 def test_what_expired_leaves_no_file(tmp_path):

@@ -32,6 +32,7 @@ from headrace.runtime.ports import LEAF, Refused, StepPlan
 from headrace.runtime.published import Publisher
 from headrace.runtime.refresh import Refresh
 from headrace.runtime.replay import Replaced, replace_slice
+from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.step import Report, RowsShare, Share, Step
 from headrace.serving import Contents, History
@@ -332,7 +333,7 @@ class PureDatabase:
                 self.runner.relations[relation.id] = relation
         self.segments = SegmentWriter(directory / "log")
         self.appender = Appender(self.segments, self.ledger)
-        self.compaction = Compaction(self.loop, self.segments.close_pack)
+        self.compaction = Compaction(self.loop, Retirement(self.loop), self.segments.close_pack)
         self.compaction.sweep_strays()
 
     def create_table(self, name: str = "t") -> Table:

@@ -53,6 +53,8 @@ class Declaration:
     """The columns with the id of an event, of which a stream takes the first row."""
     within: int | None = None
     """How long ids are remembered, in microseconds; None is for ever."""
+    retention: int | None = None
+    """How long the log of a stream has its events, in microseconds; None is for ever."""
 
     @property
     def generated(self) -> frozenset[str]:
@@ -97,6 +99,7 @@ class Declaration:
             "stops_on_error": self.stops_on_error,
             "unique": list(self.unique),
             "within": self.within,
+            "retention": self.retention,
         }
 
     @classmethod
@@ -120,6 +123,7 @@ class Declaration:
             stops_on_error=value.get("stops_on_error", False),
             unique=tuple(value.get("unique", ())),
             within=value.get("within"),
+            retention=value.get("retention"),
         )
 
 

@@ -209,7 +209,8 @@ STATEMENTS: dict[str, Synopsis] = {
     "ALTER STREAM": Synopsis(
         "add columns to a stream; rows that it has are NULL in them",
         "ALTER STREAM name ADD COLUMN column type [DEFAULT expression]\n"
-        "ALTER STREAM name ADD COLUMNS (column type, ...)",
+        "ALTER STREAM name ADD COLUMNS (column type, ...)\n"
+        "ALTER STREAM name SET (retention = '90 days') | RESET (retention)",
         "ALTER STREAM orders ADD COLUMN region STRING;",
     ),
     "RESUME": Synopsis(

@@ -10,7 +10,7 @@ import gc
 import json
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +23,7 @@ from headrace.errors import Code, HeadraceError, not_written
 from headrace.log import LogShare
 from headrace.runtime.step import Report, RowsShare, Step
 from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
+from headrace.types import Offset
 from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class LeafTask:
                 rows = share.rows
                 first = share.first + rows * index // self.partitions
                 end = share.first + rows * (index + 1) // self.partitions
-                part = LogShare(share.segments, type(share.first)(first), type(share.end)(end))
+                part = replace(share, first=Offset(first), end=Offset(end))
                 found = self.log.read(
                     step.log_directory,
                     part,

@@ -116,6 +116,8 @@ def amended_events(
     for record in ledger.corrections(stream.id, most):
         if most <= 0:
             return
+        if record.range.end <= ledger.head.starts[stream.id]:
+            return
         events, shown = record.correction.events, min(record.correction.events, most)
         most -= shown
         for segment in ledger.segments(stream.id, record.range.first, record.range.end):

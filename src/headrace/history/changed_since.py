@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.catalog import Stream
 from headrace.log import EmbeddedLog
-from headrace.runtime.shares import log_share
+from headrace.runtime.shares import whole_log
 from headrace.sql import quote
 from headrace.types import Offset
 from headrace.zset import Restriction, Test
@@ -45,8 +45,8 @@ def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
         return ""
     time = stream.schema.arrow.field(touched.event_time)
     later = Test(time.name, low=pa.scalar(since, pa.int64()).cast(time.type))
-    end = loop.published.current.shown().get(stream.id, Offset(0))
-    share = log_share(loop.ledger, stream.id, Offset(0), end)
+    state = loop.published.current
+    share = whole_log(loop.ledger, state, stream.id, state.shown().get(stream.id, Offset(0)))
     read = EmbeddedLog().read(
         loop.directory / "log",
         share,

@@ -197,7 +197,7 @@ class Changes:
         ends = state.read_by(view) if view.id in state.lagging else self.ledger.log_ends()
         for id_ in view.depends_on:
             if isinstance(state.catalog.by_id[id_], Stream):
-                rows += ends.get(id_, Offset(0))
+                rows += ends.get(id_, 0) - state.starts.get(id_, 0)
             else:
                 rows += sum(run.rows for run in state.spines[rows_of(id_)])
         return rows

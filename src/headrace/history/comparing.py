@@ -45,9 +45,10 @@ class Comparing:
     up to where the state's epoch has read them; of views that lag behind, up to where these stand.
     This shares no code with the operators.
 
-    A view that lags behind shows what the views below it were by their queries of then, and where
-    they stood then. Where one was replaced since, or lagged behind until later, the rows that were
-    stored of it then take its place.
+    Some views take part as the rows that are stored of them: those that have read events which are
+    no longer kept. And below a view that lags behind, which shows what these were by their queries
+    of then, and where they stood then: those that were replaced since, or lagged behind until
+    later.
     """
 
     reader: Reader
@@ -90,44 +91,52 @@ class Comparing:
             beyond_tolerance=isinstance(relation, View) and self._adds_floats(relation),
         )
 
-    def replaced_below(self, view: View, state: Published) -> StoredInputs:
-        """Return what a view that lags reads of views that had other rows where it stands.
-
-        These are views that had another query then, that lagged behind then and do no more, or that
-        quarantine rows: which rows these were then is not kept.
-        """
+    def stored_below(self, view: View, state: Published) -> StoredInputs:
+        """Return the views that a view reads, directly or not, that take part as stored rows."""
         stands, catalog = state.lagging.get(view.id), state.catalog
-        if stands is None or stands.epoch is None:
-            return FROM_LOGS
         near = catalog.shown_by(view.inputs, state.lagging) - state.lagging.keys()
         live = [each for each in catalog.views_in_order() if each.id in near]
-        if not live:
-            return FROM_LOGS
-        then = {each.relation: each.definition for each in self.reader.ledger.objects(stands.epoch)}
-        head = self.reader.ledger.head
+        stored = [each for each in live if state.unkept(each)]
+        if stands is not None and stands.epoch is not None and live:
+            stored += self._other_than(stands.epoch, [each for each in live if each not in stored])
+        ids = {each.id for each in stored}
+        above = [each for each in live if each.id not in ids and catalog.below([each.id]) & ids]
+        return StoredInputs(tuple(stored), (*above, view)) if stored else FROM_LOGS
 
-        def is_other(each: View, epoch: Epoch) -> bool:
+    def _other_than(self, epoch: Epoch, views: Sequence[View]) -> list[View]:
+        """Return the views that had another query at an epoch, or lagged then and do no more.
+
+        And those that quarantine rows: which rows these were then is not kept.
+        """
+        objects, head = self.reader.ledger.objects(epoch), self.reader.ledger.head
+        then = {each.relation: each.definition for each in objects}
+
+        def is_other(each: View) -> bool:
             was, build = View.of_json(dict(then[each.id])), head.serving(each.id)
             altered = build.joined_epoch > max(epoch, build.created_epoch)
             return was.query != each.query or was.refresh.lags or altered or each.quarantines
 
-        replaced = [each for each in live if is_other(each, stands.epoch)]
-        ids = {each.id for each in replaced}
-        above = [each for each in live if each.id not in ids and catalog.below([each.id]) & ids]
-        return StoredInputs(tuple(replaced), (*above, view)) if replaced else FROM_LOGS
+        return [each for each in views if is_other(each)]
 
     def _together(
         self, relations: Sequence[Stored], state: Published
     ) -> Iterator[tuple[Published, list[Stored], StoredInputs]]:
-        """Yield what is compared in one state: views that lag behind each in its own."""
-        maintained = [each for each in relations if each.id not in state.lagging]
-        if maintained:
-            yield state, maintained, self._in_quarantine(maintained, state)
-        for each in relations:
-            if isinstance(each, View) and each.id in state.lagging:
-                stored = self.replaced_below(each, state)
-                at = self.reader.publisher.at_frontier(each, stored.views)
-                yield at, [each], stored
+        """Yield what is compared in one state, by the same inputs.
+
+        That is each view that lags, or reads stored rows, apart.
+        """
+        views = [each for each in relations if isinstance(each, View)]
+        stored = {view.id: self.stored_below(view, state) for view in views}
+        apart = [v for v in views if v.id in state.lagging or stored[v.id].views]
+        together = [each for each in relations if each not in apart]
+        if together:
+            yield state, together, self._in_quarantine(together, state)
+        for view in apart:
+            below = stored[view.id]
+            if view.id in state.lagging:
+                yield self.reader.publisher.at_frontier(view, below.views), [view], below
+            else:
+                yield state, [view], _both(below, self._in_quarantine([view], state), state)
 
     def _shares(
         self, relations: Sequence[Stored], state: Published, inputs: StoredInputs
@@ -184,3 +193,11 @@ class Comparing:
             return True
         below = (self.reader.catalog.by_id[id_] for id_ in view.depends_on)
         return any(self._adds_up(each) for each in below if isinstance(each, View))
+
+
+def _both(stored: StoredInputs, quarantined: StoredInputs, state: Published) -> StoredInputs:
+    """Return what a maintained view reads of views as they are stored, and of others apart."""
+    left = tuple(each for each in quarantined.quarantine if each.view not in stored.views)
+    above = {view.id for view in (*stored.above, *(quarantined.above if left else ()))}
+    in_order = (view for view in state.catalog.views_in_order() if view.id in above)
+    return StoredInputs(stored.views, tuple(in_order), left)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -39,18 +39,18 @@ class Pruned:
         """Yield the parts of a share of a log that may have rows of the slice, in order."""
         for first, end in self._ranges(relation, share.first, share.end):
             held = (s for s in share.segments if s.range.first < end and s.range.end > first)
-            yield LogShare(tuple(held), first, end)
+            yield replace(share, segments=tuple(held), first=first, end=end)
 
-    def estimated(self, relation: Relation, rows: int, directory: Path) -> int:
-        """Return about how many of the first rows of an input are read: a sample is tested."""
+    def estimated(self, relation: Relation, first: int, end: int, directory: Path) -> int:
+        """Return about how many of some rows of an input are read: a sample is tested."""
         restrictions = self._restrictions(relation.id)
         if not isinstance(relation, Stream) or not all(r.tests for r in restrictions):
-            return rows
-        ranges = list(self._ranges(relation.id, Offset(0), Offset(rows)))
+            return end - first
+        ranges = list(self._ranges(relation.id, Offset(first), Offset(end)))
         left = sum(stop - first for first, stop in ranges)
         tested, passed, schema = 0, 0, relation.schema.arrow
-        for first, stop in _samples(ranges, left):
-            share = log_share(self.ledger, relation.id, first, stop)
+        for at, stop in _samples(ranges, left):
+            share = log_share(self.ledger, relation.id, at, stop)
             tested += share.rows
             for restriction in restrictions:
                 read = EmbeddedLog().read(

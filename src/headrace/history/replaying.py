@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
 from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
 from headrace.history.changed_since import changed_since
 from headrace.history.pruning import Pruned
+from headrace.log import read_bounds
 from headrace.parts.filling import live
 from headrace.runtime.fill import Fill
 from headrace.runtime.replay import replace_slice
-from headrace.types import BuildId, Offset
+from headrace.types import BuildId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -135,12 +137,14 @@ class Replays:
 
         Raises:
             HeadraceError: as :meth:`plan`; ``conflict`` if the view or an input is stopped, or is
-                dropped or replaced meanwhile; what its query fails with. Nothing is replaced then.
+                dropped or replaced meanwhile, or if events of the slice may be no longer kept; what
+                its query fails with. Nothing is replaced then.
         """
         self.reader.require_running(view)
         with self._alone(view):
             found, why = self._sliced(view, slice_)
             planned = self.planned(view, found, why)
+            self.require_kept(view, found)
             known_as, circuit = BuildId(-next(self._numbers)), found.circuit
             fill = Fill(
                 self.loop,
@@ -150,6 +154,7 @@ class Replays:
                 build=known_as,
                 lookups=found.lookups,
                 expects=planned.cost,
+                earliest=True,
                 narrowed=Pruned(self.ledger, self.reader.catalog.by_id, found).parts,
                 keeps=True,
             )
@@ -196,15 +201,16 @@ class Replays:
         pruned = Pruned(self.ledger, catalog.by_id, found)
         for id_ in sorted(found.circuit.reads):
             relation = catalog.by_id[id_]
+            first = state.starts.get(id_, 0) if isinstance(relation, Stream) else 0
             if isinstance(relation, Stream):
-                rows = int(ends.get(id_, Offset(0)))
+                rows = ends.get(id_, 0) - first
             else:
                 rows = sum(run.rows for run in state.runs(relation))
             leaves = [leaf for leaf in found.circuit.sources() if leaf.plan.relation == id_]
             texts = {_conditions(found.nodes[leaf]) for leaf in leaves}
             text = "" if "" in texts else " OR ".join(sorted(texts))
             looked_up = id_ in found.lookups
-            read = 0 if looked_up else pruned.estimated(relation, rows, directory)
+            read = 0 if looked_up else pruned.estimated(relation, first, first + rows, directory)
             inputs.append(InputPlan(id_, relation.name, text, rows, read, looked_up))
         stored = state.spines
         kept = tuple(
@@ -216,6 +222,37 @@ class Replays:
             dict.fromkeys(f"{each.condition.text}: {each.reason}" for each in found.lost)
         )
         return ReplayPlan(tuple(inputs), kept, (*reasons, *why))
+
+    def require_kept(self, view: View, found: Sliced) -> None:
+        """Refuse a slice of which events may be no longer kept.
+
+        Raises:
+            HeadraceError: ``conflict``.
+        """
+        for stream in self.unkept(view, found):
+            start = self.reader.published.starts[stream.id]
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'the first {start:,} events of stream "{stream.name}" are no longer kept',
+                f'They may have made rows of this slice of view "{view.name}".',
+                "Choose a slice by columns whose values these events did not have, such as a later"
+                " time; or CREATE OR REPLACE the view WITH (since = 'earliest').",
+            )
+
+    def unkept(self, view: View, found: Sliced) -> list[Stream]:
+        """Return the streams of which events that may be in a slice are no longer kept."""
+        state, missing = self.reader.published, []
+        for id_ in state.unkept(view):
+            stream, retired = state.catalog.by_id[id_], self.ledger.retired(id_)
+            if not isinstance(stream, Stream) or retired is None:
+                continue
+            known = read_bounds(retired.bounds, stream.schema.arrow)
+            leaves = [leaf for leaf in found.circuit.sources() if leaf.plan.relation == id_]
+            if not all(
+                each in found.leaves and not found.leaves[each].may_hold(known) for each in leaves
+            ):
+                missing.append(stream)
+        return missing
 
     @contextmanager
     def _alone(self, view: View) -> Iterator[None]:

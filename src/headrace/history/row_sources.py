@@ -44,7 +44,7 @@ from headrace.history.missing_rows import MissingRows, leaves
 from headrace.history.pruning import Pruned
 from headrace.log import EmbeddedLog
 from headrace.runtime.fill import Fill
-from headrace.runtime.shares import log_share
+from headrace.runtime.shares import whole_log
 from headrace.serving.values import csv_text
 from headrace.spine import Spine
 from headrace.sql.parameters import literal_text
@@ -197,6 +197,7 @@ class RowSources:
             counts[report.operator] += report.rows_out
 
         known_as = BuildId(-next(self._numbers))
+        self.replays.require_kept(view, sliced)
         fill = Fill(
             self.loop,
             view,
@@ -206,6 +207,7 @@ class RowSources:
             lookups=sliced.lookups,
             expects=planned.cost,
             narrowed=Pruned(self.ledger, self.reader.catalog.by_id, sliced).parts,
+            earliest=True,
             heard=heard,
             keeps=True,
         )
@@ -311,7 +313,7 @@ class RowSources:
         """Return the events of a stream that are among some rows, each with its offset."""
         fields = [stream.schema.arrow.field(name) for name in among.schema.names]
         end = state.positions.get(stream.id, Offset(0))
-        share = log_share(self.ledger, stream.id, Offset(0), end)
+        share = whole_log(self.ledger, state, stream.id, end)
         pruned = Pruned(self.ledger, self.reader.catalog.by_id, sliced)
         weights: dict[int, int] = defaultdict(int)
         rows: dict[int, dict[str, Any]] = {}

@@ -46,6 +46,7 @@ def builds(connection: sa.Connection) -> tuple[Build, ...]:
             Epoch(row.created_epoch),
             Epoch(row.joined_epoch),
             row.id in now,
+            {RelationId(int(id_)): Offset(at) for id_, at in row.begins.items()},
         )
         for row in connection.execute(query)
     )
@@ -137,6 +138,7 @@ def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) 
             "frontier": new.frontier,
             "definition": dict(new.definition),
             "inputs": list(new.inputs),
+            "begins": {str(id_): at for id_, at in new.begins.items()},
             "created_epoch": commit.epoch,
             "joined_epoch": commit.epoch,
         }

@@ -82,6 +82,10 @@ class Head:
             stands.append(self.positions)  # a table, whose contents every epoch keeps
         return min((at.get(relation, Offset(0)) for at in stands), default=self.ends[relation])
 
+    def is_live(self, relation: RelationId) -> bool:
+        """Whether a build that epochs maintain reads a log."""
+        return any(b.frontier == LIVE and relation in b.inputs for b in self.builds.values())
+
     def after_commit(self, change: EpochCommit, committed_at: float) -> Head:
         """Return the head after an epoch, without the dirty entries that it adds."""
         gone, epoch = frozenset(change.dropped), change.epoch
@@ -229,6 +233,7 @@ def _rebuilt(
             change.epoch,
             change.epoch,
             serving=False,
+            begins=new.begins,
         )
     served = {found[id_].view for id_ in begun}
     return {

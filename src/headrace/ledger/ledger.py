@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Code, HeadraceError
@@ -30,6 +32,7 @@ from headrace.ledger.records import (
     Reject,
     RejectRecord,
     Repair,
+    Retired,
     Run,
     Segment,
     SegmentFile,
@@ -47,7 +50,7 @@ from headrace.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.ledger.heads import Head
 
@@ -195,19 +198,22 @@ class Ledger(Writer):
     def segments(self, relation: RelationId, first: Offset, end: Offset) -> tuple[Segment, ...]:
         """Return the segments that contain any of the offsets ``[first, end)``, in order.
 
+        Whoever holds a published state can read what its logs had, until the files are deleted.
+
         Raises:
             HeadraceError: INVALID if the log no longer starts that early.
         """
+        with self._store.reading() as connection:
+            found = log.segments(connection, relation, first, end)
         start = self.head.starts.get(relation, Offset(0))
-        if first < min(start, end):
+        if first < min(start, end) and (not found or found[0].range.first > first):
             raise HeadraceError(
                 Code.INVALID,
                 f"changes of relation {relation} before offset {start} are no longer kept",
                 f"They were asked for from offset {first} on.",
                 "Keep more of its history from now on.",
             )
-        with self._store.reading() as connection:
-            return log.segments(connection, relation, first, end)
+        return found
 
     def segment_bounds(
         self, relation: RelationId, end: Offset
@@ -236,17 +242,35 @@ class Ledger(Writer):
             log.append(connection, AppendRecord(record.sink, None, rejects=refused), self._clock())
             delivered.put(connection, record)
 
-    def advance_starts(self, starts: Mapping[RelationId, Offset]) -> None:
-        """Stop keeping the changes of logs before some offsets; no log's start moves back.
+    def beginning(
+        self, relation: RelationId, wanted: Callable[[Retired], bool]
+    ) -> tuple[Retired, ...]:
+        """Return the first segments of a log, up to one that is not wanted."""
+        with self._store.reading() as connection:
+            return tuple(takewhile(wanted, log.beginning(connection, relation)))
+
+    def retired(self, relation: RelationId) -> Retired | None:
+        """Return what is known of the changes of a log that are not kept; None if all are."""
+        with self._store.reading() as connection:
+            return log.retired_of(connection, relation)
+
+    def retire(self, relation: RelationId, retired: Retired) -> None:
+        """Stop keeping the changes of a log before an offset; no log's start moves back.
 
         Raises:
-            HeadraceError: CONFLICT if a build has not read a log that far.
+            HeadraceError: CONFLICT if a build has not read the log that far, or epochs have not
+                read a correction of its events.
         """
         with self._writing() as writing:
-            for relation, start in starts.items():
-                _require_read(relation, start, writing.head)
-            log.advance_starts(writing.connection, starts)
-            writing.head = writing.head.after_starts(starts)
+            if retired.start <= writing.head.starts[relation]:
+                return
+            _require_read(relation, retired.start, writing.head)
+            amended = log.last_correction(writing.connection, relation)
+            if writing.head.is_live(relation) and amended > writing.head.positions[relation]:
+                raise _unread(relation, amended, writing.head.positions[relation])
+            log.retire(writing.connection, relation, retired)
+            self._fault("retired")
+            writing.head = writing.head.after_starts({relation: retired.start})
 
     def load_of(self, relation: RelationId, source: str) -> LoadProgress | None:
         """Return the progress of the load of a source; None if it never began."""
@@ -376,10 +400,13 @@ class Ledger(Writer):
         with self._writing() as writing:
             spines.release_dropped(writing.connection, contents, state)
 
-    def garbage(self) -> Files:
-        """Return the files that no readable epoch needs, now or later."""
+    def garbage(self, held: Mapping[RelationId, Offset] = MappingProxyType({})) -> Files:
+        """Return the files that no readable epoch needs, now or later.
+
+        The logs of relations that are ``held`` are still read from these offsets on.
+        """
         with self._store.reading() as connection:
-            return spines.garbage(connection)
+            return spines.garbage(connection, held)
 
     def forget(self, files: Files) -> None:
         """Remove the names of garbage files; delete the files themselves first."""
@@ -525,9 +552,13 @@ def _read_dirty(writing: Change) -> None:
 def _require_read(relation: RelationId, start: Offset, head: Head) -> None:
     read = head.needed_from(relation)
     if start > read:
-        raise HeadraceError(
-            Code.CONFLICT,
-            f"changes of relation {relation} that are not read yet would be lost",
-            f"All builds have read it up to offset {read}; it would start at {start}.",
-            "Make the epochs that read them first.",
-        )
+        raise _unread(relation, start, read)
+
+
+def _unread(relation: RelationId, wanted: Offset, read: Offset) -> HeadraceError:
+    return HeadraceError(
+        Code.CONFLICT,
+        f"changes of relation {relation} that are not read yet would be lost",
+        f"All builds have read it up to offset {read}, and not up to {wanted}.",
+        "Make the epochs that read them first.",
+    )

@@ -17,6 +17,7 @@ from headrace.ledger.records import (
     ProducerPosition,
     Reject,
     RejectRecord,
+    Retired,
     Segment,
     SegmentFile,
 )
@@ -80,6 +81,7 @@ def append(connection: sa.Connection, append: AppendRecord, now: float) -> Offse
         }
         connection.execute(_INSERT_SEGMENT, row)
     if append.correction is not None and rows:
+        _require_kept(connection, relation, append.correction)
         correction = {
             "relation": relation,
             "first_offset": end,
@@ -115,6 +117,18 @@ def corrections(
         )
         for row in rows
     )
+
+
+def _require_kept(connection: sa.Connection, relation: RelationId, correction: Correction) -> None:
+    """Refuse a correction of an event that was retired after the statement had found it."""
+    query = sa.select(schema.logs.c.since).where(schema.logs.c.relation == relation)
+    if correction.first < connection.execute(query).scalar_one():
+        raise HeadraceError(
+            Code.CONFLICT,
+            "some of the events have been retired meanwhile",
+            "Nothing was appended.",
+            "Run the statement again: it corrects those that are kept.",
+        )
 
 
 def _count(connection: sa.Connection, relation: RelationId, rows: Mapping[str, int]) -> None:
@@ -173,12 +187,50 @@ def log_starts(connection: sa.Connection) -> dict[RelationId, Offset]:
     return _per_live_relation(connection, schema.logs.c.since)
 
 
-def advance_starts(connection: sa.Connection, starts: Mapping[RelationId, Offset]) -> None:
-    """Stop keeping changes before some offsets; a value that would move back is ignored."""
-    logs = schema.logs.c
-    for relation, start in starts.items():
-        later = schema.logs.update().where(logs.relation == relation, logs.since < start)
-        connection.execute(later.values(since=start))
+def retire(connection: sa.Connection, relation: RelationId, retired: Retired) -> None:
+    """Stop keeping the changes before an offset, which is after the log's start so far."""
+    logs, table = schema.logs, schema.retired
+    cut = logs.update().where(logs.c.relation == relation)
+    connection.execute(cut.values(since=retired.start))
+    row = {"bounds": dict(retired.bounds), "appended_at": retired.appended_at}
+    known = table.update().where(table.c.relation == relation)
+    if not connection.execute(known.values(row)).rowcount:
+        connection.execute(table.insert(), {"relation": relation, **row})
+
+
+def retired_of(connection: sa.Connection, relation: RelationId) -> Retired | None:
+    """Return what is known of the changes of a log that are no longer kept; None if all are."""
+    table, logs = schema.retired, schema.logs
+    query = (
+        sa.select(table.c.bounds, table.c.appended_at, logs.c.since)
+        .join(logs, logs.c.relation == table.c.relation)
+        .where(table.c.relation == relation)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else Retired(Offset(row.since), row.bounds, row.appended_at)
+
+
+def beginning(connection: sa.Connection, relation: RelationId) -> Iterator[Retired]:
+    """Yield the segments of a log that are kept, in order, each as the last that would not be."""
+    table, logs = schema.segments.c, schema.logs
+    end = table.first_offset + table.rows
+    query = (
+        sa.select(end, table.bounds, table.appended_at)
+        .join(logs, logs.c.relation == table.relation)
+        .where(table.relation == relation, end > logs.c.since)
+        .order_by(table.first_offset)
+    )
+    for upto, bounds, appended_at in connection.execute(query):
+        yield Retired(Offset(upto), bounds or {}, appended_at)
+
+
+def last_correction(connection: sa.Connection, relation: RelationId) -> Offset:
+    """Return the end of the last correction of a stream's events; 0 if there is none."""
+    table = schema.corrections.c
+    query = sa.select(sa.func.max(table.first_offset + table.rows)).where(
+        table.relation == relation
+    )
+    return Offset(connection.execute(query).scalar() or 0)
 
 
 def reject_count(connection: sa.Connection, relation: RelationId) -> int:

@@ -30,6 +30,8 @@ LIVE: Final = FrontierId(0)
 Fence = NewType("Fence", int)
 """A token that increases with every takeover: only the process with the newest may write."""
 
+_BEGINNING: Final = Offset(0)
+
 
 class RunKind(StrEnum):
     """Whether a run is part of the changelog."""
@@ -127,6 +129,8 @@ class Correction:
 
     events: int
     origin: Mapping[str, Any] = field(default_factory=dict)
+    first: Offset = _BEGINNING
+    """The offset of the first event that is amended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,19 @@ class CorrectionRecord:
     range: OffsetRange
     at: float
     correction: Correction
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """What is known of the changes of a log before ``start``, which are no longer kept.
+
+    ``bounds`` are those of the columns of all of them, as of one segment; ``appended_at`` is when
+    the last of them was appended, in Unix seconds.
+    """
+
+    start: Offset
+    bounds: Mapping[str, Any]
+    appended_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +272,8 @@ class NewBuild:
     arrangements: tuple[NewArrangement, ...] = ()
     frontier: FrontierId = LIVE
     serving: bool = True
+    begins: Mapping[RelationId, Offset] = field(default_factory=dict)
+    """The offsets from which on it has read logs that had been cut at their beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +291,7 @@ class Build:
     created_epoch: Epoch
     joined_epoch: Epoch
     serving: bool
+    begins: Mapping[RelationId, Offset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,19 @@ logs = sa.Table(
 )
 """Per relation: the oldest offset of its log that can be read, its end, the number of rejects."""
 
+retired = sa.Table(
+    "retired",
+    metadata,
+    sa.Column("relation", sa.ForeignKey(_relation), primary_key=True),
+    sa.Column("bounds", sa.JSON, nullable=False),
+    sa.Column("appended_at", sa.Double, nullable=False),
+)
+"""Per relation: what is known of the changes before ``logs.since``, which are no longer kept.
+
+``bounds`` are those of all of them, as in ``segments``; ``appended_at`` is when the last was
+appended.
+"""
+
 left_out = sa.Table(
     "left_out",
     metadata,
@@ -121,6 +134,7 @@ builds = sa.Table(
     sa.Column("frontier", sa.ForeignKey("frontiers.id"), nullable=False),
     sa.Column("definition", sa.JSON, nullable=False),
     sa.Column("inputs", sa.JSON, nullable=False),
+    sa.Column("begins", sa.JSON, nullable=False),
     sa.Column("created_epoch", sa.BigInteger, nullable=False),
     sa.Column("joined_epoch", sa.BigInteger, nullable=False),
     sa.Column("retired_epoch", sa.BigInteger),
@@ -129,6 +143,9 @@ builds = sa.Table(
 
 They joined their frontier at an epoch, which is later than that of their creation if the view was
 altered to be refreshed apart, or to be maintained.
+
+``begins`` has the offsets from which on a build has read logs that did not begin with their first
+change any more.
 """
 
 serving = sa.Table(

@@ -17,7 +17,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.commit import last_epoch
 from headrace.ledger.records import ArrangementRecord, Files, Run, RunKind
-from headrace.types import ArrangementId, BuildId, Epoch, RelationId
+from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -161,13 +161,13 @@ def release_dropped(connection: sa.Connection, contents: Epoch, state: Epoch) ->
     connection.execute(change.values(since=table.c.dropped_epoch))
 
 
-def garbage(connection: sa.Connection) -> Files:
+def garbage(connection: sa.Connection, held: Mapping[RelationId, Offset]) -> Files:
     """Return the files that no readable epoch needs, now or later.
 
     A run that was removed at or before its arrangement's ``since`` is garbage, and so is a run
     that was merged before any epoch contained it. A segment is garbage if its relation's log
-    starts after it, or if the relation was dropped and none of its arrangements can be read; a
-    file is, if all segments in it are.
+    starts after it and it is not ``held``, or if the relation was dropped and none of its
+    arrangements can be read; a file is, if all segments in it are.
     """
     runs, owners, objects = schema.runs.c, schema.arrangements.c, schema.objects.c
     segments, logs = schema.segments.c, schema.logs.c
@@ -184,9 +184,11 @@ def garbage(connection: sa.Connection) -> Files:
         .join(schema.objects, objects.relation == segments.relation)
         .join(schema.logs, logs.relation == segments.relation)
     )
-    dead = (objects.dropped_epoch.is_not(None) & ~readable) | (
-        segments.first_offset + segments.rows <= logs.since
-    )
+    end = segments.first_offset + segments.rows
+    retired = end <= logs.since
+    for relation, first in held.items():
+        retired &= (segments.relation != relation) | (end <= first)
+    dead = (objects.dropped_epoch.is_not(None) & ~readable) | retired
     dead_files = named.where(dead).except_(named.where(~dead))
     return Files(
         frozenset(connection.execute(dead_runs).scalars()),
@@ -204,7 +206,7 @@ def known_files(connection: sa.Connection) -> Files:
 
 def forget(connection: sa.Connection, files: Files) -> None:
     """Remove the names of deleted files; names that are not garbage stay."""
-    now_garbage = garbage(connection)
+    now_garbage = garbage(connection, {})
     for table, column, names in (
         (schema.runs, schema.runs.c.name, files.runs & now_garbage.runs),
         (schema.segments, schema.segments.c.file, files.segments & now_garbage.segments),

@@ -1,7 +1,7 @@
 """The embedded log: the only offset space, one log per stream and table."""
 
 from headrace.log.appender import Admitted, Append, Appender
-from headrace.log.bounds import bounds_of, read_bounds
+from headrace.log.bounds import bounds_of, merged_bounds, read_bounds
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, ids_of
 from headrace.log.segments import AMENDED, CORRECTION, WEIGHT, open_segment, read_range
@@ -23,6 +23,7 @@ __all__ = [
     "Watermark",
     "bounds_of",
     "ids_of",
+    "merged_bounds",
     "open_segment",
     "read_bounds",
     "read_range",

@@ -41,6 +41,15 @@ def bounds_of(rows: pa.Table) -> dict[str, Any]:
     return found
 
 
+def merged_bounds(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bounds of rows of which these are those of two parts."""
+    found = {}
+    for name in first.keys() & second.keys():
+        ends = [end for both in (first[name], second[name]) for end in both if end is not None]
+        found[name] = [min(ends), max(ends)] if ends else [None, None]
+    return found
+
+
 def read_bounds(known: Mapping[str, Any], schema: pa.Schema) -> dict[str, Bounds]:
     """Return bounds that :func:`bounds_of` returned as values of a relation's columns."""
     found = {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.log.segments import AMENDED, WEIGHT, read_range
 from headrace.types import Offset
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.log.share import LogShare
     from headrace.zset import Restriction
+    from headrace.zset.equality import Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class EmbeddedLog:
         for whole in read_range(directory, share.segments, share.first, share.end):
             places = np.arange(at, at + whole.num_rows, dtype=np.int64)
             at = Offset(at + whole.num_rows)
-            kept = restriction.rows(whole)
+            kept = _both(restriction.rows(whole), _amends_kept(whole, share.since))
             read = [n for n in whole.schema.names if n in {WEIGHT, AMENDED, *columns.names}]
             batch = whole.select(read)
             if kept is not None:
@@ -64,3 +66,17 @@ class EmbeddedLog:
                 arrays.append(batch[AMENDED] if AMENDED in present else found)
             labels = [*columns.names, WEIGHT, *(["__offset"] if offsets else [])]
             yield pa.RecordBatch.from_arrays(arrays, names=labels)
+
+
+def _amends_kept(rows: pa.RecordBatch, since: Offset) -> Bools | None:
+    """Return which changes are of events that are kept; None if all are."""
+    if not since or AMENDED not in rows.schema.names:
+        return None
+    found: Bools = pc.greater_equal(rows[AMENDED], since).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _both(one: Bools | None, other: Bools | None) -> Bools | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other

@@ -4,11 +4,12 @@ An index over the log, from which it can always be made again: each block has th
 the ids in a range of offsets, sorted, with the times at which they were appended. Blocks are merged
 as they grow; large ones are files, mapped into memory, which a reopened database reads instead of
 the log. A file says in its name what it covers and its checksum, so one that is damaged, or of
-other offsets, is not used.
+other offsets, is not used. The ids of changes that the log no longer has are all in files.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -17,6 +18,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
+
+from headrace.errors import Code, HeadraceError
+from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +35,8 @@ _KEYS: Final = ("headrace.seen.01", "headrace.seen.02")
 _MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
 FILED_IDS: Final = 1 << 18
 """Blocks of at least as many ids are files."""
+DRAFT: Final = ".draft"
+"""The end of the name of a file that is being written."""
 _MOST_IDS: Final = 1 << 22
 """Blocks are not merged beyond this."""
 
@@ -100,14 +106,16 @@ class Seen:
     """The index of one stream; not thread-safe.
 
     ``name`` is the prefix of its files in ``directory``. ``logged`` yields the ids of the offsets
-    ``[first, end)`` of the log, at most as old as a time in microseconds, with their first and end
-    offset and the time of appending them. ``horizon`` is in microseconds; None is for ever.
+    ``[first, end)`` of the log, at most as old as a time in microseconds, by segment, with the end
+    of each and the time of appending them. ``horizon`` is in microseconds; None is for ever.
+    ``start`` returns the first offset that the log has.
     """
 
     directory: Path
     name: str
     horizon: int | None
-    logged: Callable[[int, int, int], Iterable[tuple[int, int, Ids, int]]]
+    logged: Callable[[int, int, int], Iterable[tuple[int, Ids, int]]]
+    start: Callable[[], int] = lambda: 0
     _blocks: list[_Block] = field(default_factory=list)
     _end: int | None = None
     """The offset to which the index is complete; None until it was opened."""
@@ -125,19 +133,39 @@ class Seen:
             kept &= ~(block.holds(ids, since) & present)
         count = int(kept.sum())
         fresh = kept & present
-        self._add(end, end + count, ids[:, fresh], now)
+        self._add(end + count, ids[:, fresh], now)
         self._end = end + count
         return kept
+
+    def keep(self, upto: int, end: int, now: int) -> None:
+        """Store the ids before an offset durably, since the log that ends at ``end`` loses them."""
+        self._continue_to(end, now)
+        before = [block for block in self._blocks if block.first < upto]
+        kept: list[_Block] = []
+        merged: list[_Block] = []
+        for each in before:
+            block = each
+            while kept and (kept[-1].file is block.file is None or _merges(kept[-1], block)):
+                merged.append(kept.pop())
+                block = merged[-1].merged(block)
+            kept.append(block)
+        filed = [block if block.file is not None else self._filed(block) for block in kept]
+        self._blocks = [*filed, *self._blocks[len(before) :]]
+        for block in (*before, *merged):
+            if all(block is not each for each in filed):
+                _remove(block)
 
     def _continue_to(self, end: int, now: int) -> None:
         """Have the index cover the log up to ``end``, and forget what is too old."""
         since = 0 if self.horizon is None else max(0, now - self.horizon)
         if self._end is None:
-            stored = list(_stored(self.directory, self.name, end))
+            stored = list(_stored(self.directory, self.name, self.start(), end))
+            if self.horizon is None and self.start() and (not stored or stored[0].first):
+                raise _lost(self.directory / self.name, "A file of it is missing.")
             self._end = stored[-1].end if stored else 0
             if stored:  # what precedes the files was too small to be one, or is too old
-                for first, upto, ids, at in self.logged(0, stored[0].first, since):
-                    self._add(first, upto, ids, at)
+                for upto, ids, at in self.logged(0, stored[0].first, since):
+                    self._add(upto, ids, at)
             self._blocks += stored
         elif self._end > end:
             self._blocks = [block for block in self._blocks if block.end <= end]
@@ -145,20 +173,27 @@ class Seen:
         while self._blocks and self._blocks[0].newest < since:
             _remove(self._blocks.pop(0))
         if self._end < end:
-            for first, upto, ids, at in self.logged(self._end, end, since):
-                self._add(first, upto, ids, at)
+            for upto, ids, at in self.logged(self._end, end, since):
+                self._add(upto, ids, at)
             self._end = end
 
-    def _add(self, first: int, end: int, ids: Ids, at: int) -> None:
+    def _add(self, end: int, ids: Ids, at: int) -> None:
+        """Add the ids of the next offsets up to ``end``, which may not be appended yet.
+
+        What the log no longer has stays in files of its own.
+        """
         if not ids.shape[1]:
             return
         times = np.full(ids.shape[1], at, np.uint64)
-        block = _Block.of(first, end, ids, times)
-        while self._blocks and _merges(self._blocks[-1], block):
-            before = self._blocks.pop()
-            block = before.merged(block)
-            _remove(before)
+        # A block also covers the offsets before it that have no ids.
+        block = _Block.of(self._blocks[-1].end if self._blocks else 0, end, ids, times)
+        start, merged = self.start(), []
+        while self._blocks and self._blocks[-1].first >= start and _merges(self._blocks[-1], block):
+            merged.append(self._blocks.pop())
+            block = merged[-1].merged(block)
         self._blocks.append(self._filed(block) if len(block.high) >= FILED_IDS else block)
+        for before in merged:
+            _remove(before)
 
     def _filed(self, block: _Block) -> _Block:
         """Return a block that is mapped from a file."""
@@ -166,7 +201,13 @@ class Seen:
         whole = np.stack([block.high, block.low, block.at])
         checksum = xxhash.xxh3_64(whole.data).hexdigest()
         path = self.directory / f"{self.name}-{block.first}-{block.end}-{checksum}.npy"
-        np.save(path, whole)
+        draft = path.with_suffix(DRAFT)
+        with draft.open("wb") as file:
+            np.save(file, whole)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        sync_directory(self.directory)
         mapped = np.load(path, mmap_mode="r")
         return _Block(block.first, block.end, mapped[0], mapped[1], mapped[2], path)
 
@@ -186,10 +227,13 @@ def _merges(before: _Block, block: _Block) -> bool:
     return len(before.high) < 2 * len(block.high) and together <= _MOST_IDS
 
 
-def _stored(directory: Path, name: str, end: int) -> Iterable[_Block]:
+def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block]:
     """Yield the blocks in files that follow on each other and end at ``end`` or before.
 
     Other files of the index are removed.
+
+    Raises:
+        HeadraceError: CORRUPT if one is damaged that has ids from before ``start``.
     """
     found: list[tuple[int, int, Path]] = []
     for path in directory.glob(f"{name}-*.npy"):
@@ -198,7 +242,10 @@ def _stored(directory: Path, name: str, end: int) -> Iterable[_Block]:
     at: int | None = None
     for first, negative, path in sorted(found):
         upto = -negative
-        block = _read(path, first, upto) if at in (None, first) and upto <= end else None
+        wanted = at in (None, first) and upto <= end
+        block = _read(path, first, upto) if wanted else None
+        if block is None and wanted and first < start:
+            raise _lost(path, "Its contents were changed.")
         if block is None:
             path.unlink(missing_ok=True)
             continue
@@ -216,6 +263,15 @@ def _read(path: Path, first: int, end: int) -> _Block | None:
     if checksum != path.stem.rpartition("-")[2] or mapped.ndim != 2 or len(mapped) != 3:  # noqa: PLR2004
         return None
     return _Block(first, end, mapped[0], mapped[1], mapped[2], path)
+
+
+def _lost(path: Path, detail: str) -> HeadraceError:
+    return HeadraceError(
+        Code.CORRUPT,
+        f'index "{path}" of the ids of a stream is damaged',
+        f"{detail} It has ids of events that the stream's log no longer has.",
+        "Restore it from a backup: without it, events may be appended again.",
+    )
 
 
 def _remove(block: _Block) -> None:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from headrace.catalog import ROWTIME, Declaration, Stream
 from headrace.ledger import Reject
 from headrace.log import Admitted, Seen, Watermark, ids_of, open_segment
+from headrace.log.seen import DRAFT
 from headrace.log.watermark import NEVER
 from headrace.types import Offset
 
@@ -80,12 +81,24 @@ class Admission:
             return None
         return gate.watermark.now(self._micros())
 
+    def keep_ids(self, stream: Stream, end: Offset) -> None:
+        """Store the ids of the events before an offset, which the stream's log is about to lose.
+
+        Nothing is appended to the stream meanwhile.
+        """
+        gate = self.gate(stream)
+        if gate is not None and gate.seen is not None:
+            gate.seen.keep(end, self.ledger.log_end(stream.id), self._micros())
+
     def sweep(self, relations: Iterable[Relation]) -> None:
         """Remove the indexes of all other streams than these."""
         kept = {str(each.id) for each in relations}
-        for path in self._indexes.glob("*.npy"):
-            if path.name.split("-")[0] not in kept:
+        for path in self._indexes.glob("*-*"):
+            if path.suffix == DRAFT or path.name.split("-")[0] not in kept:
                 path.unlink(missing_ok=True)
+
+    def _start(self, stream: RelationId) -> Offset:
+        return self.ledger.head.starts.get(stream, Offset(0))
 
     @property
     def _indexes(self) -> Path:
@@ -99,7 +112,8 @@ class Admission:
         seen = None
         if declaration.unique:
             logged = partial(self._logged, stream)
-            seen = Seen(self._indexes, str(stream.id), declaration.within, logged)
+            start = partial(self._start, stream.id)
+            seen = Seen(self._indexes, str(stream.id), declaration.within, logged, start)
         watermark = None
         if declaration.watermark is not None or declaration.lateness is not None:
             newest = self.ledger.newest_times(stream.id)
@@ -108,9 +122,9 @@ class Admission:
 
     def _logged(
         self, stream: Stream, first: int, end: int, since: int
-    ) -> Iterator[tuple[int, int, Ids, int]]:
-        """Yield the ids of a part of the log by segment, with their offsets and time."""
-        start = max(Offset(first), self.ledger.head.starts.get(stream.id, Offset(0)))
+    ) -> Iterator[tuple[int, Ids, int]]:
+        """Yield the ids of a part of the log by segment, with the end and time of each."""
+        start = max(Offset(first), self._start(stream.id))
         for segment in self.ledger.segments(stream.id, start, Offset(end)):
             at = int(segment.appended_at * 1_000_000)
             if at < since:
@@ -119,7 +133,7 @@ class Admission:
             rows = open_segment(self.directory, segment.file)
             rows = rows.slice(begin - segment.range.first, upto - begin)
             ids, present = ids_of(rows, stream.declaration.unique)
-            yield begin, upto, ids[:, present], at
+            yield upto, ids[:, present], at
 
 
 def takes_some(relation: Relation) -> bool:

@@ -89,9 +89,18 @@ class Definer:
         return epoch
 
     def create_view(
-        self, view: View, progress: Progress, dropped: tuple[RelationId, ...] = ()
+        self,
+        view: View,
+        progress: Progress,
+        dropped: tuple[RelationId, ...] = (),
+        *,
+        earliest: bool = False,
     ) -> Epoch:
-        """Create a view, and fill it from stored rows, in place of ``dropped``."""
+        """Create a view, and fill it from stored rows, in place of ``dropped``.
+
+        With ``earliest``, it is over the events that streams still have; otherwise it is refused
+        over streams that no longer have all of theirs.
+        """
 
         def join(fill: Fill, circuit: Circuit) -> Epoch:
             catalog = self.loop.catalog.without(dropped).with_(view)
@@ -102,15 +111,22 @@ class Definer:
             self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
             return epoch
 
-        return self.filling.fill(view, progress, join)
+        return self.filling.fill(view, progress, join, earliest=earliest)
 
     def replace_view(
-        self, former: View, view: View, progress: Progress, *, stays: bool = False
+        self,
+        former: View,
+        view: View,
+        progress: Progress,
+        *,
+        stays: bool = False,
+        earliest: bool = False,
     ) -> Epoch:
         """Replace the build of a view: what reads it follows the difference, in the same epoch.
 
         The dirty slices that it has when this begins are repaired by that. If the view ``stays``
         and lags behind, it goes on from where it stands; otherwise the build reads all up to now.
+        For ``earliest`` see :meth:`create_view`.
         """
         dirty = repairable(self.ledger.dirty(), former.id)
 
@@ -123,7 +139,7 @@ class Definer:
             self._publish(catalog, {})
             return epoch
 
-        return self.filling.fill(view, progress, join, stays=stays)
+        return self.filling.fill(view, progress, join, stays=stays, earliest=earliest)
 
     def regroup(self, view: View, altered: View) -> Epoch:
         """Have a view be refreshed at other times, or be maintained as its inputs change.

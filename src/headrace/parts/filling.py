@@ -36,15 +36,28 @@ class Filling:
     loop: EpochLoop
     pump: Pump
 
-    def fill(self, view: View, progress: Progress, join: Join, *, stays: bool = False) -> Epoch:
+    def fill(
+        self,
+        view: View,
+        progress: Progress,
+        join: Join,
+        *,
+        stays: bool = False,
+        earliest: bool = False,
+    ) -> Epoch:
         """Fill a build of a view, and have it join the epochs; return the epoch in which it does.
 
         Epochs and other fills go on meanwhile: the lock is held for the last changes only, and for
         ``join``. A view that has recursions is filled with the lock. If it ``stays`` and lags
-        behind, it is filled as of where it stands.
+        behind, it is filled as of where it stands. With ``earliest``, it is filled from what
+        streams still have.
+
+        Raises:
+            HeadraceError: ``conflict`` if a stream no longer has all its events.
         """
         circuit = self.engine.begin_fill(view)
-        fill = Fill(self.loop, view, progress, clocked=bool(circuit.temporal()))
+        clocked = bool(circuit.temporal())
+        fill = Fill(self.loop, view, progress, clocked=clocked, earliest=earliest)
 
         def planned() -> Epoch:
             with self.engine.planning:

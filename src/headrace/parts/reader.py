@@ -13,7 +13,7 @@ from headrace.parts.stopped import refuse_stopped
 from headrace.parts.system_relations import is_system
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.rebuild import Damage, damaged_runs
-from headrace.runtime.shares import log_share, snapshot
+from headrace.runtime.shares import snapshot, whole_log
 from headrace.serving import Contents, History
 from headrace.types import Epoch, Offset
 
@@ -216,7 +216,7 @@ class Reader:
     def logs(self, ids: Iterable[RelationId], state: Published) -> dict[RelationId, Share]:
         """Return all changes of streams and tables that a state shows."""
         ends = {id_: state.positions.get(id_, Offset(0)) for id_ in ids}
-        return {id_: log_share(self.ledger, id_, Offset(0), end) for id_, end in ends.items()}
+        return {id_: whole_log(self.ledger, state, id_, end) for id_, end in ends.items()}
 
     def damaged(self, relations: Iterable[Relation]) -> dict[RelationId, list[Damage]]:
         """Return the damaged files of relations' contents and state; every byte is read."""

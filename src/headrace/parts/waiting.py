@@ -105,7 +105,7 @@ class WaitingViews:
             with self.pump.compaction.busy:
                 Fill(self.loop, view, _silent).again(Repaired(view.id, WAITING))
         except HeadraceError as error:
-            if error.code is not Code.INVALID:
+            if error.code not in (Code.INVALID, Code.CONFLICT):
                 raise
             self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
 

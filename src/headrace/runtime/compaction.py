@@ -1,8 +1,9 @@
 """Compaction: keep spines short and the data directory small, concurrently with epochs.
 
-A pass merges runs that are due, stops keeping epochs older than the configured history, and
-deletes the files that no readable epoch needs. It does not change any readable contents, so it can
-run at any time; a run that a step in progress reads is not deleted before that step's epoch.
+A pass retires events whose retention is over, merges runs that are due, stops keeping epochs older
+than the configured history, and deletes the files that no readable epoch needs. It does not change
+any readable contents, so it can run at any time; a run that a step in progress reads is not deleted
+before that step's epoch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.retirement import Retirement
     from headrace.spine import RunFile
 
 
@@ -31,6 +33,7 @@ class Compaction:
     """Compacts one database."""
 
     loop: EpochLoop
+    retirement: Retirement
     close_files: Callable[[frozenset[str]], None] = lambda _names: None
     """Ends writing to any of these files of the log, which are to be deleted."""
     busy: threading.RLock = field(default_factory=threading.RLock)
@@ -38,6 +41,7 @@ class Compaction:
 
     def run(self) -> int:
         """Run one pass; return the number of runs that were merged."""
+        self.retirement.run()
         with self.busy:
             return self._pass()
 
@@ -84,15 +88,17 @@ class Compaction:
 
     def sweep(self) -> None:
         """Delete garbage: first the files, then their names, so that a crash loses no file."""
-        garbage = self.loop.ledger.garbage()
+        held = self.loop.read_logs()
+        garbage = self.loop.ledger.garbage(held)
         if garbage.segments:
             self.close_files(garbage.segments)
-            garbage = self.loop.ledger.garbage()  # without files that were written to meanwhile
+            garbage = self.loop.ledger.garbage(held)  # without files that were written to meanwhile
         if not garbage:
             return
         for folder, names in (("runs", garbage.runs), ("log", garbage.segments)):
             for name in names:
                 (self.loop.directory / folder / name).unlink(missing_ok=True)
+        self.loop.fault("swept")
         self.loop.ledger.forget(garbage)
 
     def sweep_strays(self) -> int:

@@ -502,6 +502,12 @@ class EpochLoop:
             read = [frontier.epoch for frontier in stands if frontier.epoch is not None]
             yield min([oldest, *self.held.values(), *read]), oldest
 
+    def read_logs(self) -> dict[RelationId, Offset]:
+        """Return the logs whose beginnings are no longer kept, and are still read: from where."""
+        starts = self.ledger.head.starts
+        held = self.published.oldest_starts()
+        return {id_: at for id_, at in held.items() if at < starts.get(id_, at)}
+
     def pending(self) -> int:
         """Return the number of changes that have arrived and that no epoch has read yet."""
         return self.published.current.behind(self.ledger.log_ends())

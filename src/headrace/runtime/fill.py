@@ -36,6 +36,7 @@ from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.isolating import Isolating, may_be_of_data
 from headrace.runtime.ports import LEAF
 from headrace.runtime.quarantine import Guarded, require_same
+from headrace.runtime.retirement import require_kept
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
 from headrace.runtime.shares import NOTHING, SharedContents, log_share, parts_of_log, snapshot
 from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
@@ -105,6 +106,8 @@ class Fill:
     """Returns the parts of a log that may have rows of a slice."""
     expects: int = 0
     """About how many rows of the inputs are in a slice, if that is known."""
+    earliest: bool = False
+    """Whether it reads what streams still have, where that is not all that they have had."""
     heard: Callable[[Report], None] = field(default=lambda _report: None)
     """Called with the report of each operator."""
     among: int = 0
@@ -122,6 +125,8 @@ class Fill:
     _ends: dict[RelationId, Offset] = field(default_factory=dict)
     """How far each stream among them has been read."""
     _rows: int = 0
+    _begins: dict[RelationId, Offset] = field(default_factory=dict)
+    """The first offset that was read of each log that had been cut at its beginning."""
     _layouts: Mapping[ArrangementId, Layout] = field(default_factory=dict)
     _committing: bool = False
     _guards: dict[ArrangementId, Guarded] = field(default_factory=dict)
@@ -180,7 +185,7 @@ class Fill:
                 filled.runs,
                 (created,),
                 dropped,
-                (NewBuild(view.build, view.id, definition, view.inputs, state, frontier),),
+                (self._new_build(state, frontier),),
                 caught_up=filled.caught_up,
                 counters={"filled": view.name, "changes": filled.rows},
                 clock=self._clock,
@@ -219,17 +224,12 @@ class Fill:
                 uuid4().hex,
                 filled.reads,
                 (*kept, *changes, *new_runs(above.reports, RunKind.DELTA)),
-                builds=(
-                    NewBuild(view.build, view.id, view.to_json(), view.inputs, state, frontier),
-                ),
+                builds=(self._new_build(state, frontier),),
                 retired=(former,),
                 caught_up=filled.caught_up,
                 cleaned=cleaned,
-                counters={
-                    **above.counters(filled.reads),
-                    "filled": view.name,
-                    "changes": filled.rows,
-                },
+                counters=above.counters(filled.reads)
+                | {"filled": view.name, "changes": filled.rows},
                 clock=clock,
             )
         )
@@ -243,6 +243,11 @@ class Fill:
         if not self._committing:
             for written in self._files.values():
                 remove_runs(self.loop.directory / "runs", written)
+
+    def _new_build(self, state: tuple[NewArrangement, ...], frontier: FrontierId) -> NewBuild:
+        view, begins = self.view, self._begins
+        as_now = view.to_json()
+        return NewBuild(view.build, view.id, as_now, view.inputs, state, frontier, begins=begins)
 
     def _arrangements(self, filled: Filled) -> tuple[NewArrangement, tuple[NewArrangement, ...]]:
         """Return the view's contents, and the state of the build's operators."""
@@ -349,6 +354,9 @@ class Fill:
 
     def _read(self, state: Published) -> None:
         loop = self.loop
+        if not self.earliest:
+            require_kept(state, self.view)
+        self._begins = {id_: at for id_ in self.view.depends_on if (at := state.starts.get(id_))}
         inputs = [state.catalog.by_id[id_] for id_ in sorted(self.view.depends_on)]
         ends = self._fixed_point(inputs, state)
         named = snapshot(loop.ledger, state, inputs, ends)

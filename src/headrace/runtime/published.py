@@ -44,6 +44,8 @@ class Published:
     maintained, so their contents are older; epochs read the logs of ``maintained`` relations.
     ``lagging`` says where the views stand that epochs leave out, since they are refreshed apart.
     ``dirty`` are the slices of views that are, or may be, inconsistent with their inputs.
+    ``starts`` are the first offsets of logs that are kept, ``begins`` those from which on views
+    have read logs that had been cut at their beginning before.
     """
 
     epoch: Epoch
@@ -57,6 +59,8 @@ class Published:
     maintained: frozenset[RelationId]
     lagging: Mapping[RelationId, Frontier] = field(default_factory=dict)
     dirty: Mapping[RelationId, tuple[Slice, ...]] = field(default_factory=dict)
+    starts: Mapping[RelationId, Offset] = field(default_factory=dict)
+    begins: Mapping[RelationId, Mapping[RelationId, Offset]] = field(default_factory=dict)
     _opened: dict[RelationId, tuple[int, Spine]] = field(default_factory=dict, repr=False)
 
     def layout(self, relation: Relation) -> Layout:
@@ -114,6 +118,11 @@ class Published:
         """Return how far a view has read each log: as far as epochs, unless it lags behind."""
         stands = self.lagging.get(view.id)
         return self.positions if stands is None else {**self.positions, **stands.offsets}
+
+    def unkept(self, view: View) -> tuple[RelationId, ...]:
+        """Return the streams of which a view has read events that are no longer kept."""
+        begins = self.begins.get(view.id, {})
+        return tuple(id_ for id_ in view.depends_on if self.starts.get(id_, 0) > begins.get(id_, 0))
 
     def lags(self, relation: RelationId) -> bool:
         """Whether a relation is, or reads, a view that lags behind."""
@@ -258,6 +267,15 @@ class Publisher:
             self._alive.add(state)
         return state
 
+    def oldest_starts(self) -> dict[RelationId, Offset]:
+        """Return the first offsets of logs that are read in a state which is held."""
+        found: dict[RelationId, Offset] = {}
+        with self._changed:
+            for state in self._alive:
+                for id_, start in state.starts.items():
+                    found[id_] = min(start, found.get(id_, start))
+        return found
+
     @contextmanager
     def oldest(self) -> Iterator[Epoch]:
         """Yield the oldest epoch that is read; none older can be asked for during the block."""
@@ -296,6 +314,8 @@ def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]
         maintained_logs(catalog, stopped.union(lagging)),
         lagging,
         _dirty_slices(head),
+        head.starts,
+        {build.view: build.begins for build in head.builds.values() if build.serving},
     )
 
 

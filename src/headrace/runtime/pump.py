@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.refreshing import Refreshes
+from headrace.runtime.retirement import SECONDS_BETWEEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -188,7 +189,7 @@ class Pump:
 
     def _compact(self) -> None:
         while not self._closed.is_set():
-            self._due.wait()
+            self._due.wait(SECONDS_BETWEEN if self.compaction.retirement.streams else None)
             self._due.clear()
             if self._closed.is_set():
                 return

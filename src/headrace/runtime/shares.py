@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Relation, Stream
@@ -29,12 +29,18 @@ def log_share(ledger: Ledger, relation: RelationId, first: Offset, end: Offset) 
     return LogShare(ledger.segments(relation, first, end), first, end)
 
 
+def whole_log(ledger: Ledger, state: Published, relation: RelationId, end: Offset) -> LogShare:
+    """Return the share of all changes of a relation that are kept in a state, up to an offset."""
+    first = state.starts.get(relation, Offset(0))
+    return replace(log_share(ledger, relation, first, end), since=first)
+
+
 def parts_of_log(share: LogShare, most: int) -> Iterator[LogShare]:
     """Yield a share in parts of ``most`` rows, each with the segments that hold it."""
     for first in range(share.first, share.end, most):
         end = min(share.end, first + most)
         held = (s for s in share.segments if s.range.first < end and s.range.end > first)
-        yield LogShare(tuple(held), Offset(first), Offset(end))
+        yield replace(share, segments=tuple(held), first=Offset(first), end=Offset(end))
 
 
 def arranged(
@@ -59,7 +65,7 @@ def snapshot(
     for relation in relations:
         if isinstance(relation, Stream):
             end = ends.get(relation.id, Offset(0))
-            shares[relation.id] = log_share(ledger, relation.id, Offset(0), end)
+            shares[relation.id] = whole_log(ledger, state, relation.id, end)
         else:
             runs = tuple(run.file for run in state.runs(relation))
             shares[relation.id] = RowsShare(state.layout(relation), runs, LOWEST, HIGHEST)

@@ -230,4 +230,4 @@ def _share_of_json(value: Any) -> Share:
         )
         for s in log["segments"]
     )
-    return LogShare(segments, log["first"], log["end"])
+    return LogShare(segments, log["first"], log["end"], log["since"])

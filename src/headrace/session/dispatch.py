@@ -14,6 +14,7 @@ from headrace.session.rights import Rights
 from headrace.session.upkeep import Upkeep
 from headrace.sql import (
     AddColumns,
+    AlterStream,
     AlterView,
     Copy,
     Correct,
@@ -82,6 +83,7 @@ from headrace.statements.defining.drops import Drops
 from headrace.statements.defining.indexes import Indexes
 from headrace.statements.defining.on_error import ErrorPolicies, on_error
 from headrace.statements.defining.relations import Relations
+from headrace.statements.defining.retention import Retentions
 from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
 from headrace.statements.defining.tokens import (
@@ -132,6 +134,7 @@ Definition: TypeAlias = (
     | Grant
     | Revoke
     | AddColumns
+    | AlterStream
     | AlterView
     | CreateSource
     | Drop
@@ -176,6 +179,7 @@ class Statements:
         self._alterations = Alterations(
             parts.reader, parts.definer, parts.feeds, parts.feeding, self._relations
         )
+        self._retentions = Retentions(parts.reader, parts.definer, parts.pump.compaction.retirement)
         self._refreshing = Refreshing(parts.reader, parts.definer, parts.pump, client.report)
         self._error_policies = ErrorPolicies(
             parts.reader, parts.ledger, parts.engine, parts.definer, client.report
@@ -366,7 +370,7 @@ class Statements:
     def _define(self, statement: Definition) -> str:
         """Run a statement that changes the catalog; return a message."""
         match statement:
-            case AddColumns() | AlterView():
+            case AddColumns() | AlterStream() | AlterView():
                 return self._alter(statement)
             case CreateSource():
                 return self._captures.create(statement)
@@ -395,13 +399,16 @@ class Statements:
             case _:
                 return self._drop(statement)
 
-    def _alter(self, statement: AddColumns | AlterView) -> str:
-        if isinstance(statement, AddColumns):
-            return self._alterations.add_columns(statement)
-        policy = on_error(statement.options)
-        if policy is not None:
-            return self._error_policies.alter(statement, policy)
-        return self._refreshing.alter(statement)
+    def _alter(self, statement: AddColumns | AlterStream | AlterView) -> str:
+        match statement:
+            case AddColumns():
+                return self._alterations.add_columns(statement)
+            case AlterStream():
+                return self._retentions.alter(statement)
+            case AlterView() if (policy := on_error(statement.options)) is not None:
+                return self._error_policies.alter(statement, policy)
+            case AlterView():
+                return self._refreshing.alter(statement)
 
     def _grant(self, statement: Grant | Revoke) -> str:
         if isinstance(statement, Grant):

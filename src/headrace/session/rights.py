@@ -19,6 +19,7 @@ from headrace.parts.access import DATABASE
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
 from headrace.sql import (
     AddColumns,
+    AlterStream,
     AlterView,
     Copy,
     Correct,
@@ -485,6 +486,7 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     CreateStream: _relation,
     CreateTable: _relation,
     AddColumns: _creator,
+    AlterStream: _creator,
     AlterView: _creator,
     CreateTableAs: _derived,
     CreateMaterializedView: _derived,

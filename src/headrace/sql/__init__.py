@@ -4,6 +4,7 @@ The query inside a statement stays Spark SQL text, as written. Functions that on
 text are exported too, for the shell.
 """
 
+from headrace.sql.alter_stream import AlterStream
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
@@ -88,6 +89,7 @@ __all__ = [
     "EMBEDDED_METADATA",
     "KEYWORDS",
     "AddColumns",
+    "AlterStream",
     "AlterView",
     "AsOf",
     "AsOfEpoch",

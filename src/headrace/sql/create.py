@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.access import take_token
+from headrace.sql.alter_stream import at_stream_options, take_stream_options
 from headrace.sql.columns import Columns
 from headrace.sql.connections import (
     take_connection,
@@ -40,6 +41,7 @@ from headrace.sql.statements import (
 from headrace.sql.taken import EVERY_ROW, take_taken
 
 if TYPE_CHECKING:
+    from headrace.sql.alter_stream import AlterStream
     from headrace.sql.cursor import Cursor
     from headrace.sql.lexer import Token
     from headrace.sql.refreshing import AlterView, Refresh
@@ -307,10 +309,10 @@ def _captured(
     return CreateTable(name, definitions, span, key, None, (), *modes, captured)
 
 
-def take_alter(cursor: Cursor) -> AddColumns | AlterView | Refresh:
+def take_alter(cursor: Cursor) -> AddColumns | AlterStream | AlterView | Refresh:
     """Take ``ALTER STREAM | TABLE name ADD [COLUMN] name type``, or ``ADD [COLUMNS] (...)``.
 
-    Or ``ALTER MATERIALIZED VIEW``.
+    Or ``ALTER STREAM name SET | RESET (...)``, or ``ALTER MATERIALIZED VIEW``.
     """
     if at_altered_view(cursor):
         return take_alter_view(cursor)
@@ -320,6 +322,8 @@ def take_alter(cursor: Cursor) -> AddColumns | AlterView | Refresh:
     if not cursor.accept("TABLE") and not cursor.accept("STREAM"):
         raise _no_alteration(cursor, first)
     name = cursor.name("a stream's name")
+    if kind is ObjectKind.STREAM and at_stream_options(cursor):
+        return take_stream_options(cursor, name, first)
     if not cursor.accept("ADD"):
         raise _no_alteration(cursor, first)
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
@@ -338,8 +342,9 @@ def _no_alteration(cursor: Cursor, first: Token) -> HeadraceError:
     return HeadraceError(
         Code.UNSUPPORTED,
         "this ALTER is not supported",
-        hint="Write ALTER STREAM name ADD COLUMN column type. Otherwise CREATE a relation with the"
-        " definition that you need, and INSERT INTO it SELECT the rows of this one.",
+        hint="Write ALTER STREAM name ADD COLUMN column type, or SET (retention = '90 days')."
+        " Otherwise CREATE a relation with the definition that you need, and INSERT INTO it SELECT"
+        " the rows of this one.",
         span=cursor.span(first, cursor.previous),
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.sql.alter_stream import AlterStream
 from headrace.sql.parts import Name, Query
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.refreshing import AlterView, Refresh
@@ -556,6 +557,7 @@ Statement: TypeAlias = (
     | Grant
     | Revoke
     | AddColumns
+    | AlterStream
     | AlterView
     | CreateSource
     | CreateSink

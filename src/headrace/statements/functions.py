@@ -9,6 +9,7 @@ from headrace.catalog import View
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.parts.fold_checks import check_folds
 from headrace.parts.functions import listed, users
+from headrace.runtime.retirement import require_kept
 
 if TYPE_CHECKING:
     from headrace.catalog import Catalog, PlainView
@@ -49,6 +50,9 @@ class FunctionChanges:
             if changed and calling:
                 why = f'Function "{record.name}" was replaced.'
                 over = above(self.loop.catalog, calling)
+                for view in over:
+                    if isinstance(view, View):
+                        require_kept(self.loop.published.current, view)
                 rebuilt = self.changes.of_function(v for v in calling if isinstance(v, View))
                 self.changes.record(rebuilt, {"function": record.name})
                 self.waiting.wait({view.id: why for view in over}, changed=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow.compute as pc
+
 from headrace.catalog import ROWTIME, Stream, View
 from headrace.dialects import OFFSET, log_of
 from headrace.errors import Code, HeadraceError, Span, masked
@@ -18,6 +20,7 @@ from headrace.sql import quote
 from headrace.statements.changing.assignments import split_assignments, updated
 from headrace.statements.changing.targets import chosen
 from headrace.statements.results import Progress
+from headrace.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
     from headrace.sql import Correct
     from headrace.statements.changing.assignments import Assigned
-    from headrace.types import Offset
 
 
 class Corrected(NamedTuple):
@@ -95,7 +97,8 @@ class Corrections:
             )
             rows = amendments(old, offsets, new)
             events, origin = found.num_rows, self._origin(statement)
-            written = self.log.correct(stream, rows, Correction(events, origin))
+            first = Offset(pc.min(offsets).as_py())
+            written = self.log.correct(stream, rows, Correction(events, origin, first))
         return Corrected(stream, events, written.end, origin, rebuilt)
 
     def _origin(self, statement: Correct) -> dict[str, str]:

@@ -12,6 +12,7 @@ from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.history.sampling import SLICE_ROWS
 from headrace.parts.naming import shown_name
+from headrace.runtime.retirement import require_kept
 from headrace.sql import Listing
 from headrace.statements.results import Progress, Result, shown_time
 
@@ -67,6 +68,8 @@ class Reconciliations:
         state = self.reader.published
         if statement.name is not None:
             self.reader.require_running(relation, state)
+            if isinstance(relation, View):
+                require_kept(state, relation)
         there = [r for r in self.reconciling.relations(state) if r.id == relation.id]
 
         def wanted(size: int) -> int:

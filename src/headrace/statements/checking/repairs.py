@@ -189,7 +189,7 @@ class Repairs:
             fill, right = Fill(self.loop, view, progress), Repaired(view.id, STOPPED, after)
             epoch = fill.rebuilt(right) if damaged else fill.again(right)
         except HeadraceError as error:
-            if error.code is not Code.INVALID:
+            if error.code not in (Code.INVALID, Code.CONFLICT):
                 raise
             failing.add(view.id)
             self.ledger.clear_dirty(view.id, STOPPED)

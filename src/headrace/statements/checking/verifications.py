@@ -108,6 +108,10 @@ class Verifications:
                 found[view.id] = (0, 0, unread)
             elif view.id in state.stopped:
                 found[view.id] = (0, 0, STOPPED)
+            elif cut := state.unkept(view):
+                name, first = state.catalog.by_id[cut[0]].name, state.starts[cut[0]]
+                why = f"the first {first:,} events of stream {name} are no longer kept"
+                found[view.id] = (0, 0, f"{UNCHECKED}: {why}")
         running = [view for view in views if view.id not in found]
         for start in range(0, len(running), _TOGETHER):
             some = running[start : start + _TOGETHER]
@@ -151,13 +155,18 @@ class Verifications:
 
     def _with_inputs(self, view: View, verdict: Verdict, state: Published) -> Verdict:
         """Return a verdict that says of which views below the stored rows were read, if of any."""
-        replaced = self.comparing.replaced_below(view, state).views
-        if not replaced:
-            return verdict
-        names = ", ".join(shown_name(each, state.catalog) for each in replaced)
         stored, different, words = verdict
-        since = "replaced or altered since the view was refreshed"
-        return stored, different, f"{words}, by the stored rows of {names}, {since}"
+        below = self.comparing.stored_below(view, state).views
+        cut = [each for each in below if state.unkept(each)]
+        replaced = [each for each in below if each not in cut]
+        for views, why in (
+            (cut, "of whose events some are no longer kept"),
+            (replaced, "replaced or altered since the view was refreshed"),
+        ):
+            if views:
+                names = ", ".join(shown_name(each, state.catalog) for each in views)
+                words += f", by the stored rows of {names}, {why}"
+        return stored, different, words
 
     def _differing(self, view: View, stored: int, state: Published) -> Verdict:
         """Return the verdict on a view with rows that differ, if only in the last digits."""

@@ -15,6 +15,7 @@ from headrace.errors import Code, HeadraceError, masked, nearest
 from headrace.sql import EMBEDDED_METADATA
 from headrace.statements.defining.on_error import ON_ERROR
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
+from headrace.statements.defining.retention import RETENTION
 from headrace.statements.defining.ttl import TTL_OPTIONS
 from headrace.statements.defining.versioned import EFFECTIVE_FROM
 
@@ -95,9 +96,13 @@ _ADDRESSES = (
 _NEVER_EMBEDDED = frozenset({"faker"})
 """Connectors that have no address, and whose rows nobody writes."""
 
-_OF_RELATIONS = (EFFECTIVE_FROM, "description", "friendly_name", *_EXTERNAL)
+_SINCE, _EARLIEST = "since", "earliest"
+"""The option of a view that is over the events that streams still have, and its only value."""
+
+_OF_RELATIONS = (EFFECTIVE_FROM, RETENTION, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
     *REFRESH_OPTIONS,
+    _SINCE,
     "allow_non_incremental_definition",
     "description",
     "friendly_name",
@@ -125,12 +130,13 @@ def value_of(options: tuple[Option, ...], *keys: str) -> str | None:
 def check_relation_options(options: tuple[Option, ...]) -> None:
     """Refuse unknown options of streams and tables, and those that only views have."""
     for option in options:
-        if option.key.lower() in {*TTL_OPTIONS, "retention"}:
+        if option.key.lower() in TTL_OPTIONS:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 f'option "{option.key}" of a stream or table is not supported',
-                "All events and changes are kept.",
-                "Give ttl to the materialized views over it: rows leave them as time passes.",
+                "Its rows do not leave it as time passes.",
+                "Give ttl to the materialized views over it; a stream's retention says how long its"
+                " events are kept, and what views have made of them stays.",
                 option.span,
             )
     connector = feeding_connector(_connector_name(options))
@@ -150,6 +156,25 @@ def check_view_options(options: tuple[Option, ...]) -> None:
                 "Leave the option out: the rows are stored here, and CREATE SINK delivers them.",
                 option.span,
             )
+
+
+def begins_earliest(options: tuple[Option, ...]) -> bool:
+    """Whether a view is to be over what streams still have, if that is not all.
+
+    Raises:
+        HeadraceError: ``invalid``, at the option, for another value.
+    """
+    given = next((option for option in options if option.key.lower() == _SINCE), None)
+    if given is None:
+        return False
+    if given.value.lower() != _EARLIEST:
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{given.value}' is not a beginning of a view",
+            hint="Use 'earliest': the view is over all events that its streams still have.",
+            span=given.span,
+        )
+    return True
 
 
 def source_of(

@@ -27,6 +27,7 @@ from headrace.statements.defining.options import (
     stored_options,
 )
 from headrace.statements.defining.placing import place_of
+from headrace.statements.defining.retention import with_retention
 from headrace.statements.defining.taking import with_taken
 from headrace.statements.defining.versioned import effective_column
 from headrace.types import Column, Schema, require_kept, require_key
@@ -80,6 +81,7 @@ class Relations:
             relation = _with_time(Stream(id_, name, schema, _declaration(statement, source)))
             require_event_time(relation, statement.options)
             relation = with_taken(relation, statement.taken)
+        relation = with_retention(relation, statement.options)
         if isinstance(relation, Table) and is_captured(relation):
             require_known_rows(relation, statement.name.span)
             _require_decoder(relation, statement.span)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.dialects import duration_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql import quote
+from headrace.statements.defining.durations import seconds_of
 from headrace.types import TimestampType
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 TTL_OPTIONS = ("ttl", "ttl_column")
-_SECOND = 1_000_000
 
 
 def with_ttl(
@@ -33,21 +32,13 @@ def with_ttl(
         return query
     if "ttl" not in given:
         raise _wrong(given["ttl_column"], "there is no ttl", "Give the option ttl as well.")
-    seconds, column = _seconds(given["ttl"]), _column(schema, names, given)
+    seconds, column = seconds_of(given["ttl"]), _column(schema, names, given)
     listed = ", ".join(map(quote, names))
     text = (
         f"SELECT * FROM (\n{query.text}\n) AS _kept ({listed}) "
         f"WHERE {quote(column)} >= now() - INTERVAL {seconds} SECONDS"
     )
     return replace(query, text=text, span=Span.whole(text))
-
-
-def _seconds(option: Option) -> int:
-    interval = option.value.upper().removeprefix("INTERVAL ").replace("'", "")
-    found = duration_of(f"INTERVAL '{interval}'")
-    if found is None or found < _SECOND or found % _SECOND:
-        raise _wrong(option, f"'{option.value}' is not a duration", "Use one such as '90 days'.")
-    return found // _SECOND
 
 
 def _column(schema: Schema, names: tuple[str, ...], given: dict[str, Option]) -> str:

@@ -13,7 +13,12 @@ from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
 from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
-from headrace.statements.defining.options import check_view_options, storage_note, value_of
+from headrace.statements.defining.options import (
+    begins_earliest,
+    check_view_options,
+    storage_note,
+    value_of,
+)
 from headrace.statements.defining.placing import place_of
 from headrace.statements.defining.refresh_options import refresh_note, refresh_of
 from headrace.statements.defining.ttl import TTL_OPTIONS, with_ttl
@@ -87,7 +92,8 @@ class Views:
         if asked is not None and view.quarantines:
             catalog = self.reader.catalog
             require_quarantine(view, self.engine.circuit(view), catalog, asked.span)
-        total = self._fill(view, former, replaced)
+        earliest = begins_earliest(statement.options)
+        total = self._fill(view, former, replaced, earliest=earliest)
         changes = "change" if total == 1 else "changes"
         note = storage_note(statement.options) + refresh_note(statement.options, policy)
         if isinstance(statement, CreateTableAs) and into is None and not policy.lags:
@@ -186,14 +192,21 @@ class Views:
     def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
         """Create a view that is dropped together with its reader or sink."""
         view = self._view("", query, columns, query.text)
-        self._fill(view, None, ())
+        self._fill(view, None, (), earliest=True)
         return view
 
     def create_index(self, query: Query, index: Index, created_sql: str) -> None:
         """Create the hidden view of an index, whose query returns all rows of a relation."""
-        self._fill(self._view("", query, (), created_sql, index=index), None, ())
+        self._fill(self._view("", query, (), created_sql, index=index), None, (), earliest=True)
 
-    def _fill(self, view: View, former: View | None, replaced: tuple[RelationId, ...]) -> int:
+    def _fill(
+        self,
+        view: View,
+        former: View | None,
+        replaced: tuple[RelationId, ...],
+        *,
+        earliest: bool,
+    ) -> int:
         seen = 0
         name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name
         name = name if view.index is None else f"index {view.index.name}"
@@ -204,9 +217,9 @@ class Views:
             self.report(Progress(f"filling {name}", done, total, "rows"))
 
         if former is None:
-            self.definer.create_view(view, report, replaced)
+            self.definer.create_view(view, report, replaced, earliest=earliest)
         else:
-            self.definer.replace_view(former, view, report)
+            self.definer.replace_view(former, view, report, earliest=earliest)
         return seen
 
     def _view(

@@ -1,0 +1,142 @@
+"""Retirement: events that the log of a stream has had for longer than its retention are not kept.
+
+A log is cut at its beginning, by whole segments: the first ones of which every event is older than
+the retention, by event time; without one, by when it was appended. What views have computed from
+these events stays. It is not kept from a view that has not read it, or that must be recomputed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from headrace.catalog import Stream, View
+from headrace.errors import Code, HeadraceError
+from headrace.log import merged_bounds
+from headrace.runtime.dirty import RECOMPUTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.ledger import Retired
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.published import Published
+    from headrace.types import Offset
+
+_DAY: Final = 86_400_000_000
+_SECOND: Final = 1_000_000
+SECONDS_BETWEEN: Final = 60.0
+"""How often it is looked for events that are older than their retention, while nothing arrives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """Retires events of one database's streams.
+
+    ``keep_ids`` stores the ids of events before an offset, where repeated ones are recognised.
+    """
+
+    loop: EpochLoop
+    keep_ids: Callable[[Stream, Offset], None] = lambda _stream, _end: None
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """The streams that have a retention."""
+        found = (r for r in self.loop.catalog if isinstance(r, Stream))
+        return tuple(stream for stream in found if stream.declaration.retention is not None)
+
+    def run(self) -> None:
+        """Retire what is due, of every stream."""
+        for stream in self.streams:
+            self.retire(stream)
+
+    def retire(self, stream: Stream) -> Retired | None:
+        """Retire what is due of a stream; return what is retired since now, None if nothing is."""
+        due = self.due(stream, stream.declaration.retention)
+        if due is None:
+            return None
+        self.keep_ids(stream, due.start)
+        with self.loop.exclusive():
+            self.loop.fault("retire")
+            try:
+                self.loop.ledger.retire(stream.id, due)
+            except HeadraceError as error:
+                if error.code is not Code.CONFLICT or stream.id not in self.loop.catalog.by_id:
+                    raise
+                return None  # a build that has not read so far has come meanwhile
+        return due
+
+    def due(self, stream: Stream, retention: int | None) -> Retired | None:
+        """Return what would be no longer kept of a stream by a retention; None if that is no more.
+
+        ``retention`` is in microseconds.
+        """
+        if retention is None or any(self.holders(stream)):
+            return None
+        ledger, before = self.loop.ledger, self.loop.now() - retention
+        head = ledger.head
+        limit = head.needed_from(stream.id)
+
+        def is_old(segment: Retired) -> bool:
+            return segment.start <= limit and newest_time(stream, segment) < before
+
+        found = ledger.beginning(stream.id, is_old)
+        return merged(ledger.retired(stream.id), found) if found else None
+
+    def holders(self, stream: Stream) -> Iterable[View]:
+        """Yield the views that have to be recomputed from a stream, and still can be."""
+        state = self.loop.published.current
+        dirty = {e.view for e in self.loop.ledger.dirty() if e.repair in RECOMPUTED}
+        for view in state.catalog.views_in_order():
+            waits = view.id in state.stopped or view.id in dirty
+            if waits and stream.id in view.depends_on and stream.id not in state.unkept(view):
+                yield view
+
+
+def merged(before: Retired | None, segments: Iterable[Retired]) -> Retired:
+    """Return what is known of what is retired together with some more segments."""
+    total = before
+    for each in segments:
+        if total is None:
+            total = each
+            continue
+        bounds = merged_bounds(total.bounds, each.bounds)
+        at = max(total.appended_at, each.appended_at)
+        total = replace(each, bounds=bounds, appended_at=at)
+    if total is None:
+        raise HeadraceError(Code.INTERNAL, "nothing is retired")
+    return total
+
+
+def newest_time(stream: Stream, retired: Retired) -> int:
+    """Return the newest event time of events, in microseconds; that of appending if unknown."""
+    name = stream.event_time
+    _, high = retired.bounds.get(name or "", (None, None))
+    if name is None or not isinstance(high, int):
+        return int(retired.appended_at * _SECOND)
+    type_ = next(c.sql for c in stream.schema.columns if c.name == name)
+    if type_ == "date":
+        return (high + 1) * _DAY
+    return high if type_.startswith("timestamp") else high * 1000
+
+
+def require_kept(state: Published, view: View) -> None:
+    """Refuse to compute a view from logs that no longer have all that it has, or should have, read.
+
+    Raises:
+        HeadraceError: CONFLICT.
+    """
+    missing = state.unkept(view)
+    if not missing:
+        return
+    stream, known = state.catalog.by_id[missing[0]], view.id in state.catalog.by_id
+    raise HeadraceError(
+        Code.CONFLICT,
+        f'the first {state.starts[stream.id]:,} events of stream "{stream.name}" are no longer'
+        " kept",
+        f'Rows of view "{view.name}" were computed from them, and would be lost.'
+        if known
+        else "Its query over the events that are left may be another than over all of them.",
+        f"{'CREATE OR REPLACE' if known else 'Create'} it WITH (since = 'earliest') to compute it"
+        " from what is left.",
+    )
