@@ -16,6 +16,7 @@ from headrace.connectors import (
     kinesis,
     kinesis_access,
     plain,
+    webhook_sink,
 )
 from headrace.connectors.cassandra import sink as cassandra
 from headrace.connectors.change_format import OF_VALUES, change_decoder
@@ -231,6 +232,7 @@ _ALL: tuple[Connector[Any], ...] = (
         check_sink=redis.check,
         joins=lambda _options: True,
     ),
+    Connector(("webhook", "http"), webhook_sink.Options, open_sink=webhook_sink.opened),
     Connector(
         ("cassandra",),
         cassandra.Options,

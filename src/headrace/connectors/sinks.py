@@ -57,7 +57,8 @@ class OnError(StrEnum):
     """The sink stops until it is resumed."""
 
 
-def _positive(text: str) -> int:
+def number_of_rows(text: str) -> int:
+    """Return a number of rows, from 1 on."""
     if not text.isascii() or not text.isdigit() or not int(text):
         raise HeadraceError(
             Code.INVALID, f"'{text}' is not a number of rows", hint="Write a whole number from 1."
@@ -78,8 +79,8 @@ class SinkOptions:
     key: str | None = None
     snapshot: bool = True
     on_error: OnError = OnError.DEAD_LETTER
-    batch_rows: int = option(default=PART_ROWS, convert=_positive)
-    max_rows_per_second: int | None = option(default=None, convert=_positive)
+    batch_rows: int = option(default=PART_ROWS, convert=number_of_rows)
+    max_rows_per_second: int | None = option(default=None, convert=number_of_rows)
     interval: float = option(default=0.0, convert=seconds)
 
     @property

@@ -1,0 +1,283 @@
+"""A sink that sends a view's changes to an HTTP server: some of an epoch's changes per request.
+
+A request that may have arrived is sent again, with the same ``Idempotency-Key``: it is made from
+what the request says, so a server that keeps these keys takes each change once. With a signing
+secret, requests are signed as Standard Webhooks has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import hashlib
+import hmac
+import ssl
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+import xxhash
+
+from headrace.connectors.lines import Lines, change_lines
+from headrace.connectors.options import SecretName, option, seconds
+from headrace.connectors.sinks import number_of_rows
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.offenders import offenders
+from headrace.runtime.ports import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
+
+    from headrace.connectors.sinks import SinkContext
+    from headrace.types import Epoch
+
+_UNFIT: Final = frozenset({400, 413, 422})
+"""The answers of a server that does not take what a request says."""
+_DENIED: Final = frozenset({401, 403, 407})
+_PASSING: Final = frozenset({408, 409, 425, 429})
+_SERVER_FAILED: Final = 500
+_REDIRECTED: Final = 300
+_SHOWN_BYTES: Final = 500
+_LONGEST_WAIT: Final = 3600.0
+
+
+class BodyFormat(StrEnum):
+    """What the body of a request is."""
+
+    JSON = "json"
+    JSON_LINES = "json-lines"
+
+
+class Method(StrEnum):
+    """The method of requests."""
+
+    POST = "post"
+    PUT = "put"
+
+
+def _url(text: str) -> str:
+    found = urlsplit(text)
+    if found.scheme not in ("http", "https") or not found.hostname:
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' is not the URL of an HTTP server",
+            hint="Write it as in: https://example.com/orders.",
+        )
+    if found.username is not None or found.password is not None:
+        raise HeadraceError(
+            Code.INVALID,
+            "a URL with a password cannot be used",
+            hint="Leave it out, and give authorization = SECRET name.",
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a server is reached: the options of a connection.
+
+    ``authorization`` is the value of the header of that name, ``api_key`` that of the header
+    ``api.key.header``; ``headers`` are others.
+    """
+
+    url: str = option("url", convert=_url)
+    authorization: SecretName | None = None
+    api_key: SecretName | None = option("api.key", default=None)
+    api_key_header: str = option("api.key.header", default="X-API-Key")
+    signing: SecretName | None = option("signing.secret", default=None)
+    authority: str | None = option("ssl.ca.location", default=None)
+    timeout: float = option(default=30.0, convert=seconds)
+    headers: tuple[tuple[str, str], ...] = option(prefix="header.", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(Access):
+    """``rows`` are how many changes a request has at most; an update is never cut in two."""
+
+    format: BodyFormat = BodyFormat.JSON
+    method: Method = Method.POST
+    rows: int = option("request.rows", default=1_000, convert=number_of_rows)
+
+
+def opened(options: Options, context: SinkContext) -> WebhookSink:
+    """Return the writer of a sink; it connects when it is used."""
+    return WebhookSink(options, context.identity, context.key, context.secrets.value)
+
+
+@dataclass(slots=True)
+class WebhookSink:
+    """Sends the changes of an epoch in requests of some changes each.
+
+    ``secret`` returns the value of a secret; it is asked for each time, so a new one is used.
+    """
+
+    options: Options
+    identity: str
+    key: tuple[str, ...]
+    secret: Callable[[str], str]
+    guarantee: str = "at least once: a request that is sent again has the same Idempotency-Key"
+    _connection: HTTPConnection | None = field(default=None, repr=False)
+    _not_before: float = 0.0
+
+    def durable(self) -> None:
+        """Return None: which epochs the server has is not known."""
+        return
+
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Send the changes, and return those that the server does not take.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the server does not answer, or wants to be asked
+                later; ``invalid`` if it refuses access, or there is nothing at the URL.
+        """
+        self._require_time()
+        refused: list[Refused] = []
+        for part in parts:
+            for lines in change_lines(epoch, part, self.key).cut(self.options.rows):
+                send = partial(self._taken, epoch, lines)
+                for at, why in offenders(lines.changes, send).items():
+                    refused += [Refused(line, why) for line in lines.of_changes(at, at + 1)]
+        return refused
+
+    def stored(self) -> None:
+        """Return None: the server's rows are its own."""
+        return
+
+    def clear(self) -> None:
+        """Do nothing: nothing of it is kept."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # -- one request -----------------------------------------------------------------------
+
+    def _taken(self, epoch: Epoch, lines: Lines, start: int, stop: int) -> str | None:
+        """Send some changes; return None, or why the server does not take them."""
+        body = self._body(epoch, lines.of_changes(start, stop))
+        status, said, headers = self._answer(body)
+        if status < _REDIRECTED:
+            return None
+        answer = f"{status}: {said}" if said else str(status)
+        if status in _UNFIT:
+            return answer
+        if status in _PASSING or status >= _SERVER_FAILED:
+            self._wait(headers.get("Retry-After"))
+            raise self._failed(Code.UNAVAILABLE, f"It says: {answer}.", "It is tried again.")
+        if status in _DENIED:
+            hint = "Correct the value of the secret of option authorization or api.key."
+            raise self._failed(Code.INVALID, f"It says: {answer}.", hint)
+        hint = "Correct the URL; redirections are not followed."
+        raise self._failed(Code.INVALID, f"It says: {answer}.", hint)
+
+    def _body(self, epoch: Epoch, lines: Sequence[str]) -> bytes:
+        if self.options.format is BodyFormat.JSON_LINES:
+            return "".join(f"{line}\n" for line in lines).encode()
+        return f'{{"epoch":{epoch},"changes":[{",".join(lines)}]}}'.encode()
+
+    def _answer(self, body: bytes) -> tuple[int, str, Any]:
+        """Return a request's status, the beginning of what the server says, and its headers."""
+        headers, hidden = self._headers(body)
+        fresh = self._connection is None
+        try:
+            found = self._asked(body, headers)
+        except (OSError, HTTPException) as error:
+            self.close()
+            if not fresh and isinstance(error, ConnectionError):  # it was closed while at rest
+                return self._answer(body)
+            detail = f"{type(error).__name__}: {error}."
+            hint = "Start the server, or correct its URL."
+            raise self._failed(Code.UNAVAILABLE, detail, hint) from error
+        status, said, answered = found
+        for each in hidden:
+            said = said.replace(each, "***")
+        return status, said, answered
+
+    def _asked(self, body: bytes, headers: dict[str, str]) -> tuple[int, str, Any]:
+        url = urlsplit(self.options.url)
+        if self._connection is None:
+            self._connection = self._connected(url)
+        path = url.path or "/"
+        target = f"{path}?{url.query}" if url.query else path
+        self._connection.request(self.options.method.upper(), target, body, headers)
+        with self._connection.getresponse() as response:
+            said = response.read()
+            text = said[:_SHOWN_BYTES].decode("utf-8", "replace").strip()
+            return response.status, text, response.headers
+
+    def _connected(self, url: SplitResult) -> HTTPConnection:
+        host = url.hostname or ""
+        if url.scheme == "http":
+            return HTTPConnection(host, url.port, timeout=self.options.timeout)
+        trusted = ssl.create_default_context(cafile=self.options.authority)
+        return HTTPSConnection(host, url.port, timeout=self.options.timeout, context=trusted)
+
+    def _headers(self, body: bytes) -> tuple[dict[str, str], list[str]]:
+        """Return the headers of a request, and the values among them that are secret."""
+        options = self.options
+        id_ = xxhash.xxh3_128(self.identity.encode() + b"\n" + body).hexdigest()
+        lines = options.format is BodyFormat.JSON_LINES
+        found = {
+            "Content-Type": "application/x-ndjson" if lines else "application/json",
+            "User-Agent": "headrace",
+            "Idempotency-Key": id_,
+        }
+        found |= {key.removeprefix("header."): value for key, value in options.headers}
+        hidden = []
+        for name, secret in (
+            ("Authorization", options.authorization),
+            (options.api_key_header, options.api_key),
+        ):
+            if secret is not None:
+                found[name] = self.secret(secret)
+                hidden.append(found[name])
+        if options.signing is not None:
+            found |= _signed(id_, body, self.secret(options.signing))
+        return found, hidden
+
+    # -- failures --------------------------------------------------------------------------
+
+    def _wait(self, asked: str | None) -> None:
+        """Remember how long the server wants not to be asked: seconds, or a date."""
+        if asked is None:
+            return
+        try:
+            wait = float(asked)
+        except ValueError:
+            try:
+                wait = email.utils.parsedate_to_datetime(asked).timestamp() - time.time()
+            except (ValueError, OverflowError):
+                return
+        self._not_before = time.monotonic() + min(max(wait, 0.0), _LONGEST_WAIT)
+
+    def _require_time(self) -> None:
+        left = self._not_before - time.monotonic()
+        if left > 0:
+            detail = f"It wants to be asked again in {left:.0f} s."
+            raise self._failed(Code.UNAVAILABLE, detail, "It is tried again.")
+
+    def _failed(self, code: Code, detail: str, hint: str) -> HeadraceError:
+        url = urlsplit(self.options.url)
+        server = f"{url.scheme}://{url.netloc}{url.path}"
+        return HeadraceError(code, f"{server} does not take changes", detail, hint)
+
+
+def _signed(id_: str, body: bytes, secret: str) -> dict[str, str]:
+    """Return the headers of Standard Webhooks: HMAC-SHA256 of the id, the time and the body."""
+    coded = secret.removeprefix("whsec_")
+    key = base64.b64decode(coded) if coded != secret else secret.encode()
+    at = str(int(time.time()))
+    signature = hmac.new(key, f"{id_}.{at}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": id_,
+        "webhook-timestamp": at,
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+    }

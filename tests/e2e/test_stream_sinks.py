@@ -1,0 +1,43 @@
+"""Sinks of views into other systems, by SQL: what there is in the end is the view."""
+
+from __future__ import annotations
+
+import pytest
+
+from asked import rows
+from connectors.test_webhook_sink import receiving
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def shop(db):
+    db.sql("""
+        CREATE TABLE orders (id INT, buyer STRING, amount DECIMAL(8,2), PRIMARY KEY (id));
+        INSERT INTO orders VALUES (1, 'ann', 10.00), (2, 'bob', 20.00), (3, 'ann', 5.50);
+        CREATE MATERIALIZED VIEW spent AS SELECT buyer, sum(amount) AS s FROM orders GROUP BY buyer
+    """)
+    return db
+
+
+def test_a_webhook_is_sent_the_changes_of_a_view(shop, monkeypatch):
+    monkeypatch.setenv("PAGE_TOKEN", "Bearer x")
+    shop.sql("CREATE SECRET page FROM ENV 'PAGE_TOKEN'")
+    with receiving() as server:
+        made = shop.sql(
+            f"CREATE SINK page FROM spent WITH (connector = 'webhook', url = '{server.url}',"
+            " authorization = SECRET page, 'request.rows' = 1, format = 'json-lines')"
+        )
+        assert "at least once" in made.message
+        shop.sql(
+            "FLUSH; DELETE FROM orders WHERE id = 2; INSERT INTO orders VALUES (4, 'cid', 1.25)"
+        )
+        shop.sql("FLUSH")
+        total = {}
+        for headers, change in server.changes:
+            assert headers["authorization"] == "Bearer x"
+            row = change["row"]["buyer"], change["row"]["s"]
+            total[row] = total.get(row, 0) + change["weight"]
+        found = sorted(row for row, weight in total.items() if weight)
+        assert found == [(b, str(s)) for b, s in rows(shop, "SELECT * FROM spent ORDER BY buyer")]
+        shop.sql("DROP SINK page")
