@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
@@ -161,6 +162,8 @@ class Outlived:
     refused: list[Reject] = field(default_factory=list)
     fault: Callable[[str], None] = lambda _stage: None
     held: dict[RelationId, Epoch] = field(default_factory=dict)
+    directory: Path | None = None
+    """Where a comparison keeps its files: it has a directory ``attempts``."""
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -195,6 +198,19 @@ class Outlived:
         self.record = record
         self.refused += refused
         self.fault("recorded")
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Stands for the lock of epochs."""
+        return nullcontext()
+
+    def last_epoch(self) -> Epoch:
+        """Return the last epoch."""
+        return self.histories.last
+
+    def commit(self, _commit: object) -> Epoch:
+        """Make an epoch in which nothing changes."""
+        self.histories.change({})
+        return self.histories.last
 
     def committed_at(self, _epoch: Epoch) -> float:
         """Return when an epoch was committed."""

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.connectors import kafka_sink
 from headrace.connectors.cassandra import types as cassandra
+from headrace.connectors.postgres import target as postgres
 from headrace.connectors.redis import values as redis
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs/sinks.md"
 SYSTEMS = {
     "Cassandra": cassandra.MAPPING,
     "Kafka": kafka_sink.MAPPING,
+    "PostgreSQL": postgres.MAPPING,
     "Redis": redis.MAPPING,
 }
 

@@ -264,6 +264,56 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("PRINT `t` LIMIT 1", {"is": "Print", "topic": "t", "limit": 1}),
     ("SHOW STREAMS", {"is": "Show", "listing": "streams"}),
     ("SHOW TABLES LIKE 'o%'", {"is": "Show", "listing": "tables", "like": "o%"}),
+    (
+        (
+            "CREATE SINK s INTO KAFKA CONNECTION Local (TOPIC 't', PARTITIONS 3) FROM v"
+            " KEY (a, b) NOT ENFORCED FORMAT JSON ENVELOPE UPSERT WITH (snapshot = false)"
+        ),
+        {
+            "is": "CreateSink",
+            "name": "s",
+            "source": "v",
+            "into": {
+                "is": "OverConnection",
+                "name": "local",
+                "options": (("topic", "t"), ("partitions", "3")),
+                "kind": "kafka",
+            },
+            "options": (
+                ("key", "a, b"),
+                ("format", "json"),
+                ("envelope", "upsert"),
+                ("snapshot", "false"),
+            ),
+        },
+    ),
+    (
+        "CREATE SINK s FROM v INTO CONNECTION pg",
+        {
+            "is": "CreateSink",
+            "name": "s",
+            "source": "v",
+            "into": {"is": "OverConnection", "name": "pg", "options": ()},
+        },
+    ),
+    (
+        "CREATE SINK s INTO connection FROM v",
+        {"is": "CreateSink", "name": "s", "source": "v", "into": "connection"},
+    ),
+    (
+        "ALTER SINK a.s SET (batch_rows = 10)",
+        {
+            "is": "AlterSink",
+            "name": "a.s",
+            "options": (("batch_rows", "10"),),
+        },
+    ),
+    ("PAUSE SINK s", {"is": "HandleSink", "action": "pause", "name": "s"}),
+    ("RESUME SINK `S`", {"is": "HandleSink", "action": "resume", "name": "S"}),
+    ("RESET SINK s", {"is": "HandleSink", "action": "reset", "name": "s"}),
+    ("RESET sink", {"is": "ResetOption", "key": "sink"}),
+    ("RECONCILE SINK s", {"is": "ReconcileSink", "name": "s"}),
+    ("RECONCILE SINK s CHECK", {"is": "ReconcileSink", "name": "s", "checks": True}),
     ("LIST SINKS LIKE ''", {"is": "Show", "listing": "sinks", "like": ""}),
     ("SHOW TABLES IN SCHEMA gold", {"is": "Show", "listing": "tables", "schema": "gold"}),
     (

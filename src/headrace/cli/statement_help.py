@@ -213,9 +213,14 @@ STATEMENTS: dict[str, Synopsis] = {
         "ALTER STREAM name SET (retention = '90 days') | RESET (retention)",
         "ALTER STREAM orders ADD COLUMN region STRING;",
     ),
+    "PAUSE": Synopsis(
+        "give a sink nothing until it is resumed",
+        "PAUSE SINK name",
+        "PAUSE SINK archive;",
+    ),
     "RESUME": Synopsis(
         "try a source again that has stopped; what it has stopped for becomes rejects",
-        "RESUME SOURCE name [ON ERROR REJECT]",
+        "RESUME SOURCE name [ON ERROR REJECT]\nRESUME SINK name",
         "RESUME SOURCE orders;",
     ),
     "REFRESH": Synopsis(
@@ -230,11 +235,30 @@ STATEMENTS: dict[str, Synopsis] = {
         "ALTER MATERIALIZED VIEW totals SET (refresh = 'every 1 hour');",
     ),
     "CREATE SINK": Synopsis(
-        "write a view's changes to a table or files, until the sink is dropped",
+        "write a view's changes to a table, another system or files, until the sink is dropped",
         "CREATE [OR REPLACE] SINK [IF NOT EXISTS] name INTO table FROM view\n"
         "CREATE [OR REPLACE] SINK [IF NOT EXISTS] name FROM view"
-        " WITH (connector = 'file' | 'print' | 'blackhole', ...)",
+        " INTO CONNECTION connection (...)\n"
+        "CREATE [OR REPLACE] SINK [IF NOT EXISTS] name FROM view"
+        " WITH (connector = 'postgres' | 'file' | 'print' | ..., ...)\n"
+        "  [WITH (key = 'a, b', snapshot = true | false, on_error = 'dead_letter' | 'stop',\n"
+        "    batch_rows = 50000, max_rows_per_second = 1000, interval = '10 s')]",
         "CREATE SINK archive FROM totals WITH (connector = 'file', path = 'totals');",
+    ),
+    "ALTER SINK": Synopsis(
+        "give a sink other options for what follows",
+        "ALTER SINK name SET (option = value, ...)",
+        "ALTER SINK archive SET (max_rows_per_second = 1000, on_error = 'stop');",
+    ),
+    "RESET SINK": Synopsis(
+        "remove what a sink has written, and begin anew with the rows of its view",
+        "RESET SINK name",
+        "RESET SINK archive;",
+    ),
+    "RECONCILE SINK": Synopsis(
+        "compare what a sink's target has with its view, and mend it",
+        "RECONCILE SINK name [CHECK]",
+        "RECONCILE SINK archive CHECK;",
     ),
     "DROP SINK": Synopsis("end a sink", "DROP SINK [IF EXISTS] name", "DROP SINK archive;"),
     "TERMINATE": Synopsis(

@@ -46,6 +46,11 @@ _KINDS: Final = {
 _OTHER_NAMES: Final = {"postgresql": "postgres"}
 
 
+def known_kind(kind: str | None) -> str | None:
+    """Return the name under which a kind of connection is stored."""
+    return None if kind is None else _OTHER_NAMES.get(kind, kind)
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """A connection as it is stored: options by key; of secrets, the names."""

@@ -30,6 +30,7 @@ from headrace.connectors.options import (
     stored_options,
     used_secrets,
 )
+from headrace.connectors.postgres import sink as postgres_sink
 from headrace.connectors.redis import sink as redis
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.types import Schema
@@ -217,6 +218,13 @@ _ALL: tuple[Connector[Any], ...] = (
     ),
     Connector(("postgres",), captures.CapturedOptions),
     Connector(
+        ("postgres", "postgresql"),
+        postgres_sink.SinkTable,
+        open_sink=postgres_sink.PostgresSink,
+        check_sink=postgres_sink.check,
+        joins=lambda options: options.mode is postgres_sink.Mode.UPSERT,
+    ),
+    Connector(
         ("kinesis",),
         kinesis_access.Options,
         open_source=_kinesis_source,
@@ -272,12 +280,12 @@ def feeding_connector(name: str) -> Connector[Any] | None:
     return next((each for each in _ALL if name in each.names and each.open_source), None)
 
 
-def secrets_of(stored: tuple[tuple[str, str], ...]) -> frozenset[str]:
-    """Return the names of the secrets that the stored options of a source or sink use."""
+def secrets_of(stored: tuple[tuple[str, str], ...], *, sink: bool = False) -> frozenset[str]:
+    """Return the names of the secrets that the stored options of a source or ``sink`` use."""
     if not stored:
         return frozenset()
     name = dict(stored)[CONNECTOR]
-    connector = next(each for each in _ALL if name == each.name)
+    connector = next(each for each in _ALL if name == each.name and sink == bool(each.open_sink))
     return frozenset(used_secrets(connector.restored(stored)))
 
 

@@ -174,6 +174,16 @@ class Definer:
                 self._publish(catalog, {})
         return epoch
 
+    def alter_sink(self, sink: Sink) -> Epoch:
+        """Give a sink other options."""
+        with self._changing():
+            live(self.loop.catalog, [sink.id])
+            change = {sink.id: sink.to_json()}
+            commit = EpochCommit(self.ledger.last_epoch(), f"alter-{sink.id}", redefined=change)
+            epoch = self.ledger.commit(commit)
+            self._publish(self.loop.catalog.with_(sink), {})
+        return epoch
+
     def _unread(self, view: View, state: Published, frontier: FrontierId) -> tuple[Read, ...]:
         """Return what a view shows of logs, and the frontier to which it changes has not read."""
         shown = state.shown(view.id)

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import DeliveryRecord, DeliveryState, Reject
+from headrace.ledger import DeliveryRecord, DeliveryState, EpochCommit, Reject
 from headrace.runtime.ports import KeepsRefused
+from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.ports import Changelog, Refused, SinkWriter
+    from headrace.runtime.sink_differences import Agreement
     from headrace.types import RelationId
 
 PART_ROWS: Final = 50_000
@@ -162,7 +164,10 @@ class Delivery:
             return written
 
     def _deliver(self) -> bool:
-        last, written = self.loop.published.current.epoch, False
+        return self._deliver_upto(self.loop.published.current.epoch)
+
+    def _deliver_upto(self, last: Epoch) -> bool:
+        written = False
         self._resume()
         if self.at is None:
             if self.settings.snapshot:
@@ -301,6 +306,52 @@ class Delivery:
             self._put(DeliveryRecord(self.sink, begins, clears=True))
             self.at, self.error, self.refused = None, None, 0
 
+    def reconcile(
+        self, columns: pa.Schema, key: Sequence[str], *, write: bool
+    ) -> tuple[Epoch, Agreement]:
+        """Compare the target with the view at one epoch; with ``write``, write the difference.
+
+        What is waiting is delivered before. The difference is written under an epoch of its own,
+        so that a target that orders changes by their epoch takes it. Returns the epoch, and what
+        was found before anything was written.
+
+        Raises:
+            HeadraceError: ``unsupported`` if the target cannot be read; ``invalid`` if nothing was
+                delivered yet, or the sink is paused or has stopped; the writer's error.
+        """
+        with self._interrupted():
+            running = self.record.state is DeliveryState.RUNNING
+            if write and not running:
+                raise HeadraceError(
+                    Code.INVALID, f"the sink is {self.state}", hint="RESUME SINK it first."
+                )
+            if running:
+                self._deliver_upto(
+                    self._own_epoch() if write else self.loop.published.current.epoch
+                )
+            if self.at is None:
+                raise HeadraceError(Code.INVALID, "the sink has been given nothing yet")
+            stored, at = self.writer.stored(), self.at
+            if stored is None:
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    "the target cannot be read, so it cannot be compared",
+                    hint="RESET SINK writes all rows of the view anew.",
+                )
+            view = self.changelog.snapshot(at, self.settings.part_rows)
+            place = self.loop.directory / "attempts"
+            with SinkDifference.of(place, columns, key, view, stored) as difference:
+                found = difference.counted()
+                if write and found.differences:
+                    self._write(at, difference.parts(self.settings.part_rows))
+            return at, found
+
+    def _own_epoch(self) -> Epoch:
+        """Make an epoch in which nothing changes."""
+        with self.loop.exclusive():
+            last = self.loop.ledger.last_epoch()
+            return self.loop.ledger.commit(EpochCommit(last, f"reconcile-{self.sink}"))
+
     def change(self, writer: SinkWriter, settings: DeliverySettings) -> None:
         """Go on with another writer to the same target, and other settings."""
         with self._interrupted():
@@ -313,15 +364,13 @@ class Delivery:
         with self._changed:
             self._asked += 1
             self._changed.notify_all()
-        try:
-            with self._lock:
-                self._resumed = False
-                yield
-        finally:
+        with self._lock:
             with self._changed:
                 self._asked -= 1
                 self._changed.notify_all()
-            self.loop.published.wake()
+            self._resumed = False
+            yield
+        self.loop.published.wake()
 
     # -- in the background -----------------------------------------------------------------
 

@@ -11,9 +11,11 @@ from headrace.errors import HeadraceError, masked
 from headrace.parts.evaluating import OwnEvaluator
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.rights import Rights
+from headrace.session.sinks import SinkStatements
 from headrace.session.upkeep import Upkeep
 from headrace.sql import (
     AddColumns,
+    AlterSink,
     AlterStream,
     AlterView,
     Copy,
@@ -45,6 +47,7 @@ from headrace.sql import (
     ExplainRow,
     Flush,
     Grant,
+    HandleSink,
     Insert,
     Invalidate,
     Listing,
@@ -52,6 +55,7 @@ from headrace.sql import (
     Print,
     Query,
     Reconcile,
+    ReconcileSink,
     Refresh,
     Repair,
     Replay,
@@ -204,8 +208,15 @@ class Statements:
             parts.functions, parts.waiting, parts.definer, parts.loop, parts.changes
         )
         self._sinks = SinkCreations(
-            parts.reader, parts.ledger, parts.definer, sources, parts.destinations, parts.sinks
+            parts.reader,
+            parts.ledger,
+            parts.definer,
+            sources,
+            parts.destinations,
+            parts.connections,
+            parts.sinks,
         )
+        self._sink_statements = SinkStatements.of(parts)
         # rows
         self._inserts = Inserts(parts.reader, snapshots, parts.log, parts.queries)
         self._updates = Updates(parts.reader, snapshots, parts.log)
@@ -317,6 +328,8 @@ class Statements:
                 return self._following.follow(*self._asked_to_follow(statement))
             case ResumeSource():
                 return self._done(self._resuming.resume(statement))
+            case HandleSink() | AlterSink() | ReconcileSink():
+                return self._sink_statements.run(statement)
             case Flush() | Refresh():
                 return self._refresh(statement)
             case Show() | ShowCreate() | Describe() | Explain():

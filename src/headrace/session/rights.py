@@ -13,12 +13,13 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.catalog import PlainView, Stream, Table, View, title
+from headrace.catalog import PlainView, Sink, Stream, Table, View, title
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.access import DATABASE
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
 from headrace.sql import (
     AddColumns,
+    AlterSink,
     AlterStream,
     AlterView,
     Copy,
@@ -51,6 +52,7 @@ from headrace.sql import (
     Flush,
     Fragment,
     Grant,
+    HandleSink,
     Insert,
     Invalidate,
     Listing,
@@ -59,6 +61,7 @@ from headrace.sql import (
     Print,
     Query,
     Reconcile,
+    ReconcileSink,
     Refresh,
     Repair,
     Replay,
@@ -312,10 +315,17 @@ def _derived(
 def _sink(asked: _Asked, statement: CreateSink) -> Iterator[Need]:
     yield from _creator(asked, statement)
     yield from asked.read(statement.source)
-    if statement.into is None:
-        yield Need(Role.OWNER, DATABASE, statement.span)
-    else:
+    if isinstance(statement.into, Name):
         yield _writer(statement.into)
+    else:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def _altered_sink(asked: _Asked, statement: AlterSink) -> Iterator[Need]:
+    yield from _creator(asked, statement)
+    sink = asked.catalog.find(statement.name.dotted)
+    if isinstance(sink, Sink) and sink.target is None:
+        yield Need(Role.OWNER, DATABASE, statement.span)
 
 
 def _drop(asked: _Asked, statement: Drop) -> Iterator[Need]:
@@ -492,6 +502,9 @@ NEEDS: Final[Mapping[type, Callable[[_Asked, Any], Iterator[Need]]]] = {
     CreateMaterializedView: _derived,
     CreateView: _derived,
     CreateSink: _sink,
+    AlterSink: _altered_sink,
+    HandleSink: _creator,
+    ReconcileSink: _creator,
     Drop: _drop,
     CreateIndex: _index,
     DropIndex: _creator,

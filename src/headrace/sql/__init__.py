@@ -24,6 +24,14 @@ from headrace.sql.parts import (
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.refreshing import AlterView, Refresh
 from headrace.sql.rewritten import Rewritten
+from headrace.sql.sinks import (
+    AlterSink,
+    CreateSink,
+    HandleSink,
+    OverConnection,
+    ReconcileSink,
+    SinkAction,
+)
 from headrace.sql.statements import (
     AddColumns,
     Assignment,
@@ -33,7 +41,6 @@ from headrace.sql.statements import (
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
-    CreateSink,
     CreateSource,
     CreateStream,
     CreateTable,
@@ -89,6 +96,7 @@ __all__ = [
     "EMBEDDED_METADATA",
     "KEYWORDS",
     "AddColumns",
+    "AlterSink",
     "AlterStream",
     "AlterView",
     "AsOf",
@@ -128,6 +136,7 @@ __all__ = [
     "Flush",
     "Fragment",
     "Grant",
+    "HandleSink",
     "Insert",
     "Invalidate",
     "Listing",
@@ -135,9 +144,11 @@ __all__ = [
     "ObjectKind",
     "OnConflict",
     "Option",
+    "OverConnection",
     "Print",
     "Query",
     "Reconcile",
+    "ReconcileSink",
     "Refresh",
     "Repair",
     "Replay",
@@ -151,6 +162,7 @@ __all__ = [
     "Show",
     "ShowCreate",
     "ShowOption",
+    "SinkAction",
     "SliceOf",
     "Source",
     "Statement",

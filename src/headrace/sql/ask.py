@@ -12,6 +12,7 @@ from headrace.sql.parts import Name, ObjectKind
 from headrace.sql.push import take_snapshot
 from headrace.sql.refreshing import accept_kind
 from headrace.sql.refusals import refuse_setting
+from headrace.sql.sinks import take_handled_sink
 from headrace.sql.statements import (
     NAMED_LISTINGS,
     Describe,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.sql.cursor import Cursor
+    from headrace.sql.sinks import HandleSink
 
 _DROPPED_ALONE: Final[Mapping[str, type[DropSecret | DropConnection | DropToken | DropIndex]]] = {
     "SECRET": DropSecret,
@@ -215,8 +217,10 @@ def take_set(cursor: Cursor) -> SetOption | ShowOption:
     return SetOption(option.key, option.value, cursor.span(first))
 
 
-def take_reset(cursor: Cursor) -> ResetOption:
-    """Take ``RESET [key | ALL]`` or ``UNSET key``."""
+def take_reset(cursor: Cursor) -> ResetOption | HandleSink:
+    """Take ``RESET [key | ALL]``, ``UNSET key``, or ``RESET SINK name``."""
+    if cursor.at("RESET", "SINK") and cursor.peek(2).kind in {Kind.WORD, Kind.BACKQUOTED}:
+        return take_handled_sink(cursor)
     first = cursor.advance()
     if first.word == "RESET" and (cursor.at_end() or cursor.accept("ALL")):
         cursor.expect_end()
@@ -254,10 +258,14 @@ def take_flush(cursor: Cursor) -> Flush:
     return Flush(cursor.span(first))
 
 
-def take_resume(cursor: Cursor) -> ResumeSource:
-    """Take ``RESUME SOURCE name [ON ERROR REJECT]``."""
+def take_resume(cursor: Cursor) -> ResumeSource | HandleSink:
+    """Take ``RESUME SOURCE name [ON ERROR REJECT]``, or ``RESUME SINK name``."""
     first = cursor.token
-    cursor.expect("RESUME", "SOURCE")
+    if cursor.at("RESUME", "SINK"):
+        return take_handled_sink(cursor)
+    cursor.expect("RESUME")
+    if not cursor.accept("SOURCE"):
+        raise cursor.expected("SOURCE", "SINK")
     name = cursor.name("a stream's, table's or source's name")
     rejecting = cursor.accept("ON", "ERROR", "REJECT")
     cursor.expect_end(*(() if rejecting else ("ON ERROR REJECT",)))

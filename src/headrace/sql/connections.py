@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql.lexer import Kind, string_value
-from headrace.sql.options import listed_options, take_key, take_options
+from headrace.sql.options import take_keyed, take_options
 from headrace.sql.parts import Option
 from headrace.sql.statements import Captured, CreateConnection, CreateSource, FromSource
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from headrace.sql.lexer import Token
     from headrace.sql.parts import Name
 
-_LITERALS = frozenset({Kind.STRING, Kind.NUMBER})
 CONNECTION = "connection"
 """The option of a stream or table with the name of a connection."""
 
@@ -87,47 +85,3 @@ def take_from_source(cursor: Cursor) -> FromSource | None:
     cursor.expect_symbol(")")
     cursor.expect_end()
     return FromSource(source, reference)
-
-
-def take_keyed(cursor: Cursor) -> tuple[Option, ...]:
-    """Take ``(SASL USERNAME 'u', PORT = 5432, ...)``: keys of several words, with or without ``=``.
-
-    Keys are returned in lower case, with one blank between their words.
-    """
-    return listed_options(cursor, lambda: _take_keyed_option(cursor))
-
-
-def _take_keyed_option(cursor: Cursor) -> Option:
-    first = cursor.token
-    words = [take_key(cursor)]
-    while True:
-        if cursor.accept_symbol("=") or cursor.token.kind in _LITERALS or cursor.at_symbol("("):
-            break
-        if cursor.at("SECRET") and cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED}:
-            break
-        if len(words) > 1 and (cursor.at_symbol(",") or cursor.at_symbol(")")):
-            # The last word is the value, as in SSL MODE disable.
-            return Option(" ".join(words[:-1]), words[-1], cursor.span(first))
-        words.append(take_key(cursor))
-    key = " ".join(words)
-    if cursor.accept("SECRET"):
-        name = cursor.name("a secret's name").dotted
-        return Option(key, name, cursor.span(first), secret=True)
-    value = _take_list(cursor) if cursor.at_symbol("(") else _take_value(cursor)
-    return Option(key, value, cursor.span(first))
-
-
-def _take_list(cursor: Cursor) -> str:
-    """Take ``('a:9092', 'b:9092')`` as one value with commas."""
-    values: list[str] = []
-    cursor.listed(lambda: values.append(cursor.string("a string")))
-    return ",".join(values)
-
-
-def _take_value(cursor: Cursor) -> str:
-    token = cursor.token
-    if token.kind in {Kind.STRING, Kind.DQUOTED}:
-        return string_value(cursor.advance())
-    if token.kind in {Kind.NUMBER, Kind.WORD}:
-        return cursor.advance().text
-    raise cursor.expected("a string", "a number", "a word")

@@ -25,13 +25,13 @@ from headrace.sql.refreshing import (
     take_clauses,
     take_view_options,
 )
+from headrace.sql.sinks import CreateSink, take_altered_sink, take_clauses_of_sink, take_into
 from headrace.sql.statements import (
     AddColumns,
     CreateIndex,
     CreateMaterializedView,
     CreateSchema,
     CreateSecret,
-    CreateSink,
     CreateStream,
     CreateTable,
     CreateTableAs,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
     from headrace.sql.lexer import Token
     from headrace.sql.refreshing import AlterView, Refresh
+    from headrace.sql.sinks import AlterSink
     from headrace.sql.statements import Statement
 
 _STORAGE = frozenset({"PARQUET", "DELTA", "ORC", "ICEBERG", "HUDI"})
@@ -152,12 +153,17 @@ def _secret(cursor: Cursor, first: Token, modes: tuple[bool, bool]) -> CreateSec
 
 
 def _sink(cursor: Cursor, name: Name, first: Token, modes: tuple[bool, bool]) -> CreateSink:
-    """Take ``[INTO table] FROM view [WITH (...)]`` or ``... [WITH (...)] AS query``."""
-    into = cursor.name("a table's name") if cursor.accept("INTO") else None
+    """Take ``[INTO ...] FROM view [WITH (...)]`` or ``... [WITH (...)] AS query``.
+
+    ``INTO`` may also follow the view.
+    """
+    into = take_into(cursor)
     source: Query | Name | None = None
     if cursor.accept("FROM"):
         source = cursor.name("a view's name")
-    options = take_options(cursor)
+        into = into or take_into(cursor)
+    clauses = take_clauses_of_sink(cursor)
+    options = (*clauses, *take_options(cursor))
     if source is None:
         if not cursor.at("AS"):
             into_ = () if into else ("INTO",)
@@ -309,11 +315,13 @@ def _captured(
     return CreateTable(name, definitions, span, key, None, (), *modes, captured)
 
 
-def take_alter(cursor: Cursor) -> AddColumns | AlterStream | AlterView | Refresh:
+def take_alter(cursor: Cursor) -> AddColumns | AlterStream | AlterView | AlterSink | Refresh:
     """Take ``ALTER STREAM | TABLE name ADD [COLUMN] name type``, or ``ADD [COLUMNS] (...)``.
 
-    Or ``ALTER STREAM name SET | RESET (...)``, or ``ALTER MATERIALIZED VIEW``.
+    Or ``ALTER STREAM name SET | RESET (...)``, ``ALTER MATERIALIZED VIEW``, or ``ALTER SINK``.
     """
+    if cursor.at("ALTER", "SINK"):
+        return take_altered_sink(cursor)
     if at_altered_view(cursor):
         return take_alter_view(cursor)
     first = cursor.token

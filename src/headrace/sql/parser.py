@@ -30,6 +30,7 @@ from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
 from headrace.sql.refreshing import take_refresh
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
+from headrace.sql.sinks import take_handled_sink
 from headrace.sql.slices import (
     at_explain_replay,
     at_explain_row,
@@ -199,6 +200,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "INSERT": take_insert,
     "INVALIDATE": take_invalidate,
     "LIST": take_show,
+    "PAUSE": take_handled_sink,
     "PRINT": take_print,
     "RECONCILE": take_reconcile,
     "REFRESH": take_refresh,

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.lexer import Kind
+from headrace.sql.sinks import take_reconciled_sink
 
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.cursor import Cursor
     from headrace.sql.lexer import Token
     from headrace.sql.parts import Name
+    from headrace.sql.sinks import ReconcileSink
 
 _KINDS = (("MATERIALIZED", "VIEW"), ("VIEW",), ("TABLE",))
 _WHOLE = 100.0
@@ -32,15 +34,20 @@ class Reconcile:
     percent: float | None = None
 
 
-def take_reconcile(cursor: Cursor) -> Reconcile:
-    """Take ``RECONCILE {VIEW name | TABLE name | ALL} [SAMPLE n {ROWS | PERCENT}]``."""
+def take_reconcile(cursor: Cursor) -> Reconcile | ReconcileSink:
+    """Take ``RECONCILE {VIEW name | TABLE name | ALL} [SAMPLE n {ROWS | PERCENT}]``.
+
+    Or ``RECONCILE SINK name [CHECK]``.
+    """
+    if cursor.at("RECONCILE", "SINK"):
+        return take_reconciled_sink(cursor)
     first = cursor.token
     cursor.expect("RECONCILE")
     name = None
     if any(cursor.accept(*words) for words in _KINDS):
         name = cursor.name("a table's or view's name")
     elif not cursor.accept("ALL"):
-        raise cursor.expected("VIEW", "TABLE", "ALL")
+        raise cursor.expected("VIEW", "TABLE", "ALL", "SINK")
     rows: int | None = None
     percent: float | None = None
     if cursor.accept("SAMPLE"):

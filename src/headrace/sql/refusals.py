@@ -129,7 +129,6 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("MERGE INTO", UPSERT),
     _refused("MSCK", _REFRESH),
     _refused("OPTIMIZE", "Compaction runs automatically."),
-    _refused("PAUSE", "Stop the process instead: it resumes from the last committed epoch."),
     _refused("PREPARE", _SCRIPTS),
     _refused("REDUCE", "Use SELECT: queries cannot start other programs.", "REDUCE ... USING"),
     _refused("REINDEX", "Arrangements are sorted automatically."),

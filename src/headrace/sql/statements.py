@@ -15,6 +15,7 @@ from headrace.sql.alter_stream import AlterStream
 from headrace.sql.parts import Name, Query
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.refreshing import AlterView, Refresh
+from headrace.sql.sinks import AlterSink, CreateSink, HandleSink, ReconcileSink
 from headrace.sql.taken import EVERY_ROW, Taken
 from headrace.sql.upkeep import (
     Correct,
@@ -143,19 +144,6 @@ class CreateView:
     query: Query
     span: Span
     columns: tuple[str, ...] = ()
-    or_replace: bool = False
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CreateSink:
-    """``CREATE SINK``: deliver the changelog of a view or query to a table or elsewhere."""
-
-    name: Name
-    source: Query | Name
-    span: Span
-    into: Name | None = None
-    options: tuple[Option, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
 
@@ -561,6 +549,9 @@ Statement: TypeAlias = (
     | AlterView
     | CreateSource
     | CreateSink
+    | AlterSink
+    | HandleSink
+    | ReconcileSink
     | Drop
     | DropSchema
     | DropSecret

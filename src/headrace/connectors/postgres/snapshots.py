@@ -79,7 +79,11 @@ def copied(session: Any, table: CapturedTable, found: PgTable) -> Iterator[list[
     there |= {name: name for name, _ in found.columns}
     names = [there.get(name) or there[name.lower()] for name in table.schema.names]
     listed = ", ".join(quoted(name) for name in names)
-    query = f"SELECT {listed} FROM ONLY {table.reference.sql}"
+    yield from rows_of(session, f"SELECT {listed} FROM ONLY {table.reference.sql}", len(names))
+
+
+def rows_of(session: Any, query: str, width: int) -> Iterator[list[pa.Array]]:
+    """Yield the rows of a query with so many columns: the columns as text, in pieces."""
     with (
         session.cursor() as cursor,
         cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)") as copy,
@@ -90,10 +94,10 @@ def copied(session: Any, table: CapturedTable, found: PgTable) -> Iterator[list[
             piece.append(bytes(data))
             size += len(data)
             if size >= _PIECE_BYTES:
-                yield _texts(b"".join(piece), len(names))
+                yield _texts(b"".join(piece), width)
                 piece, size = [], 0
         if piece:
-            yield _texts(b"".join(piece), len(names))
+            yield _texts(b"".join(piece), width)
 
 
 def _texts(data: bytes, width: int) -> list[pa.Array]:

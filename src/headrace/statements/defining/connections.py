@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Relation, Stream, Table
+from headrace.catalog import Relation, Sink, Stream, Table
 from headrace.connectors import Given
 from headrace.errors import Code, HeadraceError
 from headrace.sql import CONNECTION, CreateConnection, DropConnection
@@ -69,7 +69,9 @@ class ConnectionChanges:
 
 
 def _connection_of(relation: Relation) -> str | None:
-    """Return the name of the connection that a stream or table uses."""
+    """Return the name of the connection that a stream, table or sink uses."""
+    if isinstance(relation, Sink):
+        return relation.connection
     if not isinstance(relation, Stream | Table):
         return None
     return relation.declaration.option(CONNECTION)

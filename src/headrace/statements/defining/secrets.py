@@ -55,7 +55,7 @@ class SecretChanges:
         using = [
             relation.name
             for relation in self.reader.catalog
-            if name in secrets_of(_connector_options(relation))
+            if name in secrets_of(_connector_options(relation), sink=isinstance(relation, Sink))
         ]
         using += [f"connection {c.name}" for c in self.connections if name in c.secrets]
         if using:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View, key_of
 from headrace.connectors import SinkOptions
+from headrace.connectors.connections import known_kind
 from headrace.connectors.options import read_options, stored_options
 from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.sql import CreateSink, Insert, Name, Query, quote
@@ -18,6 +19,7 @@ from headrace.statements.sinks.destination import Destination, delivery_options
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
+    from headrace.connectors import Connections
     from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.destinations import Destinations
@@ -35,6 +37,7 @@ class SinkCreations:
     definer: Definer
     sources: Sources
     destinations: Destinations
+    connections: Connections
     sinks: Sinks
 
     def create(self, statement: CreateSink) -> str:
@@ -51,9 +54,11 @@ class SinkCreations:
                 hint="Use CREATE SINK name INTO table FROM view, or WITH (connector = ...).",
                 span=name.span,
             )
-        into = Destination.of(statement.options) if statement.into is None else None
+        into = self._destination(statement)
         delivery = _delivery(statement) if into is None else into.delivery
-        target = None if statement.into is None else _target(self.reader.catalog, statement.into)
+        target = None
+        if isinstance(statement.into, Name):
+            target = _target(self.reader.catalog, statement.into)
         former = self.reader.catalog.by_id[replaced[0]] if replaced else None
         secret = created != statement.span.source  # a masked secret may have changed
         if (
@@ -67,6 +72,24 @@ class SinkCreations:
             name.dotted, statement.source, target, (), into, created, delivery, replaced=replaced
         )
         return f"created sink {sink.name}: {self.sinks.begin(sink)}"
+
+    def _destination(self, statement: CreateSink) -> Destination | None:
+        """Return where a sink writes, if that is not a table of this database."""
+        if statement.into is None:
+            return Destination.of(statement.options)
+        if isinstance(statement.into, Name):
+            return None
+        over = statement.into
+        connection = self.connections.find(over.name.dotted, span=over.name.span)
+        kind = known_kind(over.kind)
+        if kind not in (None, connection.kind):
+            raise HeadraceError(
+                Code.INVALID,
+                f'connection "{over.name}" is of kind {connection.kind}, not {kind}',
+                hint="SHOW CONNECTIONS lists those that there are.",
+                span=over.name.span,
+            )
+        return Destination.over(connection, (*over.options, *statement.options), over.name.span)
 
     def is_job(self, statement: Insert) -> bool:
         """Whether INSERT ... SELECT runs continuously: the target has a connector."""
@@ -114,6 +137,8 @@ class SinkCreations:
         id_ = self.ledger.reserve_relation()
         try:
             key = _key(followed, delivery, span)
+            if not delivery.snapshot:
+                self.reader.settled([followed.id])  # what was written before is no change
             if into is not None:
                 context = self.destinations.context(id_, followed.schema, key, delivery)
                 into.check(context, span)
@@ -131,6 +156,7 @@ class SinkCreations:
                 created_sql,
                 key,
                 stored_options(delivery),
+                None if into is None else into.connection,
             )
             self.definer.create(sink, replaced)
         except BaseException:
@@ -154,7 +180,7 @@ class SinkCreations:
                 detail="Its rows stay, and the new sink would write all rows of its view again.",
                 hint=f"Write into another table; or DROP SINK {former.name}, remove the rows that"
                 " it wrote, and CREATE it again.",
-                span=statement.span if statement.into is None else statement.into.span,
+                span=statement.into.span if isinstance(statement.into, Name) else statement.span,
             )
         if into is None:
             return

@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError, Span
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.connectors import SinkContext
+    from headrace.connectors import Connection, SinkContext
     from headrace.sql import Option
 
 
@@ -23,6 +23,22 @@ class Destination:
     connector: Connector[Any]
     options: Any
     delivery: SinkOptions
+    connection: str | None = None
+
+    @classmethod
+    def over(cls, connection: Connection, options: tuple[Option, ...], span: Span) -> Destination:
+        """Read the options of a statement that writes over a connection.
+
+        Raises:
+            HeadraceError: ``invalid`` or ``unsupported``, at the option or connection.
+        """
+        delivery, own = delivery_options(options)
+        connector = sink_connector(connection.kind, span)
+        try:
+            read = connector.read([*connection.given, *own], "sink")
+        except HeadraceError as error:
+            raise error.at(span) from error
+        return cls(connector, read, delivery, connection.name)
 
     @classmethod
     def of(cls, options: tuple[Option, ...]) -> Destination:

@@ -1,0 +1,337 @@
+"""A sink that writes to a table of PostgreSQL: rows by key, or each change as a row of its own.
+
+The changes of an epoch are one transaction with the epoch itself, which a table of ours records:
+``headrace_sinks``. Rows are copied into a temporary table and inserted from there. A row that the
+server refuses is found by halving what was refused, within savepoints.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.connectors.lines import json_lines
+from headrace.connectors.options import option
+from headrace.connectors.postgres.access import Access, connected, failure, library
+from headrace.connectors.postgres.copied import csv_of
+from headrace.connectors.postgres.snapshots import rows_of
+from headrace.connectors.postgres.tables import Reference, quoted
+from headrace.connectors.postgres.target import (
+    CHANGE_COLUMNS,
+    create_sql,
+    require_table,
+)
+from headrace.connectors.postgres.types import read
+from headrace.connectors.sinks import require_key
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.offenders import offenders
+from headrace.runtime.ports import Refused
+from headrace.serving import OPERATION, by_key, with_operations
+from headrace.types import Epoch
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from headrace.connectors.sinks import SinkContext
+
+T = TypeVar("T")
+
+_RECORDS: Final = "headrace_sinks"
+_ROWS: Final = "headrace_rows"
+_KEYS: Final = "headrace_keys"
+_OF_ROWS: Final = ("22", "23", "54")
+"""Classes of errors that a row is to blame for: data, constraints, and limits of the server."""
+_OF_STATEMENT: Final = "42"
+"""The class of errors that somebody has to mend: what does not exist, or may not be done."""
+
+
+class Mode(StrEnum):
+    """What the table has."""
+
+    UPSERT = "upsert"
+    """The rows of the view, by key."""
+    APPEND = "append"
+    """Every change, with its operation and epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkTable(Access):
+    """``table`` may name its schema; with ``create_table``, a missing one is created."""
+
+    table: str = option("table", "table-name", "table_name")
+    mode: Mode = Mode.UPSERT
+    create_table: bool = False
+
+
+def check(options: SinkTable, context: SinkContext) -> None:
+    """Raise if rows cannot be written to the table.
+
+    Raises:
+        HeadraceError: ``invalid`` if the table or a column is missing, has a type that does not
+            keep all values, or has no unique key; or as :func:`connected`.
+    """
+    PostgresSink(options, context).prepare()
+
+
+@dataclass(slots=True)
+class PostgresSink:
+    """Writes the changes of one sink."""
+
+    options: SinkTable
+    context: SinkContext
+    _session: Any = None
+    _refused: tuple[Refused, ...] = ()
+    _recorded: bool = field(default=False)
+
+    @property
+    def guarantee(self) -> str:
+        """Rows and epoch are written together."""
+        return "exactly once: one transaction per epoch, which records it"
+
+    @property
+    def _table(self) -> Reference:
+        return Reference.of(self.options.table)
+
+    @property
+    def _records(self) -> str:
+        return Reference(self._table.schema, _RECORDS).sql
+
+    # -- the port --------------------------------------------------------------------------
+
+    def durable(self) -> Epoch | None:
+        """Return the epoch that the server records."""
+        return self._server(self._read_record)
+
+    def last_refused(self) -> Sequence[Refused]:
+        """Return the rows that were refused in that epoch."""
+        return self._refused
+
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Write changes and record their epoch, in one transaction."""
+
+        def written(session: Any) -> Sequence[Refused]:
+            done = self._read_record(session)
+            if done is not None and done >= epoch:
+                return self._refused
+            refused: list[Refused] = []
+            with session.transaction() as transaction:
+                for part in parts:
+                    refused += self._write_part(session, epoch, part)
+                if refused and self.context.stops:
+                    raise library().Rollback(transaction)
+                self._record(session, epoch, refused)
+            return refused
+
+        return self._server(written)
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Yield the rows of the table; a table of changes is not read."""
+        return self._stored() if self.options.mode is Mode.UPSERT else None
+
+    def _stored(self) -> Iterator[pa.Table]:
+        columns = self.context.schema.columns
+        listed = ", ".join(quoted(column.name) for column in columns)
+        query = f"SELECT {listed} FROM {self._table.sql}"
+        session = connected(self.options, self.context.secrets.value)
+        try:
+            for texts in rows_of(session, query, len(columns)):
+                found = [read(text, column) for text, column in zip(texts, columns, strict=True)]
+                yield pa.Table.from_arrays([each.values for each in found], names=self._names)
+        except library().Error as error:
+            raise failure(error, self.options) from error
+        finally:
+            session.close()
+
+    def clear(self) -> None:
+        """Remove all rows, and the record of the sink."""
+
+        def cleared(session: Any) -> None:
+            with session.transaction():
+                session.execute(f"DELETE FROM {self._table.sql}")
+                session.execute(
+                    f"DELETE FROM {self._records} WHERE sink = %s", (self.context.identity,)
+                )
+
+        self._server(cleared)
+
+    def close(self) -> None:
+        """Close the session; the next use opens another."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def prepare(self) -> None:
+        """Check, or create, the table; see :func:`check`."""
+        if self.options.mode is Mode.UPSERT:
+            require_key(self.context, f'table "{self.options.table}"')
+        try:
+            self._server(lambda _session: None)
+        finally:
+            self.close()
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self.context.schema.names)
+
+    def _server(self, work: Callable[[Any], T]) -> T:
+        """Do some work in a session, which is opened and prepared if there is none.
+
+        A session in which something failed is closed.
+        """
+        try:
+            if self._session is None:
+                self._session = connected(self.options, self.context.secrets.value)
+                self._begin(self._session)
+            return work(self._session)
+        except library().Error as error:
+            self.close()
+            raise self._failure(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _failure(self, error: Any) -> HeadraceError:
+        found = failure(error, self.options)
+        if found.code is Code.UNAVAILABLE and (error.sqlstate or "").startswith(_OF_STATEMENT):
+            hint = "Mend what it names: the sink goes on then by itself."
+            return HeadraceError(Code.INVALID, found.primary, found.detail, hint)
+        return found
+
+    def _begin(self, session: Any) -> None:
+        append = self.options.mode is Mode.APPEND
+        key = () if append else self.context.key
+        if self.options.create_table:
+            session.execute(create_sql(self._table, self.context.schema, key, changes=append))
+        require_table(session, self._table, self.context.schema, key, changes=append)
+        if session.execute("SELECT to_regclass(%s)", (self._records,)).fetchone()[0] is None:
+            try:
+                session.execute(
+                    f"CREATE TABLE IF NOT EXISTS {self._records} (sink text PRIMARY KEY,"
+                    " epoch bigint NOT NULL, refused jsonb NOT NULL, at timestamptz NOT NULL)"
+                )
+            except library().errors.UniqueViolation:
+                pass  # another sink has created it at the same time
+        columns = [*self._names, *(CHANGE_COLUMNS if append else ())]
+        listed = ", ".join(map(quoted, columns))
+        session.execute(
+            f"CREATE TEMP TABLE {_ROWS} AS SELECT {listed} FROM {self._table.sql} WITH NO DATA"
+        )
+        if key:
+            listed = ", ".join(map(quoted, key))
+            session.execute(
+                f"CREATE TEMP TABLE {_KEYS} AS SELECT {listed} FROM {self._table.sql} WITH NO DATA"
+            )
+
+    def _read_record(self, session: Any) -> Epoch | None:
+        row = session.execute(
+            f"SELECT epoch, refused FROM {self._records} WHERE sink = %s", (self.context.identity,)
+        ).fetchone()
+        if row is None:
+            self._refused = ()
+            return None
+        self._refused = tuple(Refused(each["row"], each["why"]) for each in row[1])
+        return Epoch(row[0])
+
+    def _record(self, session: Any, epoch: Epoch, refused: Sequence[Refused]) -> None:
+        listed = json.dumps([{"row": each.row, "why": each.why} for each in refused])
+        session.execute(
+            f"INSERT INTO {self._records} VALUES (%s, %s, %s, now()) ON CONFLICT (sink) DO UPDATE"
+            " SET epoch = EXCLUDED.epoch, refused = EXCLUDED.refused, at = EXCLUDED.at",
+            (self.context.identity, epoch, listed.replace("\\u0000", "\\ufffd")),
+        )
+
+    def _write_part(self, session: Any, epoch: Epoch, part: pa.Table) -> list[Refused]:
+        if self.options.mode is Mode.APPEND:
+            rows = with_operations(part, self.context.key)
+            rows = rows.append_column("epoch", pa.array(np.full(rows.num_rows, epoch, np.int64)))
+            named = rows.select([*self._names, OPERATION, WEIGHT, "epoch"])
+            insert = f"INSERT INTO {self._table.sql} ({self._listed(CHANGE_COLUMNS)}) TABLE {_ROWS}"
+            return self._refused_of(session, epoch, rows, named, _ROWS, insert)
+        inserted, deleted = by_key(part, self.context.key)
+        own = part.filter(pc.less(part[WEIGHT], 0))
+        refused = self._refused_of(session, epoch, own, deleted, _KEYS, self._delete)
+        writable = np.ones(inserted.num_rows, np.bool_)
+        for name in self.context.key:
+            writable &= inserted[name].is_valid().to_numpy()
+        for line in self._lines(epoch, inserted.filter(pa.array(~writable)), 1):
+            refused.append(Refused(line, "a column of the key is NULL"))
+        kept = inserted.filter(pa.array(writable))
+        return refused + self._refused_of(session, epoch, kept, kept, _ROWS, self._upsert)
+
+    def _listed(self, more: Iterable[str] = ()) -> str:
+        return ", ".join(map(quoted, [*self._names, *more]))
+
+    @property
+    def _upsert(self) -> str:
+        key = self.context.key
+        others = [name for name in self._names if name not in key]
+        update = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in others)
+        action = f"UPDATE SET {update}" if others else "NOTHING"
+        return (
+            f"INSERT INTO {self._table.sql} ({self._listed()}) SELECT {self._listed()} FROM {_ROWS}"
+            f" ON CONFLICT ({', '.join(map(quoted, key))}) DO {action}"
+        )
+
+    @property
+    def _delete(self) -> str:
+        equal = [f"t.{quoted(name)} = k.{quoted(name)}" for name in self.context.key]
+        return f"DELETE FROM {self._table.sql} t USING {_KEYS} k WHERE {' AND '.join(equal)}"
+
+    def _refused_of(
+        self,
+        session: Any,
+        epoch: Epoch,
+        changes: pa.Table,
+        rows: pa.Table,
+        temporary: str,
+        statement: str,
+    ) -> list[Refused]:
+        """Have a statement applied to rows, by a temporary table; return those that are refused."""
+        psycopg = library()
+
+        def attempt(start: int, stop: int) -> str | None:
+            try:
+                with session.transaction(), session.cursor() as cursor:  # a savepoint
+                    cursor.execute(f"TRUNCATE {temporary}")
+                    with cursor.copy(f"COPY {temporary} FROM STDIN (FORMAT csv)") as copy:
+                        copy.write(csv_of(rows.slice(start, stop - start)))
+                    cursor.execute(statement)
+            except psycopg.Error as error:
+                if (error.sqlstate or "")[:2] not in _OF_ROWS:
+                    raise
+                return _said(error)
+            return None
+
+        found = offenders(rows.num_rows, attempt)
+        if not found:
+            return []
+        lines = self._lines(epoch, changes.take(pa.array(list(found), pa.int64())), None)
+        return [Refused(line, why) for line, why in zip(lines, found.values(), strict=True)]
+
+    def _lines(self, epoch: Epoch, rows: pa.Table, weight: int | None) -> list[str]:
+        """Return changes as lines; rows without weights are insertions."""
+        given = rows
+        if WEIGHT not in rows.column_names:
+            weights = np.full(rows.num_rows, weight or 1, np.int64)
+            given = rows.append_column(WEIGHT, pa.array(weights))
+        one_by_one = (given.slice(place, 1) for place in range(given.num_rows))
+        return [
+            line
+            for row in one_by_one
+            for line in json_lines(epoch, row.select([*self._names, WEIGHT]), self.context.key)
+        ]
+
+
+def _said(error: Any) -> str:
+    """Return what the server said of a row, in one line."""
+    lines = [error.diag.message_primary or str(error), error.diag.message_detail or ""]
+    return ": ".join(" ".join(line.split()).rstrip(".") for line in lines if line)

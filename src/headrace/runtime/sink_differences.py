@@ -1,0 +1,142 @@
+"""How what a sink's target has differs from the rows of its view, in constant memory.
+
+The rows of both sides are written as runs, those of the target with their weights negated: the sum
+of the runs is what is missing there, minus what is too much. It is the delta that mends the target.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.log.seen import ids_of
+from headrace.runtime.cancelling import check_cancelled
+from headrace.spine import Spine, write_run
+from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from headrace.spine import RunFile
+
+_RUN_ROWS = 1 << 18
+"""How many rows are sorted at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a comparison has found.
+
+    ``missing`` rows of the view are not in the target, ``extra`` rows of the target are not in the
+    view; rows of one key that are not equal are ``different``. ``rows`` is how many the view has.
+    """
+
+    rows: int
+    missing: int = 0
+    different: int = 0
+    extra: int = 0
+
+    @property
+    def differences(self) -> int:
+        """The number of rows, or of keys, that differ."""
+        return self.missing + self.different + self.extra
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDifference:
+    """The rows of a view minus those of a target; without a ``key``, as bags."""
+
+    spine: Spine
+    key: tuple[str, ...]
+    rows: int
+
+    @classmethod
+    @contextmanager
+    def of(
+        cls,
+        directory: Path,
+        columns: pa.Schema,
+        key: Sequence[str],
+        view: Iterable[pa.Table],
+        target: Iterable[pa.Table],
+    ) -> Iterator[SinkDifference]:
+        """Compare rows of a view, with weights, with those of a target.
+
+        Files are kept in a directory during the block.
+        """
+        by = tuple(key) or tuple(f.name for f in columns if not pa.types.is_nested(f.type))
+        layout = Layout(by, columns, pa.schema([pa.field(WEIGHT, pa.int64())]))
+        total = 0
+
+        def counted() -> Iterator[pa.Table]:
+            nonlocal total
+            for part in view:
+                total += part.num_rows
+                yield part
+
+        files: list[RunFile] = []
+        with TemporaryDirectory(dir=directory) as name:
+            place = Path(name)
+            for part in chain(_gathered(counted()), _gathered(map(_negative, target))):
+                check_cancelled()
+                rows = _hashed(layout, part).consolidated()
+                if rows.rows:
+                    files.append(write_run(place, rows))
+            yield cls(Spine.open(place, layout, files), tuple(key), total)
+
+    def parts(self, most: int) -> Iterator[pa.Table]:
+        """Yield the changes that would mend the target, those of a key in one part."""
+        for part in self.spine.scan(most):
+            yield part.table.drop_columns([HASH])
+
+    def counted(self) -> Agreement:
+        """Return how many rows differ, and how."""
+        missing = different = extra = 0
+        for part in self.spine.scan(_RUN_ROWS):
+            weights = part.weights
+            if not self.key:
+                missing += int(weights[weights > 0].sum())
+                extra -= int(weights[weights < 0].sum())
+                continue
+            codes = row_codes(part.keys, part.rows)
+            wanted, found = np.unique(codes[weights > 0]), np.unique(codes[weights < 0])
+            both = len(np.intersect1d(wanted, found, assume_unique=True))
+            different += both
+            missing += len(wanted) - both
+            extra += len(found) - both
+        return Agreement(self.rows, missing, different, extra)
+
+
+def _negative(part: pa.Table) -> pa.Table:
+    return part.append_column(WEIGHT, pa.array(np.full(part.num_rows, -1, np.int64)))
+
+
+def _gathered(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of parts in larger ones, so that there are few runs."""
+    waiting: list[pa.Table] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(each.num_rows for each in waiting) >= _RUN_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _hashed(layout: Layout, rows: pa.Table) -> ZSet:
+    """Return rows with a hash of the key that only depends on its values."""
+    typed = [rows[field.name].cast(field.type) for field in layout.columns]
+    given = pa.Table.from_arrays(typed, names=layout.columns.names)
+    hashes = np.zeros(rows.num_rows, np.int64)
+    if layout.key:
+        (first, _), _ = ids_of(given, layout.key)
+        hashes = first.view(np.int64)
+    arrays = [pa.array(hashes), *typed, rows[WEIGHT]]
+    return ZSet(layout, pa.Table.from_arrays(arrays, schema=layout.schema))

@@ -1,0 +1,149 @@
+"""PAUSE, RESUME, RESET, ALTER and RECONCILE of a sink that there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+from headrace.catalog import Sink
+from headrace.connectors import CONNECTOR, SinkOptions, sink_connector
+from headrace.connectors.options import (
+    Given,
+    keys_of,
+    read_options,
+    restored_options,
+    stored_options,
+    used_secrets,
+)
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import DeliveryState
+from headrace.sql import SinkAction
+from headrace.statements.sinks.destination import delivery_options
+
+if TYPE_CHECKING:
+    from headrace.parts.definer import Definer
+    from headrace.parts.destinations import Destinations
+    from headrace.parts.reader import Reader
+    from headrace.parts.sinks import Sinks
+    from headrace.runtime.deliveries import Delivery
+    from headrace.sql import AlterSink, HandleSink, Name, ReconcileSink
+
+RECONCILED = ("sink", "epoch", "rows", "missing", "different", "extra", "outcome")
+_FIXED = ("key", "snapshot")
+"""Options that a sink has from its beginning to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkChanges:
+    """Handles the delivery of one sink."""
+
+    reader: Reader
+    definer: Definer
+    destinations: Destinations
+    sinks: Sinks
+
+    def handle(self, statement: HandleSink) -> str:
+        """Pause a sink, have it go on, or begin anew."""
+        sink, delivery = self._found(statement.name)
+        match statement.action:
+            case SinkAction.PAUSE:
+                delivery.pause()
+                return f"paused sink {sink.name}"
+            case SinkAction.RESUME:
+                if delivery.record.state is DeliveryState.RUNNING and delivery.error is None:
+                    return f"sink {sink.name} is running"
+                delivery.resume()
+                return f"resumed sink {sink.name}"
+            case SinkAction.RESET:
+                self._require_own_target(sink, statement.name)
+                delivery.reset()
+                return f"sink {sink.name} begins anew with the rows of its view"
+
+    def alter(self, statement: AlterSink) -> str:
+        """Give a sink other options for what follows; its target stays.
+
+        Raises:
+            HeadraceError: ``invalid``, at its place, for an option that does not exist or cannot
+                change.
+        """
+        sink, delivery = self._found(statement.name)
+        for option in statement.options:
+            if option.key.lower() in _FIXED:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'option "{option.key}" of a sink cannot change',
+                    hint="CREATE OR REPLACE the sink, into another place.",
+                    span=option.span,
+                )
+        _, own = delivery_options(statement.options)
+        every = keys_of(SinkOptions)
+        mine = [g for g in Given.of(statement.options) if g.key.lower() in every]
+        given = {each.key.lower() for each in mine}
+        kept = [Given(key, value) for key, value in sink.delivery if key not in given]
+        options = read_options(SinkOptions, [*kept, *mine], "a sink")
+        altered = replace(sink, delivery=stored_options(options))
+        if own and sink.target is not None:
+            read_options(SinkOptions, own, "a sink into a table")
+        elif own:
+            altered = replace(altered, options=self._connected(sink, own))
+        writer, settings = self.destinations.opened(altered)
+        self.definer.alter_sink(altered)
+        delivery.change(writer, settings)
+        return f"altered sink {sink.name}"
+
+    def reconcile(self, statement: ReconcileSink) -> list[tuple[object, ...]]:
+        """Compare the target of a sink with its view, and unless it only checks, mend it."""
+        sink, delivery = self._found(statement.name)
+        write = not statement.checks
+        try:
+            epoch, found = delivery.reconcile(sink.schema.arrow, sink.key, write=write)
+        except HeadraceError as error:
+            raise error.at(statement.name.span) from error
+        outcome = "equal" if not found.differences else "repaired" if write else "different"
+        counts = (found.rows, found.missing, found.different, found.extra)
+        return [(sink.name, epoch, *counts, outcome)]
+
+    def _connected(self, sink: Sink, own: list[Given]) -> tuple[tuple[str, str], ...]:
+        """Return the options of a sink's connector, some of them as they are given now."""
+        connector = sink_connector(dict(sink.options)[CONNECTOR])
+        former = connector.restored(sink.options)
+        by_key = {
+            key: (each.metadata.get("keys") or (each.name,))[0]
+            for each in fields(former)
+            for key in (each.metadata.get("keys") or (each.name,))
+        }
+        given = {by_key.get(each.key.lower(), each.key) for each in own}
+        secrets = used_secrets(former)
+        kept = [
+            Given(key, value, secret=value in secrets)
+            for key, value in connector.stored(former)
+            if key not in given
+        ]
+        options = connector.read([*kept, *own], "sink")
+        place = self.destinations.context(
+            sink.id, sink.schema, sink.key, restored_options(SinkOptions, sink.delivery, "a sink")
+        )
+        connector.check_sink(options, place)
+        return connector.stored(options)
+
+    def _found(self, name: Name) -> tuple[Sink, Delivery]:
+        relation = self.reader.catalog.resolve(name.dotted, name.span)
+        if not isinstance(relation, Sink):
+            raise HeadraceError(
+                Code.INVALID,
+                f'{relation.kind} "{name}" is not a sink',
+                hint="SHOW SINKS lists them.",
+                span=name.span,
+            )
+        return relation, self.sinks.deliveries.by_sink[relation.id]
+
+    def _require_own_target(self, sink: Sink, name: Name) -> None:
+        """Refuse to begin anew in a table: which of its rows the sink has written is not known."""
+        if sink.target is not None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'sink "{sink.name}" writes into a table, whose rows may be of others as well',
+                hint=f"DROP SINK {sink.name}, DELETE the rows that it has written, and CREATE it"
+                " again.",
+                span=name.span,
+            )

@@ -1,0 +1,241 @@
+"""The sink for PostgreSQL against a real server: exactly once, whatever is killed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import types as t
+
+from connectors.sink_histories import (
+    KEY,
+    POISON,
+    SCHEMA,
+    Histories,
+    Row,
+    begun,
+    context,
+    prove,
+    row,
+)
+from headrace.connectors.options import SecretName
+from headrace.connectors.postgres.sink import Mode, PostgresSink, SinkTable, check
+from headrace.connectors.postgres.target import MAPPING, keeps, type_of
+from headrace.connectors.postgres.types import PgType
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.deliveries import DeliverySettings
+from headrace.types import Column, Epoch, Schema
+from servers.postgres import postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from servers.postgres import Postgres
+
+_COLUMNS = "id, name, amount, at, ok"
+
+
+@pytest.fixture
+def database(postgres_server: Postgres, request: pytest.FixtureRequest) -> str:
+    name = f"sink_{abs(hash(request.node.name))}"
+    return postgres_server.create(name)
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    with TemporaryDirectory() as place, postgres(Path(place) / "own") as running:
+        yield running
+
+
+def options(server: Postgres, database: str, **more: Any) -> SinkTable:
+    given = {"table": "public.rows", "create_table": True, **more}
+    return SinkTable(
+        host="127.0.0.1", port=server.port, database=database, user="postgres", **given
+    )
+
+
+def rows(server: Postgres, database: str, table: str = "rows") -> Counter[Row]:
+    with server.connect(database) as session:
+        if session.execute("SELECT to_regclass(%s)", (f"public.{table}",)).fetchone() == (None,):
+            return Counter()
+        return Counter(session.execute(f"SELECT {_COLUMNS} FROM {table}").fetchall())
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_rows_are_those_of_the_view_however_often_the_delivery_is_killed(
+    tmp_path: Path, postgres_server: Postgres, database: str, seed: int
+) -> None:
+    table, given = options(postgres_server, database), context(tmp_path)
+    prove(lambda: PostgresSink(table, given), lambda: rows(postgres_server, database), seed=seed)
+
+
+def test_changes_add_up_to_the_view_and_each_is_there_once(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    table = options(postgres_server, database, mode=Mode.APPEND)
+
+    def summed() -> Counter[Row]:
+        with postgres_server.connect(database) as session:
+            found = session.execute(
+                f"SELECT {_COLUMNS} FROM rows GROUP BY {_COLUMNS} HAVING sum(headrace_weight) <> 0"
+            ).fetchall()
+            (wrong,) = session.execute(
+                f"SELECT count(*) FROM (SELECT FROM rows GROUP BY {_COLUMNS}"
+                " HAVING sum(headrace_weight) NOT IN (0, 1)) AS w"
+            ).fetchone()
+        assert not wrong
+        return Counter(found)
+
+    outlived = prove(lambda: PostgresSink(table, context(tmp_path)), summed, seed=3)
+    with postgres_server.connect(database) as session:
+        (count,) = session.execute("SELECT count(*) FROM rows").fetchone()
+    first = min(e for e in outlived.histories.epochs)
+    written = [c for e, c in outlived.histories.epochs.items() if e >= first]
+    assert count == sum(map(len, written))
+
+
+def test_what_differs_is_found_and_mended_and_nothing_else_is_written(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    histories, some = Histories(), random.Random(4)
+    histories.change({id_: row(some, id_) for id_ in range(40)})
+    outlived = begun(histories)
+    outlived.directory = tmp_path
+    (tmp_path / "attempts").mkdir()
+    writer = PostgresSink(options(postgres_server, database), context(tmp_path))
+    delivery = outlived.delivery(writer, DeliverySettings(part_rows=6))
+    assert delivery.reconcile(SCHEMA.arrow, KEY, write=False)[1].differences == 0
+    with postgres_server.connect(database) as session:
+        session.execute("DELETE FROM rows WHERE id IN (3, 4)")
+        session.execute("UPDATE rows SET amount = 1.5, name = 'other' WHERE id = 5")
+        session.execute("INSERT INTO rows (id) VALUES (91), (92), (93)")
+        session.execute("CREATE TABLE touched (id bigint)")
+        session.execute("CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS"
+                        " 'BEGIN INSERT INTO touched VALUES (coalesce(NEW.id, OLD.id));"
+                        " RETURN coalesce(NEW, OLD); END'")  # fmt: skip
+        session.execute("CREATE TRIGGER t AFTER INSERT OR UPDATE OR DELETE ON rows"
+                        " FOR EACH ROW EXECUTE FUNCTION touch()")  # fmt: skip
+    _, found = delivery.reconcile(SCHEMA.arrow, KEY, write=False)
+    assert (found.rows, found.missing, found.different, found.extra) == (40, 2, 1, 3)
+    delivery.reconcile(SCHEMA.arrow, KEY, write=True)
+    assert rows(postgres_server, database) == histories.at(histories.last)
+    with postgres_server.connect(database) as session:
+        touched = session.execute("SELECT id FROM touched ORDER BY id").fetchall()
+    assert touched == [(3,), (4,), (5,), (91,), (92,), (93,)]
+    histories.change({3: row(some, 3), 7: None})
+    delivery.advance()
+    assert rows(postgres_server, database) == histories.at(histories.last)
+    assert delivery.reconcile(SCHEMA.arrow, KEY, write=True)[1].differences == 0
+    delivery.close()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_row_that_the_server_refuses_is_kept_or_stops_the_sink(
+    tmp_path: Path, postgres_server: Postgres, database: str, *, stops: bool
+) -> None:
+    histories, some = Histories(), random.Random(5)
+    histories.change({id_: row(some, id_) for id_ in range(20)})
+    histories.change({id_: row(some, id_, poison=id_ in (4, 33)) for id_ in range(30, 36)})
+    histories.change({4: row(some, 4, poison=True), 5: None})
+    table = options(postgres_server, database)
+    check(table, context(tmp_path))
+    with postgres_server.connect(database) as session:
+        session.execute(f"ALTER TABLE rows ADD CHECK (name <> '{POISON}')")
+    outlived = begun(histories)
+    outlived.record = replace(outlived.record, begins=Epoch(1))
+    writer = PostgresSink(table, context(tmp_path, stops=stops))
+    delivery = outlived.delivery(writer, DeliverySettings(part_rows=8, stops=stops))
+    delivery.advance()
+    if stops:
+        assert (delivery.state, delivery.at) == ("stopped", 1)
+        assert "check constraint" in (outlived.record.why or "")
+        with postgres_server.connect(database) as session:
+            session.execute("ALTER TABLE rows DROP CONSTRAINT rows_name_check")
+        delivery.resume()
+        delivery.advance()
+        assert rows(postgres_server, database) == histories.at(histories.last)
+    else:
+        wanted = Counter(r for r in histories.at(histories.last) if r[1] != POISON)
+        old = next(r for r, _ in histories.epochs[Epoch(1)] if r[0] == 4)
+        assert rows(postgres_server, database) == wanted + Counter([old])
+        assert [
+            (each.file, '"id":33' in each.raw.replace(" ", "")) for each in outlived.refused
+        ] == [
+            ("epoch 2", True),
+            ("epoch 3", False),
+        ]
+        assert all("check constraint" in each.reason for each in outlived.refused)
+    delivery.close()
+
+
+def test_a_table_that_does_not_fit_is_refused_with_what_to_do(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    given = context(tmp_path)
+
+    def refused(**more: Any) -> HeadraceError:
+        with pytest.raises(HeadraceError) as caught:
+            check(options(postgres_server, database, **more), given)
+        assert caught.value.code is Code.INVALID
+        return caught.value
+
+    missing = refused(create_table=False)
+    assert "does not exist" in missing.primary
+    assert 'numeric(12, 2), "at" timestamp with time zone' in (missing.hint or "")
+    with postgres_server.connect(database) as session:
+        session.execute("CREATE TABLE rows (id bigint, name text, amount numeric(12, 1),"
+                        " at timestamptz, ok boolean)")  # fmt: skip
+        assert "does not keep exactly" in refused().primary
+        session.execute("ALTER TABLE rows ALTER amount TYPE numeric")
+        assert "no unique index on (id)" in refused().primary
+        session.execute("ALTER TABLE rows DROP ok, ADD PRIMARY KEY (id)")
+        assert 'no column "ok"' in refused().primary
+    with pytest.raises(HeadraceError, match="no unique key"):
+        check(options(postgres_server, database), replace(given, key=()))
+    with postgres_server.connect() as session:
+        session.execute("CREATE ROLE other LOGIN PASSWORD 'right'")
+    wrong = replace(options(postgres_server, database), user="other", password=SecretName("p"))
+    with pytest.raises(HeadraceError, match="refused the connection") as caught:
+        check(wrong, context(tmp_path, {"p": "wrong"}))
+    assert caught.value.code is Code.INVALID
+    assert "wrong" not in str(caught.value).replace("wrong password", "")
+
+
+@pytest.mark.long
+def test_a_server_that_stops_and_comes_back_is_given_what_is_left(
+    tmp_path: Path, own_postgres: Postgres
+) -> None:
+    table = options(own_postgres, "postgres")
+
+    def restart(number: int) -> None:
+        if number % 3 == 0:
+            own_postgres.stop("immediate" if number % 2 else "fast")
+            own_postgres.start()
+
+    prove(
+        lambda: PostgresSink(table, context(tmp_path)),
+        lambda: rows(own_postgres, "postgres"),
+        seed=6,
+        kills=7,
+        killed=restart,
+    )
+
+
+def test_each_type_has_a_column_that_keeps_it() -> None:
+    for name, type_ in [("DECIMAL(p, s)", t.DecimalType(9, 2)), ("INT", t.IntegerType())]:
+        assert name in MAPPING
+        assert type_of(Column("c", type_)) == MAPPING[name].replace("p, s", "9, 2")
+    assert type_of(Column("c", t.ArrayType(t.StringType()))) == "text[]"
+    with pytest.raises(HeadraceError, match="to_json"):
+        type_of(Column("c", t.MapType(t.StringType(), t.StringType())))
+    assert keeps(PgType(1700, -1), t.DecimalType(38, 9))
+    assert not keeps(PgType(1700, (10 << 16 | 1) + 4), t.DecimalType(9, 2))
+    assert not keeps(PgType(1184, 3), t.TimestampType())
+    assert not keeps(PgType(701, -1), t.DecimalType(9, 2))
+    assert keeps(PgType(1009, -1, "text[]", PgType(25)), t.ArrayType(t.StringType()))
+    assert Schema(()).names == ()
