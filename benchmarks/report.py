@@ -65,6 +65,22 @@ def kafka(results: dict[str, Any]) -> list[Table]:
     return [speed, fresh]
 
 
+def sinks(results: Sequence[dict[str, Any]]) -> Table:
+    """Return rows per second into each target, and how late the change of a row is there."""
+    table = _table(
+        "From a view to a target; milliseconds from the commit of an epoch of one row",
+        ["target", "rows", "first rows/s", "changed rows/s", "p50", "p99", "most"],
+    )
+    for found in results:
+        if "missing" in found:
+            table.add_row(found["target"], found["missing"])
+            continue
+        speeds = (f"{found[name]:,}" for name in ("rows", "rows_per_second", "changes_per_second"))
+        milliseconds = (f"{found[name]:.1f}" for name in ("p50_ms", "p99_ms", "most_ms"))
+        table.add_row(found["target"], *speeds, *milliseconds)
+    return table
+
+
 def freshness(results: dict[str, Any]) -> Table:
     """Return a row per size of insert."""
     table = _table(

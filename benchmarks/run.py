@@ -53,6 +53,7 @@ PARTS = (
     "payledger",
     "refresh",
     "replay",
+    "sinks",
 )
 _QUERY_RUNS = 3
 
@@ -93,7 +94,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     server, views read over HTTP. With --only push, changes that reach subscribers. With --only
     payledger, balances whose policy changes in the past, beside a rebuild. With --only refresh,
     fifty views that are refreshed hourly, beside one. With --only replay, slices of a view that
-    are replayed, beside a rebuild.
+    are replayed, beside a rebuild. With --only sinks, each target that a server can be had of.
     """
     console = Console()
     if not console.is_terminal:
@@ -141,6 +142,11 @@ def main(  # noqa: PLR0917 (options, given by name)
         results["kafka"] = _apart(kafka.measure, DATA, events, seconds, partitions)
         for table in report.kafka(results["kafka"]):
             console.print(table)
+    if "sinks" in parts:
+        from benchmarks import sinks  # noqa: PLC0415 (it needs clients and servers of its own)
+
+        results["sinks"] = _apart(sinks.measure, DATA, min(events, sinks.MOST_ROWS), partitions)
+        console.print(report.sinks(results["sinks"]))
     results |= _of_repair(parts, console, events, partitions)
     results |= _of_server(parts, console, seconds, keys, partitions, readers)
     if save:

@@ -115,6 +115,9 @@ def test_a_row_that_is_refused_is_counted_or_stops_the_sink(
     db.sql("INSERT INTO spent VALUES ('dan', 100.00), ('fay', 1.00)")
     assert [user for user, *_ in there()] == ["ann", "cid", "fay"]
     assert (shown(db)["s"]["refused"], shown(db)["s"]["state"]) == (1, "running")
+    ((source, line, _, error, _),) = rows(db, "SHOW ERRORS FOR s")
+    assert (source, "dan" in line, "check constraint" in error) == ("spent", True, True)
+    assert rows(db, "SHOW REJECTS") == []
     db.sql("ALTER SINK s SET (on_error = 'stop', batch_rows = 100)")
     db.sql("INSERT INTO spent VALUES ('gus', 200.00)")
     assert [user for user, *_ in there()] == ["ann", "cid", "fay"]

@@ -68,6 +68,18 @@ CHARTS: Final = (
         (("{{relation}}", "headrace_source_behind"),),
     ),
     Chart(
+        "Sink lag",
+        "For how long the oldest change has waited that a sink has not delivered.",
+        "s",
+        (("{{sink}}", "headrace_sink_seconds_behind"),),
+    ),
+    Chart(
+        "Refused rows",
+        "Rows that the target of a sink has refused: SHOW ERRORS FOR the sink has them.",
+        "short",
+        (("{{sink}}", "headrace_sink_refused_rows_total"),),
+    ),
+    Chart(
         "Rejected rows",
         "Rows that did not fit.",
         "ops",

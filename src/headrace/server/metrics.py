@@ -120,6 +120,7 @@ class _State(Collector):
         )
         yield from _views(view_freshness(parts.reader, parts.log.admission, state))
         yield from self._reconciliation()
+        yield from self._sinks()
         yield from self._logs([r for r in state.catalog if isinstance(r, Stream | Table)])
         yield GaugeMetricFamily(
             "headrace_statements_running", "Statements that run or wait.", self.runner.running
@@ -173,6 +174,36 @@ class _State(Collector):
             if made.at is not None:
                 age.add_metric(name, max(0.0, time.time() - made.at))
         yield from (compared, wrong, age)
+
+    def _sinks(self) -> Iterator[Metric]:
+        parts = self.database.parts
+        by_id = parts.reader.catalog.by_id
+        epochs = _by("headrace_sink_epochs_behind", "Epochs that a sink has not delivered.", "sink")
+        rows = _by("headrace_sink_rows_behind", "Changed rows that wait for a sink.", "sink")
+        seconds = _by(
+            "headrace_sink_seconds_behind",
+            "For how long the oldest change has waited that a sink has not delivered.",
+            "sink",
+        )
+        failing = _by(
+            "headrace_sink_failing", "Whether a sink is failing or has stopped: 0 or 1.", "sink"
+        )
+        refused = CounterMetricFamily(
+            "headrace_sink_refused_rows",
+            "Rows that a sink's target has refused, and that are kept.",
+            labels=["sink"],
+        )
+        for id_, delivery in list(parts.deliveries.by_sink.items()):
+            if id_ not in by_id:
+                continue
+            name, lag = [by_id[id_].name], delivery.lag
+            epochs.add_metric(name, lag.epochs)
+            if lag.rows is not None:
+                rows.add_metric(name, lag.rows)
+            seconds.add_metric(name, lag.seconds)
+            failing.add_metric(name, delivery.state in ("failing", "stopped"))
+            refused.add_metric(name, delivery.refused)
+        yield from (epochs, rows, seconds, failing, refused)
 
     def _logs(self, relations: list[Relation]) -> Iterator[Metric]:
         parts = self.database.parts

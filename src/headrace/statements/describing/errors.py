@@ -1,4 +1,4 @@
-"""SHOW ERRORS FOR name: the rows on which the query of a view has failed."""
+"""SHOW ERRORS FOR name: rows on which a view's query has failed, or that a target has refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.catalog import Relation, Stream, Table, View, title
+from headrace.catalog import Relation, Sink, Stream, Table, View, title
 from headrace.errors import Code, HeadraceError
 from headrace.parts.quarantined import quarantined_rows
 from headrace.runtime.published import STOPPED
@@ -33,7 +33,7 @@ class Errors:
     def show(self, statement: Show) -> Result:
         """Return the newest rows that failed: relation, row, copies, error and time of each.
 
-        The error with which a view has stopped has neither a relation nor a row.
+        The error with which a view or sink has stopped has neither a relation nor a row.
 
         Raises:
             HeadraceError: ``invalid`` for what keeps no errors.
@@ -45,6 +45,8 @@ class Errors:
         match relation:
             case View():
                 return self._of_view(relation)
+            case Sink():
+                return self._of_sink(relation)
             case _:
                 raise HeadraceError(
                     Code.INVALID,
@@ -52,6 +54,20 @@ class Errors:
                     hint=_hint(relation),
                     span=name.span,
                 )
+
+    def _of_sink(self, sink: Sink) -> Result:
+        """Return the changes that a sink's target has refused, as lines of JSON."""
+        ledger, state = self.reader.ledger, self.reader.published
+        source = state.catalog.by_id[sink.source].name
+        rows: list[Any] = []
+        record = ledger.deliveries()[sink.id]
+        if record.why is not None:
+            rows.append((None, None, None, record.why, None))
+        rows += [
+            (source, kept.reject.raw, None, kept.reject.reason, shown_time(kept.at))
+            for kept in ledger.rejects(sink.id, _MOST_ROWS)
+        ]
+        return Result.of(_COLUMNS, rows, state.epoch, _TYPES)
 
     def _of_view(self, view: View) -> Result:
         reader, state = self.reader, self.reader.published
@@ -78,4 +94,4 @@ class Errors:
 def _hint(relation: Relation) -> str:
     if isinstance(relation, Stream | Table):
         return f"SHOW REJECTS FOR {relation.name} lists the rows that it has not taken."
-    return "Name a materialized view."
+    return "Name a materialized view or a sink."

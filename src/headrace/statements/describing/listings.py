@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
+from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.history.dirty_slices import dirty_slices, origin_words, slice_words
 from headrace.parts.freshness import view_freshness
@@ -194,7 +194,8 @@ class Listings:
             named = statement.relation
             relations: list[Relation] = [catalog.resolve(named.dotted, named.span)]
         else:
-            relations = [each for each in catalog if self.principal.sees(each.name)]
+            seen = (each for each in catalog if self.principal.sees(each.name))
+            relations = [each for each in seen if not isinstance(each, Sink)]
         rows = [
             (
                 relation.name,

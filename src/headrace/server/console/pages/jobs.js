@@ -18,7 +18,7 @@ export function jobs(main) {
         running))),
     h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Sinks")),
       h("div", { class: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"), h("th", {}, "From"), h("th", {}, "To"), h("th", { class: "optional" }, "Guarantee"), h("th", { class: "num" }, "Epoch"), h("th", { class: "num" }, "Epochs behind"))),
+        h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"), h("th", {}, "From"), h("th", {}, "To"), h("th", { class: "optional" }, "Guarantee"), h("th", { class: "num" }, "Epoch"), h("th", { class: "num" }, "Epochs behind"), h("th", { class: "num" }, "Rows behind"), h("th", { class: "num" }, "For"), h("th", { class: "num" }, "Refused"))),
         sinks))));
 
   let closed = false;
@@ -73,7 +73,8 @@ function drawSinks(body, sinks) {
   fill(body, sinks.map(({ name, state, delivery }) => [h("tr", {},
     h("td", {}, h("a", { href: linkTo(name) }, name)), h("td", {}, stateOf(state)),
     h("td", {}, delivery?.source ?? none), h("td", {}, delivery?.target ?? none), h("td", { class: "dim optional" }, delivery?.guarantee ?? none),
-    h("td", { class: "num" }, count(delivery?.epoch)), h("td", { class: "num" }, count(delivery?.epochs_behind))),
-  delivery?.error ? h("tr", {}, h("td", { colspan: 7 }, h("div", { class: "error" }, delivery.error))) : null]).flat());
-  if (sinks.length === 0) fill(body, h("tr", {}, h("td", { colspan: 7, class: "dim" }, "No sinks. CREATE SINK, or INSERT INTO ... SELECT from a view, starts one.")));
+    h("td", { class: "num" }, count(delivery?.epoch)), h("td", { class: "num" }, count(delivery?.epochs_behind)),
+    h("td", { class: "num" }, count(delivery?.rows_behind)), h("td", { class: "num" }, delivery?.seconds_behind ? seconds(delivery.seconds_behind) : none), h("td", { class: "num" }, count(delivery?.refused))),
+  delivery?.error ? h("tr", {}, h("td", { colspan: 10 }, h("div", { class: "error" }, delivery.error))) : null]).flat());
+  if (sinks.length === 0) fill(body, h("tr", {}, h("td", { colspan: 10, class: "dim" }, "No sinks. CREATE SINK, or INSERT INTO ... SELECT from a view, starts one.")));
 }
