@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from servers.cassandra import Cassandra
+    from servers.dynamodb import DynamoDB
     from servers.kinesis import Kinesis
 
 # Deterministic, so that a red build is red again; no deadline, for machines that are shared.
@@ -113,6 +114,16 @@ def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassand
             yield running
     except Unavailable as reason:
         pytest.skip(f"no Cassandra: {reason}")
+
+
+@pytest.fixture(scope="session")
+def dynamo() -> Iterator[DynamoDB]:
+    """A DynamoDB service for all tests of a process, each with tables of its own."""
+    pytest.importorskip("moto")
+    from servers.dynamodb import dynamodb
+
+    with dynamodb() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

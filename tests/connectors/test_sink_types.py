@@ -9,6 +9,7 @@ import pytest
 
 from headrace.connectors import kafka_sink
 from headrace.connectors.cassandra import types as cassandra
+from headrace.connectors.dynamodb import types as dynamodb
 from headrace.connectors.postgres import target as postgres
 from headrace.connectors.redis import values as redis
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs/sinks.md"
 SYSTEMS = {
     "Cassandra": cassandra.MAPPING,
+    "DynamoDB": dynamodb.MAPPING,
     "Kafka": kafka_sink.MAPPING,
     "PostgreSQL": postgres.MAPPING,
     "Redis": redis.MAPPING,

@@ -7,15 +7,18 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import boto3
 import pytest
 
 from asked import refused
 from headrace import Code
 from servers.cassandra import PASSWORD, USER
+from servers.dynamodb import RIGHTS
 
 if TYPE_CHECKING:
     from headrace.database import Database
     from servers.cassandra import Cassandra
+    from servers.dynamodb import DynamoDB
     from servers.redis import Redis
 
 pytestmark = pytest.mark.spark
@@ -33,18 +36,25 @@ def shop(db: Database) -> Database:
     return db
 
 
-def test_redis_has_the_rows_of_views(shop: Database, redis: Redis) -> None:
+def test_redis_and_dynamodb_have_the_rows_of_views(
+    shop: Database, redis: Redis, dynamo: DynamoDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TEST_KEY_OF_DYNAMODB", "test")
     name, client = uuid4().hex[:8], redis.client()
-    reached = f"connector = 'redis', host = '127.0.0.1', port = {redis.port}"
-    made = shop.sql(f"CREATE SINK s FROM spent WITH ({reached}, pattern = '{name}:{{user}}')")
+    shop.sql(f"CREATE CONNECTION r TO REDIS (HOST '127.0.0.1', PORT {redis.port})")
+    made = shop.sql(f"CREATE SINK s FROM spent INTO CONNECTION r (PATTERN '{name}:{{user}}')")
     assert made.message.startswith("created sink s: exact effect")
+    shop.sql(f"CREATE SINK j FROM spent INTO CONNECTION r (PATTERN '{name}j{{user}}', FORM json)")
     shop.sql(
-        f"CREATE SINK j FROM spent WITH ({reached}, pattern = '{name}j{{user}}', form = 'json')"
+        f"CREATE SINK t FROM top INTO CONNECTION r (PATTERN '{name}-top', FORM sorted_set,"
+        " MEMBER '{id}', SCORE amount)"
     )
-    shop.sql(
-        f"CREATE SINK t FROM top WITH ({reached}, pattern = '{name}-top', form = 'sorted_set',"
-        " member = '{id}', score = 'amount')"
-    )
+    shop.sql(f"""
+        CREATE SECRET pw FROM ENV 'HEADRACE_TEST_KEY_OF_DYNAMODB';
+        CREATE CONNECTION d TO DYNAMODB (ENDPOINT '{dynamo.endpoint}', ACCESS KEY 'test',
+          SECRET KEY SECRET pw);
+        CREATE SINK d FROM spent INTO CONNECTION d (TABLE '{name}', CREATE_TABLE true)
+    """)
     shop.sql("FLUSH")
     assert client.hget(f"{name}:ann", "total") == "10.00"
     shop.sql("INSERT INTO orders VALUES (3, 'ann', 50.50); DELETE FROM orders WHERE id = 2; FLUSH")
@@ -54,9 +64,17 @@ def test_redis_has_the_rows_of_views(shop: Database, redis: Redis) -> None:
     assert client.keys(f"{name}:*") == [f"{name}:ann"]
     assert json.loads(client.get(f"{name}jann"))["total"] == "60.50"
     assert client.zrange(f"{name}-top", 0, -1, withscores=True) == [("1", 10.0), ("3", 50.5)]
-    error = refused(shop, f"CREATE SINK u FROM spent WITH ({reached}, pattern = '{name}:{{user}}')")
+    error = refused(shop, f"CREATE SINK u FROM spent INTO CONNECTION r (PATTERN '{name}:{{user}}')")
     assert error.code is Code.CONFLICT
-    assert shop.sql("SHOW CREATE s").fetchall()
+    client.hset(f"{name}:ann", "total", "0.00")
+    client.delete(f"{name}jann")
+    shop.sql("RECONCILE SINK s; RECONCILE SINK j")
+    assert client.hget(f"{name}:ann", "total") == "60.50"
+    assert json.loads(client.get(f"{name}jann"))["total"] == "60.50"
+    shop.sql("RESET SINK d; FLUSH")
+    found = boto3.client("dynamodb", "us-east-1", endpoint_url=dynamo.endpoint, **RIGHTS)
+    found = [i for i in found.scan(TableName=name)["Items"] if "__deleted" not in i]
+    assert [(i["user"], i["total"]) for i in found] == [({"S": "ann"}, {"N": "60.50"})]
 
 
 @pytest.mark.long
@@ -67,9 +85,10 @@ def test_cassandra_has_the_rows_of_a_view(
     name = f"t{uuid4().hex[:8]}"
     made = shop.sql(f"""
         CREATE SECRET pw FROM ENV 'HEADRACE_TEST_PASSWORD_OF_CASSANDRA';
-        CREATE SINK s FROM spent WITH (connector = 'cassandra', hosts = '127.0.0.1',
-          port = {cassandra_node.port}, user = '{USER}', password = SECRET pw,
-          keyspace = 'k', table = '{name}', create_table = true)
+        CREATE CONNECTION c TO CASSANDRA (HOSTS '127.0.0.1', PORT {cassandra_node.port},
+          USER '{USER}', PASSWORD SECRET pw);
+        CREATE SINK s FROM spent INTO CONNECTION c
+          (KEYSPACE 'k', TABLE '{name}', CREATE_TABLE true)
     """)
     assert made.message.startswith("created sink s: exact effect")
     shop.sql("INSERT INTO orders VALUES (3, 'ann', 50.50); DELETE FROM orders WHERE id = 2; FLUSH")

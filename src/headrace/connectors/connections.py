@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors import kafka_access as kafka
 from headrace.connectors.cassandra import access as cassandra
+from headrace.connectors.dynamodb import access as dynamodb
 from headrace.connectors.kept import Kept, named
 from headrace.connectors.options import (
     Given,
@@ -42,6 +43,7 @@ _KINDS: Final = {
     "postgres": _Kind(postgres.Access, postgres.check),
     "redis": _Kind(redis.Access, redis.check),
     "cassandra": _Kind(cassandra.Access, cassandra.check),
+    "dynamodb": _Kind(dynamodb.Access, dynamodb.check),
 }
 _OTHER_NAMES: Final = {"postgresql": "postgres"}
 

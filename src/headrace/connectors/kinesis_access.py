@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from headrace.connectors import aws
 from headrace.connectors.message_format import MessageFormat
 from headrace.connectors.options import SecretName, moment, option
 from headrace.errors import Code, HeadraceError
-from headrace.formats.libraries import library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-_DENIED: Final = frozenset(
-    {
-        "AccessDeniedException",
-        "UnrecognizedClientException",
-        "InvalidSignatureException",
-        "IncompleteSignature",
-        "MissingAuthenticationTokenException",
-        "InvalidClientTokenId",
-        "SignatureDoesNotMatch",
-        "KMSAccessDeniedException",
-    }
-)
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 
 class Begin(StrEnum):
@@ -99,90 +86,33 @@ class Options(MessageFormat):
         ``secret`` returns the value of a secret; as many requests run at the same time as there
         are ``connections``.
         """
-        boto3, config = _library()
+        rights = aws.Rights(
+            self.region,
+            self.endpoint,
+            self.access_key,
+            self.secret_key and secret(self.secret_key),
+            self.token and secret(self.token),
+        )
         with errors(self.stream):
-            return boto3.client(
-                "kinesis",
-                region_name=self.region or ("us-east-1" if self.endpoint else None),
-                endpoint_url=self.endpoint,
-                aws_access_key_id=self.access_key,
-                aws_secret_access_key=self.secret_key and secret(self.secret_key),
-                aws_session_token=self.token and secret(self.token),
-                config=config(
-                    connect_timeout=5,
-                    read_timeout=20,
-                    retries={"max_attempts": 2, "mode": "standard"},
-                    max_pool_connections=connections,
-                ),
-            )
+            return aws.client("kinesis", "kinesis", rights, connections=connections)
 
 
-@contextmanager
-def errors(stream: str) -> Iterator[None]:
+def errors(stream: str) -> AbstractContextManager[None]:
     """Return what the service and its client say as errors of a source."""
-    from botocore import exceptions  # noqa: PLC0415
-
-    try:
-        yield
-    except exceptions.ClientError as error:
-        said = error.response["Error"]
-        raise _failure(stream, said["Code"], said.get("Message") or said["Code"]) from error
-    except (
-        exceptions.NoCredentialsError,
-        exceptions.PartialCredentialsError,
-        exceptions.NoRegionError,
-        exceptions.ProfileNotFound,
-        ValueError,
-    ) as error:
-        raise HeadraceError(
-            Code.INVALID,
-            f'stream "{stream}" cannot be read',
-            f"The client says: {error}.".replace("..", "."),
-            "Give aws.region and credentials as options, or in the environment.",
-        ) from error
-    except exceptions.BotoCoreError as error:
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            f'stream "{stream}" cannot be read',
-            f"The client says: {error}.".replace("..", "."),
-            "Correct the region or the endpoint, or the way to it.",
-        ) from error
-
-
-def _failure(stream: str, code: str, said: str) -> HeadraceError:
-    """Return an error of the service."""
-    detail = f"The service says: {said.rstrip('.')}."
-    if code == "ResourceNotFoundException":
-        return HeadraceError(
-            Code.UNAVAILABLE,
-            f'stream "{stream}" does not exist',
-            detail,
-            "Create the stream, or correct its name, region or endpoint.",
-        )
-    if code in _DENIED:
-        return HeadraceError(
-            Code.INVALID,
-            f'stream "{stream}" cannot be read',
-            detail,
-            "Correct the credentials, or what they are allowed to do.",
-        )
-    if code == "InvalidArgumentException":
-        return HeadraceError(
-            Code.CONFLICT,
-            f'stream "{stream}" does not continue where it was read to',
-            detail,
-            "CREATE OR REPLACE the stream or table to read what there is.",
-        )
-    return HeadraceError(
-        Code.UNAVAILABLE, f'stream "{stream}" cannot be read', detail, "It is tried again."
+    return aws.errors(
+        f'stream "{stream}" cannot be read',
+        {
+            "ResourceNotFoundException": lambda detail: HeadraceError(
+                Code.UNAVAILABLE,
+                f'stream "{stream}" does not exist',
+                detail,
+                "Create the stream, or correct its name, region or endpoint.",
+            ),
+            "InvalidArgumentException": lambda detail: HeadraceError(
+                Code.CONFLICT,
+                f'stream "{stream}" does not continue where it was read to',
+                detail,
+                "CREATE OR REPLACE the stream or table to read what there is.",
+            ),
+        },
     )
-
-
-def _library() -> tuple[Any, Any]:
-    """Return the client library, and what its settings are made of.
-
-    Raises:
-        HeadraceError: ``invalid`` if it is not installed.
-    """
-    boto3 = library("boto3", "client for Kinesis", "kinesis")
-    return boto3, library("botocore.config", "client for Kinesis", "kinesis").Config

@@ -20,6 +20,7 @@ from headrace.connectors import (
 )
 from headrace.connectors.cassandra import sink as cassandra
 from headrace.connectors.change_format import OF_VALUES, change_decoder
+from headrace.connectors.dynamodb import sink as dynamodb
 from headrace.connectors.kafka_options import Options as KafkaOptions
 from headrace.connectors.options import (
     Given,
@@ -246,6 +247,13 @@ _ALL: tuple[Connector[Any], ...] = (
         cassandra.Options,
         open_sink=cassandra.opened,
         check_sink=cassandra.check,
+        joins=lambda _options: True,
+    ),
+    Connector(
+        ("dynamodb",),
+        dynamodb.Options,
+        open_sink=dynamodb.opened,
+        check_sink=dynamodb.check,
         joins=lambda _options: True,
     ),
     Connector(

@@ -1,0 +1,1 @@
+"""DynamoDB as the target of sinks."""

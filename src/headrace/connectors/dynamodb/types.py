@@ -1,0 +1,128 @@
+"""Types as those of attributes of DynamoDB, and their values in the form of its requests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as t
+
+from headrace.connectors.text_values import values_of
+from headrace.serving.text_columns import text_column
+from headrace.serving.values import csv_text
+from headrace.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.types import Column
+
+MAPPING: Final = {
+    "BOOLEAN": "`BOOL`",
+    "TINYINT, SMALLINT, INT, BIGINT": "`N`",
+    "FLOAT, DOUBLE, DECIMAL": "`N`",
+    "STRING": "`S`",
+    "BINARY": "`B`",
+    "DATE": "`S`, `2026-01-31`",
+    "TIMESTAMP": "`S`, `2026-01-31T10:15:00.500000Z`",
+    "TIMESTAMP_NTZ": "`S`, `2026-01-31T10:15:00.500000`",
+    "ARRAY": "`L`",
+    "MAP, STRUCT": "`M`",
+    "NULL": "no attribute; `NULL` within others",
+}
+"""What values of each type become."""
+_NUMBERS: Final = (t.IntegralType, t.FractionalType)
+_NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
+
+Attribute = dict[str, Any]
+"""A value with the letters of its type, such as ``{"N": "7"}``."""
+
+
+def kind_of(type_: t.DataType) -> str:
+    """Return the letters of the attributes of a type."""
+    match type_:
+        case t.BooleanType():
+            return "BOOL"
+        case t.BinaryType():
+            return "B"
+        case t.ArrayType():
+            return "L"
+        case t.MapType() | t.StructType():
+            return "M"
+    return "N" if isinstance(type_, _NUMBERS) else "S"
+
+
+def attributes(values: Any, type_: t.DataType) -> list[Attribute | None]:
+    """Return the values of a column as attributes, None for NULL."""
+    kind = kind_of(type_)
+    if isinstance(type_, _NESTED):
+        nested = values.to_pylist(maps_as_pydicts="strict")
+        return [None if v is None else _nested(v, type_) for v in nested]
+    plain = kind in ("BOOL", "B")
+    listed = values.to_pylist() if plain else text_column(values).to_pylist()
+    return [None if value is None else {kind: value} for value in listed]
+
+
+def refused(values: Any, type_: t.DataType) -> list[int]:
+    """Return the places of values that no attribute can have."""
+    if not isinstance(type_, t.FloatType | t.DoubleType):
+        return []
+    strange = pc.invert(pc.is_finite(values))
+    return pc.indices_nonzero(pc.fill_null(strange, False)).to_pylist()  # type: ignore[no-any-return]  # noqa: FBT003
+
+
+def rows_of(items: Sequence[Mapping[str, Attribute]], columns: Sequence[Column]) -> list[pa.Array]:
+    """Return the columns of items; a value that is none of its column's type is NULL."""
+    return [_column([item.get(c.name) for item in items], c) for c in columns]
+
+
+def _column(found: Sequence[Attribute | None], column: Column) -> pa.Array:
+    kind, target = kind_of(column.type), to_arrow(column.type)
+    values = [None if each is None else each.get(kind) for each in found]
+    if kind == "BOOL":
+        return pa.array(values, target)
+    if kind == "B":
+        return pa.array([None if v is None else bytes(v) for v in values], target)
+    if kind in ("L", "M"):
+        read = [None if v is None else _read({kind: v}, column.type) for v in values]
+        return pa.array(read, target)
+    return values_of(pa.array(values, pa.string()), column)
+
+
+def _nested(value: Any, type_: t.DataType) -> Attribute:
+    """Return a value within another as an attribute."""
+    if value is None:
+        return {"NULL": True}
+    match type_:
+        case t.ArrayType():
+            return {"L": [_nested(each, type_.elementType) for each in value]}
+        case t.MapType():
+            pairs = ((csv_text(key) or "", item) for key, item in value.items())
+            return {"M": {key: _nested(item, type_.valueType) for key, item in pairs}}
+        case t.StructType():
+            return {"M": {f.name: _nested(value[f.name], f.dataType) for f in type_.fields}}
+        case t.BooleanType() | t.BinaryType():
+            return {kind_of(type_): value}
+    return {kind_of(type_): csv_text(value) or ""}
+
+
+def _read(attribute: Attribute, type_: t.DataType) -> Any:
+    """Return what :func:`_nested` has made an attribute of, as JSON has it."""
+    ((kind, value),) = attribute.items()
+    if kind == "NULL":
+        return None
+    match type_:
+        case t.ArrayType():
+            return [_read(each, type_.elementType) for each in value]
+        case t.MapType():
+            key = pa.array(list(value), pa.string()).cast(to_arrow(type_.keyType)).to_pylist()
+            items = [_read(each, type_.valueType) for each in value.values()]
+            return list(zip(key, items, strict=True))
+        case t.StructType():
+            return {f.name: _read(value[f.name], f.dataType) for f in type_.fields}
+        case t.BooleanType():
+            return value
+        case t.BinaryType():
+            return bytes(value)
+    return pa.array([value], pa.string()).cast(to_arrow(type_))[0].as_py()
