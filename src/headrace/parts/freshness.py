@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.parts.naming import HIDDEN
+from headrace.parts.quarantined import quarantined_count
 from headrace.parts.stopped import view_state
 from headrace.types import Offset
 
@@ -56,6 +57,8 @@ class ViewFreshness:
     epoch: Epoch
     shown_at: float
     next_refresh: float | None
+    quarantined: int
+    """The number of rows that it has in quarantine."""
 
     @property
     def watermark(self) -> int | None:
@@ -103,4 +106,5 @@ def view_freshness(
             state.epoch if stands is None or stands.epoch is None else stands.epoch,
             state.committed_at if stands is None else stands.at,
             due.get(view.id),
+            quarantined_count(reader.ledger, reader.directory, state, view),
         )

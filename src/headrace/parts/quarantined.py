@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.circuit import quarantine_of
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation, View
     from headrace.ledger import Ledger
     from headrace.runtime.published import Published
+    from headrace.spine import RunFile
 
 _SCAN_ROWS = 10_000
 
@@ -40,7 +43,8 @@ def quarantined_rows(
     ledger: Ledger, directory: Path, state: Published, view: View
 ) -> Iterator[QuarantinedRow]:
     """Yield the rows that a view has in quarantine; ``directory`` is that of the data."""
-    for relation, spine in _opened(ledger, directory, state, view):
+    for relation, layout, files in _stored(ledger, state, view):
+        spine = Spine.open(directory / "runs", Layout.of_json(json.loads(layout)), files)
         for part in spine.scan(_SCAN_ROWS):
             values = part.table.select(part.layout.columns.names).to_pylist()
             for row, copies in zip(values, part.weights.tolist(), strict=True):
@@ -50,20 +54,26 @@ def quarantined_rows(
 
 def quarantined_count(ledger: Ledger, directory: Path, state: Published, view: View) -> int:
     """Return how many rows a view has in quarantine, each copy counted."""
-    spines = (spine for _, spine in _opened(ledger, directory, state, view))
-    return sum(int(part.weights.sum()) for spine in spines for part in spine.scan(_SCAN_ROWS))
+    stored = _stored(ledger, state, view)
+    return sum(_copies(directory / "runs", layout, files) for _, layout, files in stored)
 
 
-def _opened(
-    ledger: Ledger, directory: Path, state: Published, view: View
-) -> Iterator[tuple[Relation, Spine]]:
-    """Yield the quarantines of a view that have had rows, each with its relation."""
+@lru_cache(maxsize=256)
+def _copies(runs: Path, layout: str, files: tuple[RunFile, ...]) -> int:
+    """Return how many rows a quarantine has; what it has changes with its runs."""
+    spine = Spine.open(runs, Layout.of_json(json.loads(layout)), files)
+    return sum(int(part.weights.sum()) for part in spine.scan(_SCAN_ROWS))
+
+
+def _stored(
+    ledger: Ledger, state: Published, view: View
+) -> Iterator[tuple[Relation, str, tuple[RunFile, ...]]]:
+    """Yield the quarantines of a view that have had rows: relation, layout as JSON, runs."""
     if not view.quarantines:
         return
     for id_ in view.depends_on:
         arrangement = quarantine_of(view.build, id_)
         runs, record = state.spines.get(arrangement), ledger.head.arrangements.get(arrangement)
         if runs and record is not None:
-            layout = Layout.of_json(dict(record.layout))
-            files = [run.file for run in runs]
-            yield state.catalog.by_id[id_], Spine.open(directory / "runs", layout, files)
+            files = tuple(run.file for run in runs)
+            yield state.catalog.by_id[id_], json.dumps(dict(record.layout)), files

@@ -138,6 +138,7 @@ _RELATIONS: Final[Mapping[str, Columns]] = {
         ("dirty_since", _TIME),
         ("refresh", _TEXT),
         ("next_refresh", _TIME),
+        ("quarantined", _WHOLE),
     ),
     "dirty": (
         *_PLACE,

@@ -222,6 +222,7 @@ def _freshness(found: ViewFreshness | None, sees: Callable[[str], bool]) -> dict
         "epoch": found.epoch,
         "shown_at": found.shown_at,
         "next_refresh": found.next_refresh,
+        "quarantined": found.quarantined,
         "inputs": [
             {
                 "relation": each.relation,

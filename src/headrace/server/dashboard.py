@@ -92,6 +92,12 @@ CHARTS: Final = (
         (("{{view}}", "headrace_view_stopped"),),
     ),
     Chart(
+        "Rows in quarantine",
+        "Rows on which the query of a view fails, and that it leaves out: SHOW ERRORS has them.",
+        "short",
+        (("{{view}}", "headrace_view_quarantined_rows"),),
+    ),
+    Chart(
         "Dirty views",
         "For how long a view is known to differ from its inputs: SHOW DIRTY says where and why.",
         "s",

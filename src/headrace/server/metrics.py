@@ -240,16 +240,20 @@ def _views(fresh: Iterable[ViewFreshness]) -> Iterator[Metric]:
         "view",
     )
     slices = _by("headrace_view_dirty_slices", "The dirty slices of a view.", "view")
+    quarantined = _by(
+        "headrace_view_quarantined_rows", "The rows that a view has in quarantine.", "view"
+    )
     for each in fresh:
         name = [each.view.name]
         age = 0.0 if each.dirty_since is None else max(0.0, time.time() - each.dirty_since)
         dirty.add_metric(name, age)
         slices.add_metric(name, each.dirty_slices)
+        quarantined.add_metric(name, each.quarantined)
         if each.pending is not None:
             behind.add_metric(name, each.pending)
         seconds.add_metric(name, each.seconds)
         stopped.add_metric(name, each.state == "stopped")
-    yield from (behind, seconds, stopped, dirty, slices)
+    yield from (behind, seconds, stopped, dirty, slices, quarantined)
 
 
 def _by(name: str, meaning: str, label: str) -> GaugeMetricFamily:

@@ -189,6 +189,7 @@ def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
             None if found.dirty_since is None else _time(found.dirty_since),
             str(found.view.refresh),
             None if found.next_refresh is None else _time(found.next_refresh),
+            found.quarantined,
         )
         for found in view_freshness(at.reader, at.admission, at.state)
         if at.sees(found.view.name)

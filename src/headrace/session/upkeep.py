@@ -62,7 +62,15 @@ class Upkeep:
             parts.ledger,
             Verifications(parts.reader, parts.comparing, report),
             Reconciliations(parts.reader, parts.reconciling, principal, report),
-            Repairs(parts.reader, parts.ledger, parts.loop, parts.pump, parts.repairing, report),
+            Repairs(
+                parts.reader,
+                parts.ledger,
+                parts.loop,
+                parts.pump,
+                parts.repairing,
+                parts.definer,
+                report,
+            ),
             ReplayStatements(
                 parts.reader,
                 slices,

@@ -1,16 +1,20 @@
-"""REPAIR: rebuilds what has damaged files, and views that stopped; recomputes dirty slices."""
+"""REPAIR: rebuilds what has damaged files, and views that stopped; recomputes dirty slices.
+
+Rows in quarantine are tried again: their view is rebuilt beside what it is.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import PlainView, Sink, Table, View
-from headrace.circuit import rows_of
+from headrace.circuit import quarantine_of, rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, Repaired
 from headrace.parts.naming import shown_name
+from headrace.parts.quarantined import quarantined_count
 from headrace.parts.stopped import mark_stopped, stopped_after
 from headrace.runtime.dirty import awaiting_refresh
 from headrace.runtime.fill import Fill
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.history.repairing import Repairing
     from headrace.ledger import Ledger
+    from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress as FillProgress
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.sql import Name
     from headrace.types import Epoch, RelationId
 
+_DAMAGED_SINCE: Final = "One of its files was damaged after it stopped."
 Row = tuple[str, str, str]
 """A relation, its problem, and what was done about it."""
 
@@ -48,6 +54,7 @@ class Repairs:
     loop: EpochLoop
     pump: Pump
     repairing: Repairing
+    definer: Definer
     report: Callable[[Progress], None]
 
     def repair(self, name: Name | None) -> list[Row]:
@@ -56,6 +63,7 @@ class Repairs:
             scope = self._scope(name)
             rows = self._rebuild_damaged(scope)
             rows += self._restart(scope)
+        rows += self._tried_again(scope)
         return rows + self._recompute({relation.id for relation in scope})
 
     def _scope(self, name: Name | None) -> list[Table | View]:
@@ -89,7 +97,7 @@ class Repairs:
                 continue
             wrong = "; ".join(each.reason for each in for_it)
             try:
-                done = self._rebuilt(relation)
+                done = self._rebuilt(relation, for_it)
                 done += self._set_aside(relation, for_it)
             except HeadraceError as error:
                 if error.code is Code.UNAVAILABLE:
@@ -100,17 +108,20 @@ class Repairs:
             rows.append((self._shown(relation), wrong, done))
         return rows
 
-    def _rebuilt(self, relation: Table | View) -> str:
+    def _rebuilt(self, relation: Table | View, found: list[Damage]) -> str:
         progress = self._progress(f"rebuilding {relation.name}")
         if isinstance(relation, Table):
             layout = self.reader.published.layout(relation)
             epoch, changes = TableRebuild(self.loop, relation, layout, progress).run()
             return f"rebuilt from {changes:,} changes of its log in epoch {epoch}"
-        if relation.id in self.loop.stopped():
+        kept = {quarantine_of(relation.build, id_) for id_ in relation.depends_on}
+        lost = any(each.arrangement in kept for each in found)
+        if lost or relation.id in self.loop.stopped():
             if self._marked(relation, WAITING):
                 raise HeadraceError(Code.CONFLICT, "it waits for a function")
-            # The contents of a stopped view are old: it is rebuilt when it restarts.
-            why = "One of its files was damaged after it stopped."
+            # The contents of a stopped view are old: it is rebuilt when it restarts. Without its
+            # quarantine, a view may have to leave out other rows than it does.
+            why = "A file of its quarantine was damaged." if lost else _DAMAGED_SINCE
             mark_stopped(
                 self.ledger,
                 relation,
@@ -196,6 +207,32 @@ class Repairs:
             self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error), after))
             return (name, "stopped", f"still stopped: {error.primary}")
         return (name, "stopped", f"rebuilt in epoch {epoch}, and running")
+
+    # -- rows in quarantine ------------------------------------------------------------------
+
+    def _tried_again(self, scope: list[Table | View]) -> list[Row]:
+        """Rebuild views that have rows in quarantine and go on, while epochs do."""
+        rows = []
+        for view in (each for each in scope if isinstance(each, View)):
+            before = self._quarantined(view)
+            if not before or view.id in self.reader.published.stopped:
+                continue
+            another = replace(view, replacement=self.ledger.reserve_build())
+            try:
+                progress = self._progress(f"filling {view.name}")
+                epoch = self.definer.replace_view(view, another, progress)
+                left = self._quarantined(another)
+                done = f"tried again in epoch {epoch}: {left:,} still in quarantine"
+            except HeadraceError as error:
+                if error.code not in (Code.INVALID, Code.CONFLICT):
+                    raise
+                done = f"not tried again: {error.primary}"
+            rows.append((self._shown(view), f"{before:,} in quarantine", done))
+        return rows
+
+    def _quarantined(self, view: View) -> int:
+        reader = self.reader
+        return quarantined_count(self.ledger, reader.directory, reader.published, view)
 
     # -- dirty slices ----------------------------------------------------------------------
 

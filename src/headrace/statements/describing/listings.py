@@ -15,6 +15,7 @@ from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
+from headrace.parts.quarantined import quarantined_count
 from headrace.parts.stopped import view_state
 from headrace.sql import Listing, Name, Role, Show
 from headrace.statements.describing.changes import CARRIED
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.parts.schemas import Schemas
     from headrace.parts.sources import SourceStates
     from headrace.runtime.deliveries import Deliveries
+    from headrace.runtime.published import Published
 
 _MOST_EPOCHS = 100
 _MOST_REJECTS = 1000
@@ -38,7 +40,7 @@ _COUNTED = ("rejected", "duplicates", "late", "watermark")
 _FRESHNESS = (
     "view", "epoch", "committed_at", "changes_behind", "state",
     "seconds_behind", "watermark", "dirty_since", "inputs",
-    "refresh", "next_refresh",
+    "refresh", "next_refresh", "quarantined",
 )  # fmt: skip
 
 _DIRTY = (
@@ -50,7 +52,7 @@ _WHOLE = (
     "epoch", "epochs_behind", "rows_behind", "changes_behind", "behind", "rejected", "refused",
     "duplicates", "late", "line",
     "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
-    "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows",
+    "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows", "quarantined",
 )  # fmt: skip
 _TYPES = {
     **dict.fromkeys(_WHOLE, pa.int64()),
@@ -147,12 +149,19 @@ class Listings:
                 relation.name,
                 relation.kind,
                 ", ".join(key_of(relation)),
-                view_state(relation, state.stopped),
+                self._state(relation, state),
             )
             for relation in state.catalog
             if wanted(relation) and self._shows(relation)
         ]
         return self._listing(("name", "kind", "key", "state"), rows)
+
+    def _state(self, relation: Relation, state: Published) -> str:
+        """Return what a relation does now, and how many rows a view has in quarantine."""
+        does, kept = view_state(relation, state.stopped), 0
+        if isinstance(relation, View):
+            kept = quarantined_count(self.ledger, self.reader.directory, state, relation)
+        return f"{does}, {kept:,} {'row' if kept == 1 else 'rows'} in quarantine" if kept else does
 
     def _indexes(self, statement: Show) -> Result:
         catalog, asked = self.reader.catalog, statement.relation
@@ -300,6 +309,7 @@ class Listings:
                 ),
                 str(found.view.refresh),
                 None if found.next_refresh is None else shown_time(found.next_refresh),
+                found.quarantined,
             )
             for found in view_freshness(self.reader, self.sources.admission, state)
             if self.principal.sees(found.view.name)
