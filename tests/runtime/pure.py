@@ -18,11 +18,21 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType
 
 from headrace.catalog import CONTINUOUS, Catalog, RefreshPolicy, Sink, Table, View, relation_of_json
-from headrace.circuit import rows_of
+from headrace.circuit import quarantine_of, rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject, RunKind
 from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
-from headrace.operators import OFFSET, ROWS, GroupAggregate, Integrate, StatefulOperator, Upsert
+from headrace.operators import (
+    OFFSET,
+    ROWS,
+    GroupAggregate,
+    Integrate,
+    Quarantine,
+    StatefulOperator,
+    Upsert,
+    held_back,
+)
+from headrace.parts.quarantined import quarantined_count, quarantined_rows
 from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Delivery
@@ -30,6 +40,7 @@ from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
 from headrace.runtime.ports import LEAF, Refused, StepPlan
 from headrace.runtime.published import Publisher
+from headrace.runtime.quarantine import Guarded, candidates_of, candidates_run, refusals
 from headrace.runtime.refresh import Refresh
 from headrace.runtime.replay import Replaced, replace_slice
 from headrace.runtime.retirement import Retirement
@@ -64,6 +75,8 @@ TABLE = Layout(("k",), ROW, WEIGHTS)
 GROUPS = Layout(("g",), pa.schema([pa.field("g", BIGINT)]), WEIGHTS)
 COUNTS = Layout(("g",), pa.schema([pa.field("g", BIGINT), pa.field("n", BIGINT)]), WEIGHTS)
 
+QUARANTINE = Quarantine(ROW)
+
 QUERIES = {
     "SELECT g, count(*) AS n FROM t GROUP BY g": 0,
     "SELECT g, count(*) AS n FROM t WHERE g >= 1 GROUP BY g": 1,
@@ -93,6 +106,10 @@ class PureRunner:
     """The builds of views that are being filled, and that no epoch steps yet."""
     slices: dict[BuildId, frozenset[int]] = field(default_factory=dict)
     """Which groups of a view are replayed, by the id of the replay."""
+    poison: frozenset[int] = frozenset()
+    """The groups on whose rows the query of a view that quarantines rows fails."""
+    trials: int = 0
+    """How often such a query has been tried."""
 
     def plan_live(
         self,
@@ -111,7 +128,7 @@ class PureRunner:
                     kept[rows_of(relation.id)] = TABLE
             elif relation.id not in without | given:
                 kept |= self._of_view(relation)
-        return StepPlan(changed | given, kept, frozenset(), {})
+        return StepPlan(changed | given, kept, frozenset(), {}, guards=_guards(kept))
 
     def run_live(
         self,
@@ -150,7 +167,9 @@ class PureRunner:
         """Return what filling a view needs."""
         del partitions, looping, ticks
         filled = self.filling[build]
-        return StepPlan(frozenset(filled.depends_on), self._of_view(filled), frozenset(), {})
+        kept = self._of_view(filled)
+        reads = frozenset(filled.depends_on)
+        return StepPlan(reads, kept, frozenset(), {}, guards=_guards(kept))
 
     def run_fill(
         self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
@@ -191,7 +210,10 @@ class PureRunner:
 
     @staticmethod
     def _of_view(view: View) -> dict[ArrangementId, Layout]:
-        return {ArrangementId(f"{view.build}/groups"): GROUPS, rows_of(view.id): COUNTS}
+        kept = {ArrangementId(f"{view.build}/groups"): GROUPS, rows_of(view.id): COUNTS}
+        if view.quarantines:
+            kept[quarantine_of(view.build, view.depends_on[0])] = QUARANTINE.layouts[0]
+        return kept
 
     @staticmethod
     def _log(step: Step, id_: RelationId) -> pa.Table:
@@ -203,6 +225,14 @@ class PureRunner:
     def _view(self, step: Step, view: View, delta: pa.Table, reports: list[Report]) -> pa.Table:
         """Step a view over the delta of what it reads; return its own."""
         groups, operator = ArrangementId(f"{view.build}/groups"), GroupAggregate(GROUPS)
+        if view.quarantines:
+            delta = self._passed(
+                step, quarantine_of(view.build, view.depends_on[0]), delta, reports
+            )
+            self.trials += 1
+            read = {g for g, w in zip(*_lists(delta, "g", WEIGHT), strict=True) if w > 0}
+            if read & self.poison:
+                raise HeadraceError(Code.INVALID, f"group {min(read & self.poison)} is poison")
         if view.query in QUERIES:
             delta = delta.select(["g", WEIGHT])
             delta = delta.filter(pc.greater_equal(delta["g"], QUERIES[view.query]))
@@ -211,6 +241,31 @@ class PureRunner:
         counted = self._step(step, operator, groups, delta, reports)
         rows = counted.select(["g", ROWS, WEIGHT]).rename_columns(["g", "n", WEIGHT])
         return self._step(step, Integrate(COUNTS), rows_of(view.id), rows, reports)
+
+    @staticmethod
+    def _passed(step: Step, id_: ArrangementId, delta: pa.Table, reports: list[Report]) -> pa.Table:
+        """Divide the rows of a table between a view and its quarantine, in every partition."""
+        guarded, stored = step.guards.get(id_, Guarded()), step.arrangements[id_]
+        change, runs = hashed(delta.select(["k", "g", WEIGHT]), "k"), step.runs_directory
+        owners = partition_of(change[HASH].to_numpy(), step.partitions)
+        passed = [QUARANTINE.rows.schema.empty_table()]
+        for partition, (low, high) in enumerate(ranges(step.partitions)):
+            own = change.filter(pa.array(owners == partition))
+            before = tuple(
+                Spine.open(runs, stored.layout, files, low, high)
+                for files in (stored.runs, guarded.known)
+            )
+            taken = QUARANTINE.step((own, refusals(guarded.refused)), before)
+            (update,) = taken.updates
+            written = {id_: write_run(runs, update)} if update.rows else {}
+            output, inserted = held_back(taken.output, guarded.below)
+            if guarded.listed and len(inserted):
+                written[candidates_of(id_)] = candidates_run(runs, inserted)
+            if own.num_rows:
+                counts = (own.num_rows, output.num_rows, 0)
+                reports.append(Report(str(id_), partition, written, *counts, 0.0))
+            passed.append(output)
+        return pa.concat_tables(passed)
 
     @staticmethod
     def _step(
@@ -239,6 +294,14 @@ class PureRunner:
             outputs.append(taken.output)
         empty = operator.step((change.slice(0, 0),), (Spine.open(step.runs_directory, layout, ()),))
         return pa.concat_tables([empty.output, *outputs])
+
+
+def _guards(kept: Iterable[ArrangementId]) -> frozenset[ArrangementId]:
+    return frozenset(id_ for id_ in kept if "/quarantine." in id_)
+
+
+def _lists(rows: pa.Table, *names: str) -> list[list[int]]:
+    return [rows[name].to_pylist() for name in names]
 
 
 def _among(rows: pa.Table, column: str, groups: frozenset[int]) -> pa.Table:
@@ -348,13 +411,18 @@ class PureDatabase:
         return table
 
     def create_view(
-        self, name: str, over: Table | View, refresh: RefreshPolicy = CONTINUOUS
+        self,
+        name: str,
+        over: Table | View,
+        refresh: RefreshPolicy = CONTINUOUS,
+        *,
+        quarantines: bool = False,
     ) -> View:
         """Create a view that counts rows by group, filled from what is stored.
 
         Over a view, the groups are its counts.
         """
-        fill = self.begin_view(name, over, refresh=refresh)
+        fill = self.begin_view(name, over, refresh=refresh, quarantines=quarantines)
         return self.finish_view(fill)
 
     def refresh(self, *views: View) -> Epoch:
@@ -370,6 +438,8 @@ class PureDatabase:
         over: Table | View,
         former: View | None = None,
         refresh: RefreshPolicy = CONTINUOUS,
+        *,
+        quarantines: bool = False,
     ) -> Fill:
         """Begin to fill a view of what is stored now; epochs may be made before it is finished.
 
@@ -390,6 +460,7 @@ class PureDatabase:
             key=("g",),
             replacement=replacement,
             refresh=refresh if former is None else former.refresh,
+            quarantines=quarantines if former is None else former.quarantines,
         )
         self.runner.filling[view.build] = view
         fill = Fill(self.loop, view, lambda _done, _total: None)
@@ -517,6 +588,17 @@ class PureDatabase:
         """Return a relation's rows at an epoch, by default the last one."""
         found = self.contents(id_).whole() if epoch is None else self.history(id_).whole(epoch)
         return Counter(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+    def quarantined(self, view: View) -> Counter[tuple[int, int]]:
+        """Return the rows of the table that a view has in quarantine."""
+        found: Counter[tuple[int, int]] = Counter()
+        state = self.loop.published.current
+        for row in quarantined_rows(self.ledger, self.directory, state, view):
+            assert "is poison" in row.error
+            found[row.row["k"], row.row["g"]] += row.copies
+        count = quarantined_count(self.ledger, self.directory, state, view)
+        assert count == sum(found.values())
+        return found
 
     def by_key(self, id_: RelationId, key: int) -> Counter[tuple[int, ...]]:
         """Return the rows of one key at the last epoch, by a lookup."""

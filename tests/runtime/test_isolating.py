@@ -52,7 +52,7 @@ class Pretended:
         return [Report("quarantine", 0, runs, 0, 0, 0, 0.0)]
 
     def isolated(self, most: int = 1000) -> tuple[Rows, Isolating]:
-        found = Isolating(self, (LEFT, RIGHT), 7, self.directory, most=most)
+        found = Isolating(self, (LEFT, RIGHT), 7, self.directory, most)
         guards = found.run(FAILURE)
         assert self.fails(self._rest(guards)) is None
         return {(id_, r.hash) for id_, each in guards.items() for r in each.refused}, found
@@ -101,9 +101,8 @@ def test_of_rows_that_fail_together_so_many_are_refused_that_the_rest_passes(
 def test_each_row_has_the_error_that_it_causes(tmp_path: Path) -> None:
     poison = {(LEFT, 3), (RIGHT, 1)}
     inserted = {(id_, n) for id_ in (LEFT, RIGHT) for n in range(50)}
-    guards = Isolating(
-        Pretended(tmp_path, inserted, on_each(poison)), (LEFT, RIGHT), 7, tmp_path
-    ).run(FAILURE)
+    step = Pretended(tmp_path, inserted, on_each(poison))
+    guards = Isolating(step, (LEFT, RIGHT), 7, tmp_path, 9).run(FAILURE)
     assert guards[LEFT].refused == (Refusal(3, f"{(LEFT, 3)} fails", 7),)
     assert guards[RIGHT].refused == (Refusal(1, f"{(RIGHT, 1)} fails", 7),)
     assert not list(tmp_path.iterdir())

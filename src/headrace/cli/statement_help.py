@@ -229,9 +229,10 @@ STATEMENTS: dict[str, Synopsis] = {
         "REFRESH totals;",
     ),
     "ALTER MATERIALIZED VIEW": Synopsis(
-        "say when a view is refreshed",
+        "say when a view is refreshed, and what it does with rows on which its query fails",
         "ALTER MATERIALIZED VIEW name SET"
-        " (refresh = 'continuous' | 'every 1 hour' | 'manual' | 'on write')",
+        " (refresh = 'continuous' | 'every 1 hour' | 'manual' | 'on write')\n"
+        "ALTER MATERIALIZED VIEW name SET (on_error = 'stop' | 'quarantine')",
         "ALTER MATERIALIZED VIEW totals SET (refresh = 'every 1 hour');",
     ),
     "CREATE SINK": Synopsis(

@@ -28,6 +28,7 @@ from headrace.engine.worker import LogReader, reports_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import LoopPlan, StepPlan
+from headrace.runtime.rounds import remove_runs
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
@@ -455,8 +456,13 @@ class Engine:
         )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
-        with jobs_of(self.spark, step):
-            for job in program.jobs:
-                self._transplant(step.partitions).run(job)
+        try:
+            with jobs_of(self.spark, step):
+                for job in program.jobs:
+                    self._transplant(step.partitions).run(job)
+        except BaseException:
+            for report in reports_of(step):
+                remove_runs(step.runs_directory, report.runs.values())
+            raise
         sync_directory(step.runs_directory)
         return tuple(reports_of(step))

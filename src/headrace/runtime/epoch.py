@@ -443,7 +443,8 @@ class EpochLoop:
 
         own = tuple(sorted(stage.guards))
         runs = stage.step.runs_directory
-        return Isolating(trial, own, poll.clock.after, runs).run(failure)
+        most = self.settings.quarantine_rows
+        return Isolating(trial, own, poll.clock.after, runs, most).run(failure)
 
     def _alone(
         self, view: View, poll: Poll, guards: Mapping[ArrangementId, Guarded]

@@ -543,7 +543,8 @@ class Fill:
             return self._reports(replace(step, attempt=uuid4().hex, guards=guards), ticks=ticks)
 
         own = tuple(sorted(self._guards))
-        return Isolating(trial, own, step.clock.after, step.runs_directory).run(failure)
+        most, runs = loop.settings.quarantine_rows, step.runs_directory
+        return Isolating(trial, own, step.clock.after, runs, most).run(failure)
 
     def _rounds(self, contents: SharedContents, rounds: Rounds) -> dict[ArrangementId, Layout]:
         """Run rounds until no recursion changes; return the layouts of the rounds' arrangements."""

@@ -12,7 +12,7 @@ If the query fails without any insertion, no row of the step is to blame.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.quarantine import Guarded, Refusal, candidates_in, candidates_of
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from headrace.runtime.step import Report
     from headrace.types import ArrangementId
-
-MOST_REFUSED: Final = 1000
-"""The number of different rows that one step may add to the quarantines of a view."""
 
 
 Trial: TypeAlias = "Callable[[Mapping[ArrangementId, Guarded]], Sequence[Report]]"
@@ -56,16 +53,16 @@ def first_failing(
 class Isolating:
     """Finds what the quarantines of one view have to refuse of one step.
 
-    ``since`` is the clock of the step in microseconds; ``directory`` that of runs. ``begun`` is
-    what the quarantines do in any case.
+    ``since`` is the clock of the step in microseconds; ``directory`` that of runs. At ``most`` so
+    many rows are refused. ``begun`` is what the quarantines do in any case.
     """
 
     trial: Trial
     quarantines: tuple[ArrangementId, ...]
     since: int
     directory: Path
+    most: int
     begun: Mapping[ArrangementId, Guarded] = field(default_factory=dict)
-    most: int = MOST_REFUSED
     trials: int = 0
     """How many trials were made."""
     _order: list[tuple[ArrangementId, int]] = field(default_factory=list)

@@ -32,6 +32,7 @@ class RuntimeSettings:
     ``attempts``: how often a step is tried before its failure counts.
     ``recursion_rows``: by how many rows the recursions of one set of views may change in an epoch,
     in all rounds together. It stops recursions that grow without bound.
+    ``quarantine_rows``: how many different rows one step may add to the quarantines of a view.
     """
 
     epoch_rows: int = 1_000_000
@@ -41,3 +42,4 @@ class RuntimeSettings:
     history_epochs: int = 256
     attempts: int = 3
     recursion_rows: int = 4_000_000
+    quarantine_rows: int = 1_000

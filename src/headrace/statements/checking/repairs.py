@@ -224,7 +224,7 @@ class Repairs:
                 left = self._quarantined(another)
                 done = f"tried again in epoch {epoch}: {left:,} still in quarantine"
             except HeadraceError as error:
-                if error.code not in (Code.INVALID, Code.CONFLICT):
+                if error.code not in (Code.INVALID, Code.CONFLICT, Code.UNSUPPORTED):
                     raise
                 done = f"not tried again: {error.primary}"
             rows.append((self._shown(view), f"{before:,} in quarantine", done))
