@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import types as t
 
-from headrace.connectors.file_sink import FileFormat, Options, opened, place
+from connectors.sink_histories import Row, context, prove, table
+from headrace.connectors.file_sink import FileFormat, Options, check, opened, place
 from headrace.errors import Code, HeadraceError
-from headrace.types import Epoch
+from headrace.runtime.deliveries import DeliverySettings
+from headrace.types import Column, Epoch, Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CHANGES = pa.table({"a": [1], "__weight": pa.array([1], pa.int64())})
+NEW: Row = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
+CHANGES = table([(NEW, 1)])
 
 
 def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
@@ -34,7 +42,7 @@ def test_a_sink_does_not_follow_links_that_come_later(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("kept")
-    sink = opened(Options("a/b", FileFormat.JSON), tmp_path, ())
+    sink = opened(Options("a/b", FileFormat.JSON), context(tmp_path))
     sink.write(Epoch(1), [CHANGES])
     directory = tmp_path / "sinks" / "a" / "b"
     (directory / f"{2:020d}.draft").symlink_to(outside / "secret")
@@ -46,3 +54,72 @@ def test_a_sink_does_not_follow_links_that_come_later(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="has become a symbolic link"):
         sink.write(Epoch(3), [CHANGES])
     assert [file.name for file in outside.iterdir()] == ["secret"]
+
+
+def parquet(directory: Path) -> Counter[Row]:
+    """Return the sum of the changes in files of Parquet: what came twice would count twice."""
+    total: Counter[Row] = Counter()
+    for file in directory.rglob("*.parquet"):
+        for change in pq.ParquetFile(file).read().to_pylist():
+            weight = change.pop("__weight")
+            assert (change.pop("__op") in ("+I", "+U")) == (weight > 0)
+            total[tuple(change.values())] += weight
+            names = [part.name for part in file.parents if part.name.startswith("ok=")]
+            assert not names or names == [f"ok={_directory(change['ok'])}"]
+    return Counter({each: weight for each, weight in total.items() if weight})
+
+
+def _directory(value: object) -> str:
+    return "__HIVE_DEFAULT_PARTITION__" if value is None else str(value).lower()
+
+
+@pytest.mark.parametrize("partitions", [None, "ok, name"])
+@pytest.mark.parametrize("joins", [True, False])
+def test_files_have_each_change_once_however_often_the_process_ends(
+    tmp_path, monkeypatch, partitions, joins
+) -> None:
+    monkeypatch.setattr("headrace.connectors.change_files._OPEN", 3)
+    options = Options("x", FileFormat.PARQUET, partitions)
+    check(options, context(tmp_path))
+    prove(
+        lambda: opened(options, context(tmp_path)),
+        lambda: parquet(tmp_path / "sinks" / "x"),
+        epochs=12,
+        settings=DeliverySettings(part_rows=6, joins=joins),
+    )
+    sink = opened(options, context(tmp_path))
+    assert sink.durable() is not None
+    sink.clear()
+    assert sink.durable() is None
+    assert not list((tmp_path / "sinks" / "x").iterdir())
+
+
+def test_a_directory_can_have_any_value_in_its_name(tmp_path) -> None:
+    names = ["", None, ".", "..", "a/b", "a=b", "%", "ß \n", "x" * 300]
+    rows = [((id_, name, *NEW[2:]), 1) for id_, name in enumerate(names)]
+    sink = opened(Options("x", FileFormat.JSON, "name"), context(tmp_path))
+    (refused,) = sink.write(Epoch(1), [table(rows)])
+    assert json.loads(refused.row)["row"]["id"] == 8
+    assert refused.why == "the value of name is too long for the name of a directory"
+    found = {
+        json.loads(line)["row"]["id"]: file.parent
+        for file in (tmp_path / "sinks/x/epoch=00000000000000000001").glob("*/*.jsonl")
+        for line in file.read_text().splitlines()
+    }
+    assert sorted(found) == list(range(8))
+    assert found[4].name == "name=a%2Fb"
+    stopping = opened(Options("y", FileFormat.JSON, "name"), context(tmp_path, stops=True))
+    assert len(stopping.write(Epoch(1), [table(rows)])) == 1
+    assert stopping.durable() is None
+
+
+def test_what_a_format_cannot_hold_is_refused(tmp_path) -> None:
+    empty = Schema((Column("s", t.StructType()),))
+    given = dataclasses.replace(context(tmp_path), schema=empty)
+    check(Options("x", FileFormat.JSON), given)
+    for form in (FileFormat.CSV, FileFormat.PARQUET):
+        with pytest.raises(HeadraceError, match="cannot be written as"):
+            check(Options("x", form), given)
+    with pytest.raises(HeadraceError, match='no column "nam" to partition by') as caught:
+        check(Options("x", FileFormat.CSV, "nam"), context(tmp_path))
+    assert caught.value.hint == 'Did you mean "name"?'

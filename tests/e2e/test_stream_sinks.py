@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 
 from asked import rows
@@ -41,3 +42,18 @@ def test_a_webhook_is_sent_the_changes_of_a_view(shop, monkeypatch):
         found = sorted(row for row, weight in total.items() if weight)
         assert found == [(b, str(s)) for b, s in rows(shop, "SELECT * FROM spent ORDER BY buyer")]
         shop.sql("DROP SINK page")
+
+
+def test_files_of_parquet_add_up_to_the_view(shop):
+    made = shop.sql(
+        "CREATE SINK f FROM spent WITH (connector = 'file', path = 'f', format = 'parquet',"
+        " partition_by = 'buyer')"
+    )
+    assert "exactly once: one directory per epoch" in made.message
+    shop.sql("FLUSH; DELETE FROM orders WHERE id = 2; INSERT INTO orders VALUES (4, 'cid', 1.25)")
+    shop.sql("FLUSH")
+    found = duckdb.sql(
+        "SELECT buyer, s FROM read_parquet(?) GROUP BY ALL HAVING sum(__weight) > 0 ORDER BY buyer",
+        params=[str(shop.directory / "sinks/f/*/*/*.parquet")],
+    ).fetchall()
+    assert found == rows(shop, "SELECT * FROM spent ORDER BY buyer")

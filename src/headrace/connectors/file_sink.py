@@ -1,38 +1,31 @@
-"""A sink that writes one file per epoch to a directory: the delta of a view, as JSON lines or CSV.
+"""A sink that writes the changes of each epoch to files: lines of JSON, CSV or Parquet.
 
-A file is written under a temporary name, synced, and renamed, so it is either complete or missing.
-The newest file is the last epoch that there is: no change is written twice.
+A file or directory is written under a temporary name, synced, and renamed, so it is either complete
+or missing. The newest one is the last epoch that there is: no change is written twice.
 """
 
 from __future__ import annotations
 
-import os
+import shutil
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 
+from headrace.connectors.change_files import ChangeFile, FileFormat, Partitions, require_format
 from headrace.connectors.lines import json_lines
 from headrace.connectors.options import option
-from headrace.errors import Code, HeadraceError
-from headrace.serving import with_operations
+from headrace.errors import Code, HeadraceError, nearest
+from headrace.runtime.ports import Refused
 from headrace.spine import sync_directory
 from headrace.types import Epoch
+from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from headrace.runtime.ports import Refused
-
-
-class FileFormat(StrEnum):
-    """The format of the files."""
-
-    JSON = "json"
-    CSV = "csv"
+    from headrace.connectors.sinks import SinkContext
 
 
 def _path(text: str) -> str:
@@ -46,12 +39,30 @@ def _path(text: str) -> str:
     return text
 
 
+def _columns(text: str) -> str:
+    if not all(name.strip() for name in text.split(",")):
+        raise HeadraceError(
+            Code.INVALID, f"'{text}' are not columns", hint="Write their names, with commas."
+        )
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``path`` is a directory under ``sinks/`` in the data directory."""
+    """``path`` is a directory under ``sinks/`` in the data directory.
+
+    With ``partition_by``, columns with commas between them, an epoch is a directory, with
+    directories by the values of these columns.
+    """
 
     path: str = option(convert=_path)
     format: FileFormat = FileFormat.JSON
+    partition_by: str | None = option(default=None, convert=_columns)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The columns by whose values there are directories."""
+        return tuple(name.strip() for name in (self.partition_by or "").split(",") if name)
 
 
 def place(options: Options, directory: Path) -> Path:
@@ -72,92 +83,139 @@ def place(options: Options, directory: Path) -> Path:
     return found
 
 
-def opened(options: Options, directory: Path, key: tuple[str, ...]) -> FileSink:
-    """Return the writer of a sink."""
-    return FileSink(place(options, directory), options.format, key)
-
-
-def require_format(schema: pa.Schema, form: FileFormat) -> None:
-    """Refuse columns that files of a format cannot hold.
+def check(options: Options, context: SinkContext) -> None:
+    """Refuse rows that files of the format cannot hold, and partitions by other columns.
 
     Raises:
-        HeadraceError: ``unsupported``, with the first such column.
+        HeadraceError: ``unsupported`` or ``invalid``, with the first such column.
     """
-    if form is not FileFormat.CSV:
-        return
-    for column in schema:
-        try:
-            pa_csv.write_csv(pa.schema([column]).empty_table(), pa.BufferOutputStream())
-        except pa.ArrowException as error:
+    schema = context.schema.arrow
+    require_format(schema, options.format)
+    for name in options.partitions:
+        if name not in schema.names:
+            near = nearest(name, schema.names)
             raise HeadraceError(
-                Code.UNSUPPORTED,
-                f'column "{column.name}" of type {column.type} cannot be written as CSV',
-                hint="Use format = 'json'; or select to_json(column), or its elements.",
-            ) from error
+                Code.INVALID,
+                f'there is no column "{name}" to partition by',
+                hint=f'Did you mean "{near}"?' if near else f"There are: {schema.names}.",
+            )
+
+
+def opened(options: Options, context: SinkContext) -> FileSink:
+    """Return the writer of a sink."""
+    return FileSink(
+        place(options, context.directory),
+        options.format,
+        context.schema.arrow.append(pa.field(WEIGHT, pa.int64())),
+        context.key,
+        options.partitions,
+        context.stops,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
-    """Writes ``<epoch>.jsonl`` or ``<epoch>.csv``, each part as :func:`with_operations` has it."""
+    """Writes ``<epoch>.jsonl``, ``.csv`` or ``.parquet``, each part in the order of operations.
+
+    With ``partitions`` it writes the directory ``epoch=<epoch>``. ``schema`` is that of changes.
+    ``key`` are the columns of a unique key of the rows, empty if none is known. ``stops``: whether
+    an epoch with a refused row is not written.
+    """
 
     directory: Path
     format: FileFormat
+    schema: pa.Schema
     key: tuple[str, ...] = ()
-    """The columns of a unique key of the rows; empty if none is known."""
-    guarantee: str = "exactly once: one file per epoch"
+    partitions: tuple[str, ...] = ()
+    stops: bool = False
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee."""
+        return f"exactly once: one {'directory' if self.partitions else 'file'} per epoch"
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
-        """Write the file of an epoch.
+        """Write the file or directory of an epoch.
 
         Raises:
             HeadraceError: ``invalid`` if the directory has become a link to another.
         """
         self._require_directory()
         self.directory.mkdir(parents=True, exist_ok=True)
-        place = self.directory / f"{epoch:020d}.{self._ending}"
-        draft = place.with_suffix(".draft")
-        draft.unlink(missing_ok=True)
-        with draft.open("xb") as file:  # never through a link
-            for number, part in enumerate(parts):
-                if self.format is FileFormat.CSV:
-                    rows = with_operations(part, self.key)
-                    options = pa_csv.WriteOptions(include_header=not number)
-                    pa_csv.write_csv(rows, file, options)
-                    continue
-                for line in json_lines(epoch, part, self.key):
-                    file.write(f"{line}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(place)
+        draft = self.directory / f"{epoch:020d}.draft"
+        _remove(draft)
+        if self.partitions:
+            refused = self._directory(epoch, parts, draft)
+        else:
+            refused = self._file(epoch, parts, draft)
+        if refused and self.stops:
+            _remove(draft)
+            return refused
+        draft.replace(self.directory / self._name(epoch))
         sync_directory(self.directory)
+        return refused
+
+    def _file(self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path) -> Sequence[Refused]:
+        file = self._opened(epoch, draft)
+        try:
+            for part in parts:
+                file.write(part)
+            file.close()
+        except BaseException:
+            file.abandon()
+            raise
         return ()
 
+    def _directory(self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path) -> Sequence[Refused]:
+        draft.mkdir()
+        refused: list[Refused] = []
+        files = Partitions(
+            draft, self.partitions, lambda place: self._opened(epoch, place), self.format.ending
+        )
+        try:
+            for part in parts:
+                for row, why in sorted(files.write(part).items()):
+                    (line,) = json_lines(epoch, part.slice(row, 1), ())
+                    refused.append(Refused(line, why))
+            files.close()
+        except BaseException:
+            files.abandon()
+            raise
+        return refused
+
     def durable(self) -> Epoch | None:
-        """Return the epoch of the newest file."""
-        names = [file.stem for file in self._files()]
-        return Epoch(int(max(names))) if names else None
+        """Return the epoch of the newest file or directory."""
+        found = self._written()
+        return Epoch(max(found)) if found else None
 
     def stored(self) -> Iterator[pa.Table] | None:
         """Return None: the files have changes, not rows."""
         return None
 
     def clear(self) -> None:
-        """Remove the files."""
+        """Remove what was written."""
         self._require_directory()
-        for file in self._files():
-            file.unlink()
+        for written in self._written().values():
+            _remove(written)
         if self.directory.exists():
             sync_directory(self.directory)
 
     def close(self) -> None:
         """Do nothing: no file is held open."""
 
-    @property
-    def _ending(self) -> str:
-        return "jsonl" if self.format is FileFormat.JSON else "csv"
+    def _opened(self, epoch: Epoch, place: Path) -> ChangeFile:
+        return ChangeFile(place, self.format, epoch, self.key, self.schema)
 
-    def _files(self) -> list[Path]:
-        return [f for f in self.directory.glob(f"*.{self._ending}") if f.stem.isdigit()]
+    def _name(self, epoch: Epoch) -> str:
+        return f"epoch={epoch:020d}" if self.partitions else f"{epoch:020d}.{self.format.ending}"
+
+    def _written(self) -> dict[int, Path]:
+        """Return what was written, by epoch."""
+        if self.partitions:
+            found = {p.name.removeprefix("epoch="): p for p in self.directory.glob("epoch=*")}
+        else:
+            found = {p.stem: p for p in self.directory.glob(f"*.{self.format.ending}")}
+        return {int(name): path for name, path in found.items() if name.isdigit()}
 
     def _require_directory(self) -> None:
         if self.directory.resolve() != self.directory:
@@ -166,3 +224,11 @@ class FileSink:
                 f'directory "{self.directory}" has become a symbolic link',
                 hint="Put the directory back.",
             )
+
+
+def _remove(place: Path) -> None:
+    """Remove a file or directory, if it is there; of a link, the link."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)

@@ -179,12 +179,8 @@ _ALL: tuple[Connector[Any], ...] = (
     Connector(
         ("file", "filesystem"),
         file_sink.Options,
-        open_sink=lambda options, context: file_sink.opened(
-            options, context.directory, context.key
-        ),
-        check_sink=lambda options, context: file_sink.require_format(
-            context.schema.arrow, options.format
-        ),
+        open_sink=file_sink.opened,
+        check_sink=file_sink.check,
         place=lambda options, context: file_sink.place(options, context.directory),
     ),
     Connector(

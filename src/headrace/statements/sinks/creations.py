@@ -192,7 +192,7 @@ class SinkCreations:
         path = dict(stored)["path"]
         others = [r for r in self.reader.catalog if isinstance(r, Sink)]
         taken = [r.name for r in others if dict(r.options).get("path") == path]
-        if not taken and not (place.is_dir() and any(place.glob("*.*"))):
+        if not taken and not (place.is_dir() and any(place.iterdir())):
             return
         whose = f'of sink "{taken[0]}"' if taken else "of a sink that was dropped"
         given = next(option for option in statement.options if option.key.lower() == "path")

@@ -1,0 +1,221 @@
+"""Files of changes, in each format, and directories of them by the values of columns."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from headrace.connectors.lines import json_lines
+from headrace.errors import Code, HeadraceError
+from headrace.serving import with_operations
+from headrace.serving.text_columns import text_column
+from headrace.spine import sync_directory
+from headrace.zset import row_codes
+from headrace.zset.zset import column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from headrace.types import Epoch
+
+
+class FileFormat(StrEnum):
+    """The format of the files."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+    @property
+    def ending(self) -> str:
+        """What the names of its files end with."""
+        return "jsonl" if self is FileFormat.JSON else self.value
+
+
+_OPEN: Final = 128
+"""How many files of partitions are written at a time."""
+_LONGEST_NAME: Final = 250
+_NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The directory of rows whose value is NULL or empty, as Hive has it."""
+
+
+def require_format(schema: pa.Schema, form: FileFormat) -> None:
+    """Refuse columns that files of a format cannot hold.
+
+    Raises:
+        HeadraceError: ``unsupported``, with the first such column.
+    """
+    for field in schema:
+        try:
+            if form is FileFormat.CSV:
+                pa_csv.write_csv(pa.schema([field]).empty_table(), pa.BufferOutputStream())
+            elif form is FileFormat.PARQUET:
+                pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except pa.ArrowException as error:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'column "{field.name}" of type {field.type} cannot be written as'
+                f" {form.value.upper() if form is FileFormat.CSV else 'Parquet'}",
+                hint="Use format = 'json'; or select to_json(column), or its elements.",
+            ) from error
+
+
+class _Writer(Protocol):
+    def write(self, rows: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Lines:
+    """Writes lines of JSON."""
+
+    def __init__(self, file: BinaryIO, epoch: Epoch, key: Sequence[str]) -> None:
+        self._file, self._epoch, self._key = file, epoch, key
+
+    def write(self, rows: pa.Table) -> None:
+        self._file.writelines(
+            f"{line}\n".encode() for line in json_lines(self._epoch, rows, self._key)
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class _Csv:
+    """Writes CSV, with a header."""
+
+    def __init__(self, file: BinaryIO, key: Sequence[str]) -> None:
+        self._file, self._key, self._begun = file, key, False
+
+    def write(self, rows: pa.Table) -> None:
+        options = pa_csv.WriteOptions(include_header=not self._begun)
+        pa_csv.write_csv(with_operations(rows, self._key), self._file, options)
+        self._begun = True
+
+    def close(self) -> None:
+        pass
+
+
+class _Parquet:
+    """Writes Parquet; ``schema`` is that of changes, without their operations."""
+
+    def __init__(self, file: BinaryIO, key: Sequence[str], schema: pa.Schema) -> None:
+        self._key = key
+        self._schema = with_operations(schema.empty_table(), key).schema
+        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
+
+    def write(self, rows: pa.Table) -> None:
+        ordered = with_operations(rows, self._key).select(self._schema.names)
+        self._writer.write_table(ordered.cast(self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class ChangeFile:
+    """One file of changes, durable once closed. It is a new file, never one behind a link.
+
+    ``schema`` is that of the changes.
+    """
+
+    def __init__(
+        self, place: Path, form: FileFormat, epoch: Epoch, key: Sequence[str], schema: pa.Schema
+    ) -> None:
+        self._file = place.open("xb")
+        made: dict[FileFormat, Callable[[], _Writer]] = {
+            FileFormat.JSON: lambda: _Lines(self._file, epoch, key),
+            FileFormat.CSV: lambda: _Csv(self._file, key),
+            FileFormat.PARQUET: lambda: _Parquet(self._file, key, schema),
+        }
+        self._writer = made[form]()
+
+    def write(self, rows: pa.Table) -> None:
+        """Write changes, rows with their weights."""
+        self._writer.write(rows)
+
+    def close(self) -> None:
+        """End the file."""
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Give the file up, whatever it has."""
+        self._writer.close()
+        self._file.close()
+
+
+class Partitions:
+    """Files of changes in directories by the values of columns: ``country=DE/0.parquet``.
+
+    Some files are written at a time; a directory whose file was closed gets another one.
+    """
+
+    def __init__(
+        self, directory: Path, by: Sequence[str], opened: Callable[[Path], ChangeFile], ending: str
+    ) -> None:
+        self._directory = directory
+        self._by = by
+        self._opened = opened
+        self._ending = ending
+        self._open: dict[str, ChangeFile] = {}
+        self._files: dict[str, int] = {}
+
+    def write(self, rows: pa.Table) -> dict[int, str]:
+        """Write changes; return those that no directory can be made for, with the reason."""
+        codes = row_codes([column(rows, name) for name in self._by], rows.num_rows)
+        order = np.argsort(codes, kind="stable")
+        bounds = np.flatnonzero(np.diff(codes[order], prepend=codes[order][:1] - 1))
+        refused: dict[int, str] = {}
+        for places in np.split(order, bounds[1:]) if len(order) else []:
+            some = rows.take(pa.array(places))
+            name = self._name(some.slice(0, 1))
+            if max(map(len, name.split("/"))) > _LONGEST_NAME:
+                why = f"the value of {', '.join(self._by)} is too long for the name of a directory"
+                refused |= dict.fromkeys(places.tolist(), why)
+                continue
+            self._file(name).write(some)
+        return refused
+
+    def close(self) -> None:
+        """End all files."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+        found = {self._directory, *(place.parent for place in self._directory.rglob("*"))}
+        for directory in found:
+            sync_directory(directory)
+
+    def abandon(self) -> None:
+        """Give all files up."""
+        for file in self._open.values():
+            file.abandon()
+
+    def _file(self, name: str) -> ChangeFile:
+        if name not in self._open:
+            if len(self._open) >= _OPEN:
+                for file in self._open.values():
+                    file.close()
+                self._open.clear()
+            number = self._files.get(name, 0)
+            self._files[name] = number + 1
+            directory = self._directory / name
+            directory.mkdir(parents=True, exist_ok=True)
+            self._open[name] = self._opened(directory / f"{number}.{self._ending}")
+        return self._open[name]
+
+    def _name(self, row: pa.Table) -> str:
+        values: list[Any] = [text_column(row[name])[0].as_py() for name in self._by]
+        return "/".join(
+            f"{quote(name, safe='')}={quote(value, safe='') if value else _NO_VALUE}"
+            for name, value in zip(self._by, values, strict=True)
+        )
