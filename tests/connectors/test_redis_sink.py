@@ -20,6 +20,7 @@ from headrace.connectors import SinkContext
 from headrace.connectors.options import Given, read_options
 from headrace.connectors.redis.access import connected
 from headrace.connectors.redis.sink import Options, RedisSink, check, opened
+from headrace.connectors.redis.stored import Seen
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
@@ -221,6 +222,17 @@ def test_keys_have_one_sink_and_what_the_server_loses_is_said(redis: Redis, name
     assert "epoch 4 was acknowledged" in str(error.value.detail)
     sink.clear()
     assert redis.client().keys(f"*{name}*") == []
+
+
+def test_an_item_that_redis_shows_twice_is_one() -> None:
+    random_, seen, known = random.Random(1), Seen(), set()
+    for _ in range(200):
+        names = [b"%d" % random_.randrange(3000) for _ in range(random_.randrange(40))]
+        new = [names[at] for at in seen.new(names)]
+        assert len(new) == len(set(new))
+        assert set(new) == set(names) - known
+        known |= set(names)
+    assert len(seen._levels) < 12
 
 
 def test_items_end_by_the_time_to_live(redis: Redis, name: str, tmp_path: Path) -> None:

@@ -103,6 +103,15 @@ def failure(error: Exception, access: Access) -> HeadraceError:
     return HeadraceError(code, f'Redis at "{access.place}" {what}', f"It says: {said}.", hint)
 
 
+def answers(pipeline: Any) -> list[Any]:
+    """Return the answers to what was sent; the client's own error would have what was sent."""
+    found: list[Any] = pipeline.execute(raise_on_error=False)
+    for answer in found:
+        if isinstance(answer, Exception):
+            raise answer
+    return found
+
+
 def library() -> Any:
     """Return the client library.
 

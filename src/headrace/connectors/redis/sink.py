@@ -23,8 +23,9 @@ from headrace.connectors.marks import belongs_to_another, refused_rows, require_
 from headrace.connectors.options import option, seconds
 from headrace.connectors.patterns import Pattern
 from headrace.connectors.redis import scripts
-from headrace.connectors.redis.access import Access, connected, failure, library
-from headrace.connectors.redis.values import MAPPING, cells, rows_of_cells, rows_of_json
+from headrace.connectors.redis.access import Access, answers, connected, failure, library
+from headrace.connectors.redis.stored import EPOCH, EXACT, Items
+from headrace.connectors.redis.values import cells
 from headrace.connectors.sinks import require_key
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.ports import Refused
@@ -39,15 +40,10 @@ if TYPE_CHECKING:
     from headrace.connectors.sinks import SinkContext
     from headrace.types import Schema
 
-EPOCH: Final = "__epoch"
-"""The field of an item with the epoch of its row."""
 _AT_ONCE: Final = 500
 """How many items a script writes: the server does nothing else meanwhile."""
 _UNANSWERED: Final = 10
 """How many scripts are sent before their answers are read."""
-_SCANNED: Final = 1000
-_EXACT: Final = 1 << 53
-"""Up to which whole number every one is a score, which is a 64-bit float."""
 _SCORES: Final = (
     t.ByteType,
     t.ShortType,
@@ -285,13 +281,13 @@ class RedisSink:
 
     def stored(self) -> Iterator[pa.Table] | None:
         """Yield the rows of the items whose keys are of the pattern."""
-        return self._members_stored() if self._sorted else self._items_stored()
+        return self._items().rows()
 
     def clear(self) -> None:
         """Delete the items whose keys are of the pattern, and the mark."""
         self._reached = None
         self.durable()
-        for keys in self._own_keys():
+        for keys in self._items().own():
             with self._using() as session:
                 arguments = (self.options.mark, *keys, session.name)
                 session.client.eval(scripts.REMOVE, 1 + len(keys), *arguments)
@@ -325,11 +321,18 @@ class RedisSink:
             self._session.client.close()
             self._session = None
 
-    # -- writing ---------------------------------------------------------------------------
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        with self._using() as session:
+            yield session.client
 
-    @property
-    def _sorted(self) -> bool:
-        return self.options.form is Form.SORTED_SET
+    def _items(self) -> Items:
+        """Return what reads the items back."""
+        kind = {Form.HASH: "hash", Form.JSON: "string"}.get(self.options.form, "zset")
+        score = self.options.score
+        return Items(kind, self._keys, self._members, score, self.schema, self._client)
+
+    # -- writing ---------------------------------------------------------------------------
 
     @property
     def _script(self) -> str:
@@ -366,7 +369,7 @@ class RedisSink:
         scores = rows[str(self.options.score)]
         wrong.update(dict.fromkeys(_places(scores.is_null()), "its score is NULL"))
         if pa.types.is_integer(scores.type):
-            large = pc.or_(pc.greater(scores, _EXACT), pc.less(scores, -_EXACT))
+            large = pc.or_(pc.greater(scores, EXACT), pc.less(scores, -EXACT))
             wrong.update(dict.fromkeys(_places(large), "its score is no 64-bit float"))
         else:
             wrong.update(dict.fromkeys(_places(pc.is_nan(scores)), "its score is NaN"))
@@ -412,111 +415,12 @@ class RedisSink:
                     line.eval(
                         self._script, 1 + len(keys), self.options.mark, *keys, *given, *arguments
                     )
-                answers = _answers(line)
-            for start, answer in zip(starts, answers, strict=True):
+                found = answers(line)
+            for start, answer in zip(starts, found, strict=True):
                 refused += [(start + at, kind.decode()) for at, kind in answer]
         return refused
-
-    # -- reading back ----------------------------------------------------------------------
-
-    def _found(self) -> Iterator[list[bytes]]:
-        """Yield keys that the pattern may have made, in batches; one may come several times."""
-        kind = {Form.HASH: "hash", Form.JSON: "string"}.get(self.options.form, "zset")
-        cursor = 0
-        while True:
-            with self._using() as session:
-                cursor, keys = session.client.scan(
-                    cursor, match=self._keys.glob, count=_SCANNED, _type=kind
-                )
-            if keys:
-                yield list(dict.fromkeys(keys))
-            if not cursor:
-                return
-
-    def _own_keys(self) -> Iterator[list[bytes]]:
-        """Yield the keys that the sink has made."""
-        if self._sorted:
-            for found in self._found():
-                own = [key for key in found if self._keys.values(key.decode()) is not None]
-                if own:
-                    yield own
-            return
-        for found in self._found():
-            keys, _ = self._items(found)
-            if keys:
-                yield keys
-
-    def _items_stored(self) -> Iterator[pa.Table]:
-        for found in self._found():
-            _, rows = self._items(found)
-            if rows.num_rows:
-                yield rows
-
-    def _items(self, keys: Sequence[bytes]) -> tuple[list[bytes], pa.Table]:
-        """Return those keys whose items are the sink's, and their rows."""
-        with self._using() as session, session.client.pipeline(transaction=False) as line:
-            for key in keys:
-                (line.hgetall if self.options.form is Form.HASH else line.get)(key)
-            values = _answers(line)
-        read = rows_of_cells if self.options.form is Form.HASH else rows_of_json
-        rows, kept = read(values, self.schema, EPOCH)
-        own = [keys[at] for at in kept]
-        made = self._keys.of_rows(rows).to_pylist()
-        mine = [
-            at
-            for at, (key, text) in enumerate(zip(own, made, strict=True))
-            if text is not None and text.encode() == key
-        ]
-        return [own[at] for at in mine], rows.take(pa.array(mine, pa.int64()))
-
-    def _members_stored(self) -> Iterator[pa.Table]:
-        for found in self._found():
-            for key in found:
-                of_key = self._keys.values(key.decode())
-                if of_key is None:
-                    continue
-                cursor = 0
-                while True:
-                    with self._using() as session:
-                        cursor, pairs = session.client.zscan(key, cursor, count=_SCANNED)
-                    rows = self._of_members(of_key, dict(pairs))
-                    if rows.num_rows:
-                        yield rows
-                    if not cursor:
-                        break
-
-    def _of_members(self, of_key: Sequence[str], scores: dict[bytes, float]) -> pa.Table:
-        """Return the rows of members of a sorted set."""
-        found: list[dict[bytes, bytes]] = []
-        for member, score in scores.items():
-            of_member = self._members.values(member.decode())
-            if of_member is None:
-                continue
-            values = {
-                name.encode(): value.encode()
-                for name, value in zip(self.key, (*of_key, *of_member), strict=True)
-            }
-            whole = float(score).is_integer() and abs(score) <= _EXACT
-            values[str(self.options.score).encode()] = (
-                str(int(score)) if whole else repr(score).replace("inf", "Infinity")
-            ).encode()
-            found.append(values)
-        rows, _ = rows_of_cells(found, self.schema, None)
-        return rows
-
-
-def _answers(pipeline: Any) -> list[Any]:
-    """Return the answers to what was sent; the client's own error would have what was sent."""
-    found: list[Any] = pipeline.execute(raise_on_error=False)
-    for answer in found:
-        if isinstance(answer, Exception):
-            raise answer
-    return found
 
 
 def _places(which: Any) -> list[int]:
     found: list[int] = pc.indices_nonzero(pc.fill_null(which, False)).to_pylist()  # noqa: FBT003
     return found
-
-
-__all__ = ["MAPPING", "Form", "Options", "RedisSink", "check", "opened"]

@@ -1,0 +1,154 @@
+"""The items of a sink in Redis, read back: their keys, and the rows that they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from headrace.connectors.redis.access import answers
+from headrace.connectors.redis.values import rows_of_cells, rows_of_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from headrace.connectors.patterns import Pattern
+    from headrace.types import Schema
+
+EPOCH: Final = "__epoch"
+"""The field of an item with the epoch of its row."""
+EXACT: Final = 1 << 53
+"""Up to which whole number every one is a score, which is a 64-bit float."""
+_SCANNED: Final = 1000
+
+
+class Seen:
+    """Which items were read: Redis may show one several times. It takes 8 bytes for each.
+
+    An item whose hash is that of another is taken for it, once in 10^19 pairs of items: it is
+    written again by whoever compares the rows.
+    """
+
+    def __init__(self) -> None:
+        self._levels: list[NDArray[np.uint64]] = []
+
+    def new(self, names: Sequence[bytes]) -> list[int]:
+        """Return the places of those that come for the first time."""
+        hashes = np.array([xxhash.xxh3_64_intdigest(name) for name in names], np.uint64)
+        found, first = np.unique(hashes, return_index=True)
+        known = np.zeros(len(found), bool)
+        for level in self._levels:
+            at = np.minimum(np.searchsorted(level, found), len(level) - 1)
+            known |= level[at] == found
+        added, places = found[~known], np.sort(first[~known])
+        while self._levels and len(self._levels[-1]) <= 2 * len(added):
+            added = np.concatenate([self._levels.pop(), added])
+            added.sort()
+        if len(added):
+            self._levels.append(added)
+        return places.tolist()  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class Items:
+    """The items of a sink: hashes, texts of JSON, or sorted sets with a column of ``score``.
+
+    ``kind`` is what Redis calls them. ``using`` gives a client for some requests. Each item is
+    given once.
+    """
+
+    kind: str
+    keys: Pattern
+    members: Pattern
+    score: str | None
+    schema: Schema
+    using: Callable[[], AbstractContextManager[Any]]
+    _seen: Seen = field(default_factory=Seen)
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield the rows of the items."""
+        for keys in self._found():
+            for rows in self._members(keys) if self.kind == "zset" else [self._read(keys)[1]]:
+                if rows.num_rows:
+                    yield rows
+
+    def own(self) -> Iterator[list[bytes]]:
+        """Yield the keys of the items, in batches."""
+        for keys in self._found():
+            if self.kind == "zset":
+                own = [key for key in keys if self.keys.values(_text(key)) is not None]
+            else:
+                own, _ = self._read(keys)
+            if own:
+                yield own
+
+    def _found(self) -> Iterator[list[bytes]]:
+        """Yield keys that the pattern may have made."""
+        cursor = 0
+        while True:
+            with self.using() as client:
+                cursor, keys = client.scan(
+                    cursor, match=self.keys.glob, count=_SCANNED, _type=self.kind
+                )
+            keys = [keys[at] for at in self._seen.new(keys)]
+            if keys:
+                yield keys
+            if not cursor:
+                return
+
+    def _read(self, keys: Sequence[bytes]) -> tuple[list[bytes], pa.Table]:
+        """Return those keys whose items are the sink's, and their rows."""
+        with self.using() as client, client.pipeline(transaction=False) as line:
+            for key in keys:
+                (line.hgetall if self.kind == "hash" else line.get)(key)
+            values = answers(line)
+        read = rows_of_cells if self.kind == "hash" else rows_of_json
+        rows, kept = read(values, self.schema, EPOCH)
+        own = [keys[at] for at in kept]
+        made = self.keys.of_rows(rows).to_pylist()
+        mine = [
+            at
+            for at, (key, text) in enumerate(zip(own, made, strict=True))
+            if text is not None and text.encode() == key
+        ]
+        return [own[at] for at in mine], rows.take(pa.array(mine, pa.int64()))
+
+    def _members(self, keys: Sequence[bytes]) -> Iterator[pa.Table]:
+        for key in keys:
+            of_key = self.keys.values(_text(key))
+            if of_key is None:
+                continue
+            cursor, seen = 0, Seen()
+            while True:
+                with self.using() as client:
+                    cursor, pairs = client.zscan(key, cursor, count=_SCANNED)
+                new = [pairs[at] for at in seen.new([member for member, _ in pairs])]
+                yield self._of_members(of_key, new)
+                if not cursor:
+                    break
+
+    def _of_members(self, of_key: Sequence[str], scores: Sequence[tuple[bytes, float]]) -> pa.Table:
+        """Return the rows of members of a sorted set."""
+        names = [name.encode() for name in (*self.keys.columns, *self.members.columns)]
+        found: list[dict[bytes, bytes]] = []
+        for member, score in scores:
+            of_member = self.members.values(_text(member))
+            if of_member is None:
+                continue
+            texts = [text.encode() for text in (*of_key, *of_member)]
+            whole = float(score).is_integer() and abs(score) <= EXACT
+            number = str(int(score)) if whole else repr(score).replace("inf", "Infinity")
+            values = dict(zip(names, texts, strict=True))
+            found.append({**values, str(self.score).encode(): number.encode()})
+        rows, _ = rows_of_cells(found, self.schema, None)
+        return rows
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
