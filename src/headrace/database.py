@@ -19,6 +19,7 @@ from headrace.functions import Function, Kind, function
 from headrace.history.amending import Amending
 from headrace.history.changes import Changes
 from headrace.history.comparing import Comparing
+from headrace.history.pending_versions import PendingVersions
 from headrace.history.reconciler import Reconciler
 from headrace.history.reconciling import Reconciling
 from headrace.history.repairing import Repairing
@@ -171,7 +172,8 @@ class Database(DefaultSession):
         connections = Connections(ledger, secrets)
         captures = Captures(ledger, connections)
         reader = Reader(directory, ledger, publisher, pump, deliveries)
-        information = InformationSchema(reader, schemas, deliveries, admission)
+        versions = PendingVersions(reader, engine)
+        information = InformationSchema(reader, schemas, deliveries, admission, versions)
         log = Log(directory / "log", ledger, appender, queries, pump, admission)
         declarations = Declarations(engine, queries, ledger)
         filling = Filling(reader, engine, loop, pump)
@@ -235,6 +237,7 @@ class Database(DefaultSession):
                 replays,
                 Amending(reader, ledger, engine, definer),
             ),
+            versions=versions,
             reconciling=reconciling,
             reconciler=Reconciler(reconciling, self.settings.reconcile_budget, partitions),
         )

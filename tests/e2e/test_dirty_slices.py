@@ -185,3 +185,34 @@ def test_slices_are_repaired_in_the_background_also_after_a_restart(tmp_path, sp
             time.sleep(0.05)
         assert db.sql("SELECT * FROM v").fetchall() == [(1, 2)]
         assert listed(db) == []
+
+
+def test_a_version_is_listed_until_the_epoch_that_carries_it(db) -> None:
+    db.sql(
+        """
+        CREATE TABLE rates (region STRING, since TIMESTAMP, rate INT, PRIMARY KEY (region))
+          WITH (effective_from = 'since');
+        CREATE STREAM sales (region STRING, amount INT, at TIMESTAMP);
+        INSERT INTO rates VALUES ('EU', TIMESTAMP '2026-01-01 00:00:00', 10);
+        INSERT INTO sales VALUES ('EU', 7, TIMESTAMP '2026-01-05 00:00:00');
+        CREATE MATERIALIZED VIEW due AS
+          SELECT r.region, s.amount * r.rate AS due FROM sales s
+          JOIN rates FOR SYSTEM_TIME AS OF s.at AS r ON r.region = s.region;
+        CREATE MATERIALIZED VIEW whole AS SELECT sum(due) AS due FROM due;
+        CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS SELECT region FROM due;
+        """
+    )
+    assert db.sql("SELECT * FROM whole").fetchall() == [(70,)]
+    assert listed(db) == []
+    db.sql("INSERT INTO rates VALUES ('EU', TIMESTAMP '2026-01-03 00:00:00', 15)")
+    below, above = db.sql("SHOW DIRTY").fetchall()
+    assert below[:3] == ("due", "version", "WHERE (`region` IN ('EU'))")
+    assert below[4] < 1000
+    words = "table rates, versions (`region` IN ('EU')) from 2026-01-03 00:00:00+00:00 on"
+    assert (below[5], below[6], below[9]) == (words, "deltas", "open")
+    assert above[:3] == ("whole", "version", "")
+    assert above[5] == f"{words}, through view due"
+    assert [row[0] for row in listed(db)] == ["due", "whole"]
+    db.flush()
+    assert listed(db) == []
+    assert db.sql("SELECT * FROM whole").fetchall() == [(105,)]

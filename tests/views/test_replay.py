@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.engine import interpreter
 from length import some
 from replaying import emptied, replay, require_as_before, stored
 
@@ -42,7 +43,7 @@ VIEWS = {
     "both_sides": ("SELECT t.k AS tk, g.k AS gk, id FROM t FULL JOIN g ON t.k = g.k", "tk = 1"),
     "first": (
         (
-            "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY x) AS r FROM t)"
+            "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY x, id) AS r FROM t)"
             " WHERE r <= 2"
         ),
         "k = 1",
@@ -118,7 +119,14 @@ def _queries() -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.spark
-def test_a_slice_of_any_view_is_made_again(run: Oracle) -> None:
+@pytest.mark.parametrize(
+    "width", ["in this process", pytest.param("as jobs", marks=pytest.mark.long)]
+)
+def test_a_slice_of_any_view_is_made_again(
+    run: Oracle, width: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if width == "as jobs":
+        monkeypatch.setattr(interpreter, "MOST_ROWS", 0)
     _write(run, 0)
     run.epoch()
     for name, (query, _) in _queries().items():

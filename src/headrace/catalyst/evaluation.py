@@ -40,6 +40,10 @@ class Evaluation:
         Raises:
             Py4JError: an expression fails on a row.
         """
+        return self.bound().over(rows)
+
+    def bound(self) -> Bound:
+        """Return the expressions ready to be evaluated, by one thread at a time."""
         scala = self.scala
         # Compiling would take longer than interpreting these few rows.
         bind = scala.module(f"{EXPRESSIONS}.BindReferences").bindReferences
@@ -49,16 +53,25 @@ class Evaluation:
             bound
         )
         projection.initialize(0)
-        batches = scala.named("java.util.ArrayList")()
-        batches.add(_to_bytes(rows))
-        given = scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())
+        return Bound(scala, projection, scala.type(self.schema.json()))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Expressions that were bound to their inputs: a projection, and the type of its rows."""
+
+    scala: Scala
+    projection: Any
+    type: Any
+
+    def over(self, rows: pa.Table) -> pa.Table:
+        """Return the values for rows; see :meth:`Evaluation.over`."""
+        scala = self.scala
         converters = scala.module(_ARROW)
-        given_rows = part(converters.fromBatchWithSchemaIterator(given, None), 0)
-        values = given_rows.map(projection)
-        type_ = scala.type(self.schema.json())
+        given_rows = part(converters.fromBatchWithSchemaIterator(_sent(scala, rows), None), 0)
         found = converters.toBatchWithSchemaIterator(
-            values,
-            type_,
+            given_rows.map(self.projection),
+            self.type,
             _MOST_ROWS,
             _MOST_BYTES,
             "UTC",
@@ -71,8 +84,21 @@ class Evaluation:
         return pa.concat_tables(parts)
 
 
-def _to_bytes(rows: pa.Table) -> bytes:
+def relation(scala: Scala, session: Any, rows: pa.Table, schema: StructType) -> Any:
+    """Return a logical plan of a few rows, whose columns are those of a schema in order."""
+    batch = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
+    batches = scala.named("java.util.ArrayList")()
+    batches.add(bytes(batch[0].serialize()))
+    given = scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())
+    frame = scala.named("PythonSQLUtils").toDataFrame(given, schema.json(), session)
+    return frame.queryExecution().analyzed()
+
+
+def _sent(scala: Scala, rows: pa.Table) -> Any:
+    """Return an iterator in the JVM over one Arrow stream with the rows."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
-    return bytes(sink.getvalue().to_pybytes())
+    batches = scala.named("java.util.ArrayList")()
+    batches.add(bytes(sink.getvalue().to_pybytes()))
+    return scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())

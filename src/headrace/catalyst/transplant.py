@@ -9,7 +9,7 @@ This is private Spark API, kept here, pinned to one minor version, and tested.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -51,11 +51,23 @@ _HALF = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
+class Mapped:
+    """A Python task in a plan, and the columns that it yields."""
+
+    task: Callable[[Iterator[Any]], Iterator[Any]]
+    schema: StructType
+
+
+@dataclass(frozen=True, slots=True)
 class Transplant:
-    """Builds logical plans of one Spark session from JVM objects. Every plan is fully resolved."""
+    """Builds logical plans of one Spark session from JVM objects. Every plan is fully resolved.
+
+    ``tasks`` are the Python tasks that it has put into plans, by the ids of their calls.
+    """
 
     spark: SparkSession
     scala: Scala
+    tasks: dict[int, Mapped] = field(default_factory=dict)
 
     # -- expressions -----------------------------------------------------------------------
 
@@ -351,6 +363,7 @@ class Transplant:
         made = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
         function = made._unwrapped._judf.builder(logical.output())  # noqa: SLF001
         planner = self.spark._jsparkSession.sessionState().externalUDFPlanner()  # noqa: SLF001
+        self.tasks[int(function.resultId().id())] = Mapped(task, schema)
         none = self.scala.none
         return planner.planPythonMapInArrow(function, logical, False, none)  # noqa: FBT003
 

@@ -55,9 +55,9 @@ def _carried(node: plan.Plan, relation: RelationId) -> _Carried | None:
             )
             return _renamed(below, node.results, node.attributes)
         case plan.FirstRows():
-            return _kept(_carried(node.child, relation), (key.passes for key in node.keys))
+            return _kept(node.child, relation, (key.passes for key in node.keys))
         case plan.Window():
-            return _kept(_carried(node.child, relation), (key.passes for key in node.partition))
+            return _kept(node.child, relation, (key.passes for key in node.partition))
         case plan.UnionAll():
             return _united(node, relation)
         case plan.Join():
@@ -80,12 +80,23 @@ def _renamed(
     }
 
 
-def _kept(below: _Carried | None, passed: Iterable[int | None]) -> _Carried | None:
+def _kept(node: plan.Plan, relation: RelationId, passed: Iterable[int | None]) -> _Carried | None:
     """Return what is carried by the columns by which rows are divided into independent groups."""
+    below = _carried(node, relation)
     if below is None:
         return None
-    groups = frozenset(passed)
+    groups = _with_copies(node, frozenset(passed))
     return {column: ids & groups for column, ids in below.items()}
+
+
+def _with_copies(node: plan.Plan, ids: frozenset[int | None]) -> frozenset[int | None]:
+    """Return ids of attributes of a node, with those of others that always equal them."""
+    if not isinstance(node, plan.Project):
+        return ids
+    pairs = zip(node.attributes, node.expressions, strict=True)
+    passes = {a.id: e.passes for a, e in pairs if e.passes is not None}
+    below = {passes[id_] for id_ in ids if id_ in passes}
+    return ids | {id_ for id_, passed in passes.items() if passed in below}
 
 
 def _united(node: plan.UnionAll, relation: RelationId) -> _Carried | None:

@@ -90,7 +90,8 @@ class Sliced:
 
     ``leaves`` has, for each leaf, what Arrow can test of its slice, by the relation's columns;
     ``lookups`` the relations that need not be read for the slice: all their rows that it needs are
-    found in their contents, by their key.
+    found in their contents, by their key. If the slice is ``exact``, the rows that leaves then read
+    lead to no others than those of the slice.
     """
 
     circuit: Circuit
@@ -99,6 +100,7 @@ class Sliced:
     leaves: Mapping[Source, Restriction]
     lookups: frozenset[RelationId]
     lost: tuple[Lost, ...]
+    exact: bool
 
 
 def sliced(
@@ -141,6 +143,8 @@ class _Slicing:
         self.several = several
         """Whether a condition on one of several rows made of a row is one on that row."""
         self.lost: list[Lost] = []
+        self.exact = True
+        """Whether all conditions hold at each node without a filter, once they do at the leaves."""
 
     def of(self, conditions: Conditions) -> Sliced:
         nodes = self.nodes(conditions)
@@ -152,7 +156,8 @@ class _Slicing:
                     kept[id_] = self._kept(node, position, own[id_], nodes)
         leaves = {leaf: self._leaf(leaf, nodes[leaf]) for leaf in self.circuit.sources()}
         lookups = looked_up(self.circuit)
-        return Sliced(self.circuit, nodes, kept, leaves, lookups, tuple(self.lost))
+        lost = tuple(self.lost)
+        return Sliced(self.circuit, nodes, kept, leaves, lookups, lost, self.exact)
 
     # -- nodes -------------------------------------------------------------------------------
 
@@ -163,6 +168,7 @@ class _Slicing:
         for node in reversed(list(self.circuit.nodes())):
             if node in passed:
                 found[node] = _common(passed[node])
+                self.exact &= all(len(each) == len(found[node]) for each in passed[node])
             for child, conds in zip(inputs(node), self._below(node, found[node]), strict=True):
                 passed[child].append(conds)
         return found
@@ -199,6 +205,7 @@ class _Slicing:
             case Compared():
                 return (given, ())
             case _:
+                self.exact &= isinstance(node, Source) or not given
                 return tuple(() for _ in inputs(node))
 
     def _of_stateless(self, node: Stateless, given: Conditions) -> Conditions:
@@ -257,7 +264,9 @@ class _Slicing:
                 other = self._through_keys(query, which, condition, preserved)
                 if other is None:
                     why = "the join is by other columns: its other side is read whole"
-                    self._lose(condition, node, why)
+                    self.lost.append(Lost(condition, node, why))
+                    # Shared contents have rows beyond the slice, which rows of that side pair with.
+                    self.exact &= not any(_is_of(which, i) for i in node.shared)
                 else:
                     passed[1 - which].append(other)
         return (tuple(passed[0]), tuple(passed[1]))
@@ -362,6 +371,7 @@ class _Slicing:
 
     def _lose(self, condition: Conjunct, node: Node | Output, why: str) -> None:
         self.lost.append(Lost(condition, node, why))
+        self.exact = False
 
     # -- arrangements and leaves -------------------------------------------------------------
 
@@ -409,15 +419,14 @@ class _Slicing:
                 conditions = () if whole else nodes[node.child]
         by_id = {a.id: (a, name) for a, name in zip(attributes, names, strict=False)}
         used = {id_ for condition in conditions for id_ in condition.uses}
-        tests = self._tests(conditions, {id_: by_id[id_][1] for id_ in used})
-        ranges = [self.predicates.range(condition) for condition in conditions]
+        tests, exact = self._tests(conditions, {id_: by_id[id_][1] for id_ in used})
         return Kept(
             layout,
             conditions,
             {id_: by_id[id_][0] for id_ in used},
             {id_: by_id[id_][1] for id_ in used},
             tests,
-            all(found is not None and found.exact for found in ranges),
+            exact,
         )
 
     def _leaf(self, leaf: Source, conditions: Conditions) -> Restriction:
@@ -427,15 +436,21 @@ class _Slicing:
             for a, i in zip(scan.attributes, scan.columns, strict=True)
             if i < len(names)
         }
-        return self._tests(conditions, columns)
+        restriction, exact = self._tests(conditions, columns)
+        self.exact &= exact
+        return restriction
 
-    def _tests(self, conditions: Conditions, names: Mapping[int, str]) -> Restriction:
-        tests = []
+    def _tests(self, conditions: Conditions, names: Mapping[int, str]) -> tuple[Restriction, bool]:
+        """Return what Arrow can test of conditions, and whether that is all of them."""
+        tests, exact = [], True
         for condition in conditions:
             found = self.predicates.range(condition)
             if found is not None and found.attribute in names:
                 tests.append(Test(names[found.attribute], found.values, found.low, found.high))
-        return Restriction(tuple(tests))
+                exact &= found.exact
+            else:
+                exact = False
+        return Restriction(tuple(tests)), exact
 
 
 def looked_up(circuit: Circuit) -> frozenset[RelationId]:
@@ -478,6 +493,11 @@ def _scanned(side: Node) -> set[Node]:
     while isinstance(side, Stateless):
         side = side.child
     return {side} if isinstance(side, Source) else set()
+
+
+def _is_of(which: int, position: int) -> bool:
+    """Whether an arrangement of a join is of its left side, which is 0, or of its right one."""
+    return (position == 0) == (which == 0)
 
 
 def _preserved(kind: plan.JoinKind) -> tuple[bool, bool]:

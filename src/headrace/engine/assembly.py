@@ -18,14 +18,12 @@ from headrace.engine.worker import (
     DeltaTask,
     Excerpt,
     HandedTask,
-    LeafSlice,
     LeafTask,
     LogReader,
     OperatorTask,
     SeedTask,
 )
 from headrace.operators import OFFSET, StatefulOperator
-from headrace.runtime.ports import LEAF
 from headrace.types import holds
 from headrace.zset import HASH, WEIGHT, Layout
 
@@ -37,8 +35,8 @@ if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Shared
     from headrace.engine.guard_tasks import GuardTask
+    from headrace.engine.interpreter import Interpreted
     from headrace.types import ArrangementId, DataType, RelationId
-    from headrace.zset import Restriction
 
 
 Operating: TypeAlias = "OperatorTask | Chain | GuardTask"
@@ -112,6 +110,8 @@ class Program:
     """How often the share of a relation is read."""
     guards: frozenset[ArrangementId] = frozenset()
     """The quarantines among the arrangements."""
+    interpreted: Interpreted | None = None
+    """The same plans for few rows, which run without a job, if they can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,6 @@ class Assembly:
     """The plans of these shares, by job."""
     shared: dict[ArrangementId, RelationId] = field(default_factory=dict)
     """The contents of relations that operators read in place of a copy."""
-    leaves: int = 0
-    """The number of leaves that read a slice."""
     guards: set[ArrangementId] = field(default_factory=set)
     """The quarantines."""
 
@@ -220,18 +218,15 @@ class Assembly:
         columns: tuple[str, ...],
         *,
         offsets: bool,
-        restriction: Restriction | None = None,
+        slice_: str | None = None,
     ) -> Any:
         """Read columns of a relation's share, as ``c0``, ``c1``, ... with its weight.
 
-        With a restriction, rows that do not meet it are left out, and the others are counted.
+        Of a slice, rows that do not meet the restriction of that name are left out, and the others
+        are counted.
         """
         schema = logged(relation)
         read = pa.schema([schema.arrow.field(name) for name in columns])
-        slice_ = None
-        if restriction is not None:
-            self.leaves += 1
-            slice_ = LeafSlice(f"{LEAF}{self.leaves}", restriction)
         task = LeafTask(relation.id, read, offsets, self.partitions, self.log, slice_)
         types = {c.name: c.type for c in schema.columns}
         fields = [(f"c{i}", types[name]) for i, name in enumerate(columns)]

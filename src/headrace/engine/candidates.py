@@ -29,19 +29,17 @@ def candidates(spine: Spine, restriction: Restriction) -> Iterator[ZSet]:
     read of all rows, and the others of those that pass.
     """
     keys = keys_of(spine.layout, restriction)
-    if keys is not None:
-        types = [values.type for values in keys]
-        given = zip(*(values.to_pylist() for values in keys), strict=True)
-        hashes = np.array([spark_hash(key, types) for key in given], np.int64)
-        _, found = spine.lookup(hashes, keys)
-        parts: Iterator[ZSet] = iter([found.consolidated()])
-    else:
-        parts = spine.scan(SCAN_ROWS)
-    for part in parts:
-        kept = restriction.rows(part.table)
-        rows = part if kept is None else part.filter(kept)
-        if rows.rows:
-            yield rows
+    if keys is None:
+        yield from spine.scan(SCAN_ROWS, restriction)
+        return
+    types = [values.type for values in keys]
+    given = zip(*(values.to_pylist() for values in keys), strict=True)
+    hashes = np.array([spark_hash(key, types) for key in given], np.int64)
+    found = spine.lookup(hashes, keys)[1].consolidated()
+    kept = restriction.rows(found.table)
+    rows = found if kept is None else found.filter(kept)
+    if rows.rows:
+        yield rows
 
 
 def keys_of(layout: Layout, restriction: Restriction) -> list[pa.Array] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
 from types import MappingProxyType
@@ -17,8 +17,10 @@ from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Sliced, Stored, differentiate, sliced
 from headrace.engine.assembly import Assembly, Program
-from headrace.engine.jobs import jobs_of
+from headrace.engine.interpreter import interpreted
+from headrace.engine.jobs import jobs_of, without_job
 from headrace.engine.lower_differences import difference_program, without_spark
+from headrace.engine.lower_nodes import leaf_names
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.slice_conditions import slice_conditions
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from headrace.zset import Layout
 
 _KEPT_PROGRAMS = 64
+_SLICES = "slices"
+"""In place of the id of a replay: the programs of slices that differ in what leaves read alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,14 +349,24 @@ class Engine:
         """Return the plan of the steps that fill a build of a view."""
         circuit = self._filled(build)
         program = self._fill_program(build, partitions, looping=looping, ticks=ticks)
-        return self._needs(program, [circuit])
+        needs, filled = self._needs(program, [circuit]), self._filling.get(build)
+        if filled is None or filled.sliced is None:
+            return needs
+        names = leaf_names(circuit)
+        found = {names[leaf]: each for leaf, each in filled.sliced.leaves.items()}
+        return replace(needs, restrictions=found)
 
     def run_fill(
         self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
         """Run one step of filling a build, or a further round of its recursions."""
         program = self._fill_program(build, step.partitions, looping=looping, ticks=ticks)
-        return self._run(step, program)
+        if program.interpreted is None or not step.few:
+            return self._run(step, program)
+        with without_job(self.spark):
+            program.interpreted.run(step)
+        sync_directory(step.runs_directory)
+        return tuple(reports_of(step))
 
     def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
         """Write by what a replayed slice differs from what is stored."""
@@ -404,9 +418,27 @@ class Engine:
             if looping:
                 none: frozenset[RelationId] = frozenset()
                 return lowering.live((circuit,), none, frozenset({circuit.view}), none)
-            return lowering.stored(circuit, ticks=ticks, sliced=filled.sliced, watch=filled.watch)
+            program = lowering.stored(
+                circuit, ticks=ticks, sliced=filled.sliced, watch=filled.watch
+            )
+            if filled.sliced is None or partitions > 1:
+                return program
+            return replace(program, interpreted=interpreted(lowering.transplant, program.jobs))
 
-        return self._program((id_, partitions, looping, ticks), partitions, build, filled.relations)
+        known_as = _SLICES if self._is_shared(filled) else id_
+        key = (known_as, circuit.build, partitions, looping, ticks)
+        return self._program(key, partitions, build, filled.relations)
+
+    def _is_shared(self, filled: _Filled) -> bool:
+        """Whether the program of a slice is that of other slices: only what leaves read differs."""
+        sliced, circuit = filled.sliced, filled.circuit
+        return (
+            sliced is not None
+            and sliced.exact
+            and not filled.watch
+            and self._circuits.get(circuit.view) is circuit
+            and all(self._relations.get(id_) is filled.relations[id_] for id_ in circuit.reads)
+        )
 
     def _program(
         self,
@@ -453,6 +485,7 @@ class Engine:
             len(program.jobs),
             program.scans,
             program.guards,
+            program.interpreted is not None,
         )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:

@@ -31,7 +31,7 @@ _PYTHON = re.compile(
     r"from the Python worker:\s(?P<trace>.*?)(?:\n\tat |\nJVM stacktrace:|\Z)", re.DOTALL
 )
 _RAISED = re.compile(r"^(?P<kind>(?:\w+\.)*[A-Z]+[a-z]\w+)(?:: .*)?$", re.MULTILINE)
-_DEFECTS = (
+DEFECTS = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -207,4 +207,4 @@ def _is_defect(raised: str) -> bool:
     """Return whether an operator raised the error, which it would do again, and not the machine."""
     module, _, name = raised.partition(":")[0].rpartition(".")
     kind = getattr(pa if module.startswith("pyarrow") else builtins, name, None)
-    return isinstance(kind, type) and issubclass(kind, _DEFECTS)
+    return isinstance(kind, type) and issubclass(kind, DEFECTS)

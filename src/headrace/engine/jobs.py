@@ -1,4 +1,4 @@
-"""The local properties of a step's Spark jobs: the manifest for their tasks, and their name."""
+"""What surrounds a step: the local properties of its Spark jobs, and the errors it ends with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.engine.cancelling import tagged
-from headrace.engine.failures import step_failure
+from headrace.engine.failures import DEFECTS, step_failure
 from headrace.engine.worker import MANIFEST
+from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,3 +47,20 @@ def jobs_of(spark: SparkSession, step: Step) -> Iterator[None]:
     finally:
         for name in properties:
             context.setLocalProperty(name, None)
+
+
+@contextmanager
+def without_job(spark: SparkSession) -> Iterator[None]:
+    """Have what fails in the block, which runs in this process, fail as it does in a job.
+
+    Raises:
+        HeadraceError: if an expression or an operator fails.
+    """
+    try:
+        with tagged(spark):
+            yield
+    except (PySparkException, Py4JError) as error:
+        raise step_failure(error) from error
+    except DEFECTS as error:
+        kind = type(error).__name__
+        raise HeadraceError(Code.INTERNAL, f"an operator failed: {kind}: {error}") from error

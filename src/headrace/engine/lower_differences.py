@@ -14,8 +14,8 @@ from headrace.engine.assembly import Program, spark_schema
 from headrace.engine.candidates import keys_of
 from headrace.engine.slice_tasks import PARTITION, PLACE, VERSION, ReplaceTask, SliceTask
 
-_FEW: Final = 1 << 18
-"""The rows up to which a whole arrangement is looked through without a job."""
+_FEW: Final = 1 << 22
+"""The rows up to which an arrangement is looked through without a job: a column or two of them."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

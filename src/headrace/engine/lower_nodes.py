@@ -15,6 +15,7 @@ from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
+    Circuit,
     Compared,
     Constant,
     Feedback,
@@ -41,7 +42,8 @@ from headrace.engine.lower_loops import fed_back, looped
 from headrace.engine.lower_temporal import temporal
 from headrace.engine.watching import watched
 from headrace.operators import OFFSET
-from headrace.zset import EVERY_ROW, HASH, WEIGHT
+from headrace.runtime.ports import LEAF
+from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from headrace.circuit import Guard, Sliced
     from headrace.circuit.accumulators import Accumulator, Argument
     from headrace.types import DataType, RelationId
-    from headrace.zset import Restriction
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Nodes:
 
     def _in_slice(self, node: Node, frame: Frame | None) -> Frame | None:
         """Return the rows that are in the slice of a node."""
-        if self.sliced is None or frame is None:
+        if self.sliced is None or frame is None or (self.sliced.exact and not self.watch):
             return frame
         met = Predicates(self.transplant.scala).met(self.sliced.nodes[node])
         if met is None:
@@ -293,8 +294,8 @@ class Nodes:
         """Give a relation's delta the ids that the view's expressions refer to."""
         scan, guard = node.plan, node.guard
         if guard is None:
-            restriction = None if self.sliced is None else self.sliced.leaves[node]
-            values, weight, below = self._read(scan.relation, scan.columns, restriction)
+            slice_ = None if self.sliced is None else leaf_names(self.sliced.circuit)[node]
+            values, weight, below = self._read(scan.relation, scan.columns, slice_)
         else:
             below = self._passed(guard)
             columns = self.transplant.output(below)
@@ -310,20 +311,21 @@ class Nodes:
         """Return a plan of the rows that pass a guard, which all leaves of its relation read."""
         if guard not in self._guarded:
             leaves = [n for n in self.users if isinstance(n, Source) and n.guard is guard]
-            restriction = None
+            slice_ = None
             if self.sliced is not None:
-                only = len(leaves) == 1
-                restriction = self.sliced.leaves[leaves[0]] if only else EVERY_ROW
-            read = self._read(guard.relation, guard.columns, restriction)
+                only, names = len(leaves) == 1, leaf_names(self.sliced.circuit)
+                slice_ = names[leaves[0]] if only else f"{LEAF}of {guard.relation}"
+            read = self._read(guard.relation, guard.columns, slice_)
             self._guarded[guard] = guarded(self.assembly, guard, *read, uses=len(leaves))
         return self._guarded[guard]
 
     def _read(
-        self, id_: RelationId, positions: tuple[int, ...], restriction: Restriction | None
+        self, id_: RelationId, positions: tuple[int, ...], slice_: str | None
     ) -> tuple[list[Any], Any, Any]:
         """Return columns of a relation's delta, its weight, and the plan that has them.
 
-        With a restriction, only rows of the share are read that meet it.
+        Of a slice, only rows of the share are read that meet the restriction of that name, if there
+        is one.
         """
         relation = self.assembly.relations[id_]
         names = columns_read(positions, relation)
@@ -332,18 +334,21 @@ class Nodes:
             columns = self.transplant.output(below)
             return [columns[name] for name in names], columns[WEIGHT], below
         there = Scan(names, plan.PLACE in positions)
-        if restriction is None:
+        if slice_ is None:
             below, there = self.assembly.scan(relation, there)
         else:
-            below = self.assembly.leaf(
-                relation, names, offsets=there.offsets, restriction=restriction
-            )
+            below = self.assembly.leaf(relation, names, offsets=there.offsets, slice_=slice_)
         columns, named = self.transplant.output(below), iter(names)
         values = [
             columns[OFFSET] if i == plan.PLACE else columns[f"c{there.columns.index(next(named))}"]
             for i in positions
         ]
         return values, columns[WEIGHT], below
+
+
+def leaf_names(circuit: Circuit) -> dict[Source, str]:
+    """Return the names of the leaves of a circuit, by which a step says what they read."""
+    return {leaf: f"{LEAF}{i}" for i, leaf in enumerate(circuit.sources())}
 
 
 def columns_read(positions: Iterable[int], relation: Relation) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -41,14 +43,6 @@ SIDE = "__side"
 """The column with the side of a row in the input of a join: 0 is the left one."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeafSlice:
-    """What Arrow can test of the rows that a leaf is to read, and the name of its reports."""
-
-    name: str
-    restriction: Restriction
-
-
 class LogReader(Protocol):
     """Reads changes of a relation's log; picklable, since it is sent to the workers."""
 
@@ -69,8 +63,24 @@ class LogReader(Protocol):
         ...
 
 
+_this_thread = threading.local()
+
+
+@contextmanager
+def in_this_process(step: Step) -> Iterator[None]:
+    """Have tasks that this thread calls in the block belong to a step."""
+    _this_thread.step = step
+    try:
+        yield
+    finally:
+        _this_thread.step = None
+
+
 def current_step() -> Step:
     """Return the step that this task belongs to."""
+    here: Step | None = getattr(_this_thread, "step", None)
+    if here is not None:
+        return here
     _spare_what_stays()
     context = TaskContext.get()
     manifest = context.getLocalProperty(MANIFEST) if context is not None else None
@@ -100,7 +110,8 @@ def _read_step(manifest: str) -> Step:
 class LeafTask:
     """Yield this partition's part of a relation's share of the step.
 
-    With a ``slice``, only rows that may be in it are read, and reported under its name.
+    With a ``slice``, only rows that meet the step's restriction of that name are read, if there is
+    one, and reported under it.
     """
 
     relation: RelationId
@@ -108,7 +119,7 @@ class LeafTask:
     offsets: bool
     partitions: int
     log: LogReader
-    slice: LeafSlice | None = None
+    slice: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows; the input has one row, the number of the partition."""
@@ -118,7 +129,9 @@ class LeafTask:
 
     def _part(self, step: Step, index: int) -> Iterator[pa.RecordBatch]:
         share = step.shares[self.relation]
-        restriction = EVERY_ROW if self.slice is None else self.slice.restriction
+        restriction = (
+            EVERY_ROW if self.slice is None else step.restrictions.get(self.slice, EVERY_ROW)
+        )
         match share:
             case LogShare():
                 rows = share.rows
@@ -147,7 +160,7 @@ class LeafTask:
             yield batch.rename_columns(names)
         if self.slice is not None:
             seconds = time.perf_counter() - begun
-            leave_report(step, Report(self.slice.name, index, {}, among, rows, rows, seconds))
+            leave_report(step, Report(self.slice, index, {}, among, rows, rows, seconds))
 
 
 def _columns_of(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headrace.catalog import Relation
+    from headrace.history.pending_versions import PendingVersions
     from headrace.ledger import Dirty, Ledger, Slice
     from headrace.runtime.published import Published
 
@@ -35,15 +36,16 @@ class DirtySlice:
 
 
 def dirty_slices(
-    ledger: Ledger, state: Published, sees: Callable[[str], bool]
+    ledger: Ledger, pending: PendingVersions, state: Published, sees: Callable[[str], bool]
 ) -> Iterator[DirtySlice]:
     """Yield the dirty entries of the views that a client sees, oldest first.
 
-    Views that are stopped because one below them is have entries as well.
+    Views that are stopped because one below them is have entries as well, and those that versions
+    are about to change.
     """
     catalog, now = state.catalog, time.time()
     stored = ledger.dirty()
-    listed = (*stored, *stopped_below(stored, catalog))
+    listed = (*stored, *stopped_below(stored, catalog), *pending.entries(state))
     for entry in sorted(listed, key=lambda each: each.since):
         relation = catalog.by_id.get(entry.view)
         if relation is None or not sees(relation.name):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from headrace.catalog import View
+from headrace.history.slices import carried
 from headrace.ledger import Dirty, Repair, Slice
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.dirty import EVENT
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.catalog import Catalog
-    from headrace.history.slices import Slices
+    from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
     from headrace.runtime.epoch import EpochLoop
     from headrace.types import RelationId
@@ -34,7 +34,7 @@ class Marking:
 
     ledger: Ledger
     loop: EpochLoop
-    slices: Slices
+    engine: Engine
 
     def entries(
         self, catalog: Catalog, found: Iterable[Dirty], origin: Mapping[str, Any]
@@ -42,23 +42,7 @@ class Marking:
         """Return the entries of one event: those that are found, and those of the views above."""
         event = {**origin, EVENT: uuid4().hex}
         roots = {entry.view: replace(entry, origin=event) for entry in found}
-        dirty: dict[RelationId, Dirty] = dict(roots)
-        for view in catalog.views_in_order():
-            below = [dirty[id_] for id_ in view.depends_on if id_ in dirty]
-            if view.id in dirty or not below or view.name.startswith(HIDDEN):
-                continue
-            carried = [self._carried(catalog, entry, view) for entry in below]
-            through = {THROUGH: catalog.by_id[below[0].view].name}
-            dirty[view.id] = replace(
-                below[0],
-                view=view.id,
-                slice=carried[0] if len(set(carried)) == 1 and len(below) == 1 else Slice(),
-                origin={**event, **through},
-                repair=Repair.DELTAS,
-                cost=None,
-                whole=None,
-            )
-        return tuple(dirty.values())
+        return tuple(with_above(self.engine, catalog, roots).values())
 
     def mark(
         self, catalog: Catalog, found: Iterable[Dirty], origin: Mapping[str, Any]
@@ -71,8 +55,25 @@ class Marking:
         self.loop.published.publish()
         return marked
 
-    def _carried(self, catalog: Catalog, entry: Dirty, above: View) -> Slice:
-        below = catalog.by_id[entry.view]
-        if not isinstance(below, View):
-            return Slice()
-        return self.slices.carried(entry.slice, below, above)
+
+def with_above(
+    engine: Engine, catalog: Catalog, roots: Mapping[RelationId, Dirty]
+) -> dict[RelationId, Dirty]:
+    """Return the entries of one event by relation: those given, and those of the views above."""
+    dirty = dict(roots)
+    for view in catalog.views_in_order():
+        below = [dirty[id_] for id_ in view.depends_on if id_ in dirty]
+        if view.id in dirty or not below or view.name.startswith(HIDDEN):
+            continue
+        slices = {carried(engine, e.slice, catalog.by_id[e.view], view) for e in below}
+        through = {THROUGH: catalog.by_id[below[0].view].name}
+        dirty[view.id] = replace(
+            below[0],
+            view=view.id,
+            slice=slices.pop() if len(below) == 1 else Slice(),
+            origin={**below[0].origin, **through},
+            repair=Repair.DELTAS,
+            cost=None,
+            whole=None,
+        )
+    return dirty

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from headrace.catalog import Stream
-from headrace.log import EmbeddedLog, LogShare, read_bounds
-from headrace.runtime.shares import log_share
+from headrace.log import EmbeddedLog, read_bounds
+from headrace.runtime.shares import log_share, within
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.circuit import Sliced
     from headrace.ledger import Ledger
+    from headrace.log import LogShare
     from headrace.types import RelationId
     from headrace.zset import Restriction
 
@@ -38,8 +39,7 @@ class Pruned:
     def parts(self, relation: RelationId, share: LogShare) -> Iterator[LogShare]:
         """Yield the parts of a share of a log that may have rows of the slice, in order."""
         for first, end in self._ranges(relation, share.first, share.end):
-            held = (s for s in share.segments if s.range.first < end and s.range.end > first)
-            yield replace(share, segments=tuple(held), first=first, end=end)
+            yield within(share, first, end)
 
     def estimated(self, relation: Relation, first: int, end: int, directory: Path) -> int:
         """Return about how many of some rows of an input are read: a sample is tested."""

@@ -17,7 +17,7 @@ from headrace.sql.lexer import Kind, identifier_value, tokens
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.catalog import View
+    from headrace.catalog import Relation, View
     from headrace.catalyst.analysed import Shape
     from headrace.engine.engine import Engine
     from headrace.parts.reader import Reader
@@ -96,23 +96,24 @@ class Slices:
             )
         return int(found)
 
-    def carried(self, slice_: Slice, below: View, above: View) -> Slice:
-        """Return the slice of a view in which a slice of one that it reads changes rows.
 
-        Its condition is kept where the columns in it pass through under their names.
-        """
-        if not slice_.where:
-            return slice_
-        with self.engine.planning:
-            circuit = self.engine.circuit(above)
-        columns = below.schema.names
-        kept = {
-            columns[column].lower()
-            for column, places in carried_columns(circuit, below.id).items()
-            if columns[column].lower() in {above.schema.names[i].lower() for i in places}
-        }
-        used = _names(slice_.where) & {name.lower() for name in columns}
-        return slice_ if used <= kept else Slice("", slice_.since)
+def carried(engine: Engine, slice_: Slice, below: Relation, above: View) -> Slice:
+    """Return the slice of a view in which a slice of a relation that it reads changes rows.
+
+    Its condition is kept where the columns in it pass through under their names.
+    """
+    if not slice_.where:
+        return slice_
+    with engine.planning:
+        circuit = engine.circuit(above)
+    columns = below.schema.names
+    kept = {
+        columns[column].lower()
+        for column, places in carried_columns(circuit, below.id).items()
+        if columns[column].lower() in {above.schema.names[i].lower() for i in places}
+    }
+    used = _names(slice_.where) & {name.lower() for name in columns}
+    return slice_ if used <= kept else Slice("", slice_.since)
 
 
 def _unqualified(error: HeadraceError) -> HeadraceError:

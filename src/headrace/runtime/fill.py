@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -29,23 +29,27 @@ from headrace.ledger import (
     Repaired,
     RunKind,
 )
-from headrace.log import LogShare
 from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import compacted
 from headrace.runtime.dirty import removed_with, repairable
+from headrace.runtime.fill_parts import Narrowed, Parts
 from headrace.runtime.isolating import Isolating, may_be_of_data
-from headrace.runtime.ports import LEAF
+from headrace.runtime.ports import LEAF, MoreRowsError
 from headrace.runtime.quarantine import Guarded, require_same
 from headrace.runtime.retirement import require_kept
 from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
-from headrace.runtime.shares import NOTHING, SharedContents, log_share, parts_of_log, snapshot
+from headrace.runtime.shares import (
+    NOTHING,
+    SharedContents,
+    log_share,
+    snapshot,
+)
 from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
 from headrace.spine import (
     HIGHEST,
     LOWEST,
     RunFile,
     differences,
-    ranges,
     sync_directory,
 )
 from headrace.types import (
@@ -100,11 +104,8 @@ class Fill:
     """What the runner knows it by, if that is not the build of the view."""
     lookups: frozenset[RelationId] = frozenset()
     """Inputs whose first contents need not be read, since joins find all that matters in them."""
-    narrowed: Callable[[RelationId, LogShare], Iterable[LogShare]] = field(
-        default=lambda _id, share: (share,)
-    )
-    """Returns the parts of a log that may have rows of a slice."""
-    expects: int = 0
+    narrowed: Narrowed = field(default=lambda _id, share: (share,))
+    expects: int | None = None
     """About how many rows of the inputs are in a slice, if that is known."""
     earliest: bool = False
     """Whether it reads what streams still have, where that is not all that they have had."""
@@ -353,6 +354,14 @@ class Fill:
             raise
 
     def _read(self, state: Published) -> None:
+        try:
+            self._read_contents(state, few=True)
+        except MoreRowsError:
+            self.expects = None
+            self._read_contents(state, few=False)
+
+    def _read_contents(self, state: Published, *, few: bool) -> None:
+        """Read the contents of the inputs; with ``few``, without a job if they have few rows."""
         loop = self.loop
         if not self.earliest:
             require_kept(state, self.view)
@@ -361,7 +370,9 @@ class Fill:
         ends = self._fixed_point(inputs, state)
         named = snapshot(loop.ledger, state, inputs, ends)
         rows = sum(share.rows for share in named.values())
-        self._partitions = loop.partitions_for(min(rows, self.expects or rows))
+        self._partitions = loop.partitions_for(
+            rows if self.expects is None else min(rows, self.expects)
+        )
         needs = loop.runner.plan_fill(self._known_as, self._partitions)
         self._guards = self._begun(needs, state)
         wanted = needs.reads - self.lookups
@@ -373,10 +384,13 @@ class Fill:
         pending = needs.globals
         contents = SharedContents({id_: named[of] for id_, of in needs.shared.items()})
         contents.below = dict.fromkeys(map(rows_of, self.lookups))
-        for parts, rows in self._parts(shares):
+        least = total if self.expects is None or not needs.interpreted else self.expects
+        together = least <= min(loop.settings.small_rows, loop.settings.fill_rows)
+        read = Parts(shares, self.narrowed, loop.settings.fill_rows)
+        for parts, rows in read.together() if together else read.one_by_one():
             for id_, part in parts.items():
                 contents.begin(rows_of(id_), part)
-            self._step(needs, parts, contents, pending, rounds)
+            self._step(needs, parts, contents, pending, rounds, few=few and together)
             for id_, part in parts.items():
                 contents.finish(rows_of(id_), part)
             pending = frozenset()
@@ -384,7 +398,7 @@ class Fill:
             self.progress(min(done, total), total)
         self.progress(total, total)
         if pending:
-            self._step(needs, {}, contents, pending, rounds)
+            self._step(needs, {}, contents, pending, rounds, few=True)
         self._layouts = self._own(needs) | self._rounds(contents, rounds)
         self._at, self._rows = state, total
 
@@ -417,7 +431,11 @@ class Fill:
             parts = {id_: share for id_, share in shares.items() if id_ in needs.reads}
             rounds = Rounds(loop.directory / "runs", (), loop.settings.recursion_rows)
             loop.fault("catch up")
-            self._step(needs, parts, contents, frozenset(), rounds, clock, ticks=ticks)
+            given = (needs, parts, contents, frozenset[str](), rounds, clock)
+            try:
+                self._step(*given, ticks=ticks, few=rows <= loop.settings.small_rows)
+            except MoreRowsError:
+                self._step(*given, ticks=ticks)
             self._rows += rows
         self._at, self._clock = state, clock.after
         return rows
@@ -462,36 +480,6 @@ class Fill:
             Read(id_, starts[id_], end, frontier) for id_, end in ends.items() if end > starts[id_]
         )
 
-    def _parts(
-        self, shares: Mapping[RelationId, Share]
-    ) -> Iterator[tuple[Mapping[RelationId, Share], int]]:
-        """Yield the inputs in parts of about ``fill_rows`` rows, each with its number of rows.
-
-        If all inputs together have few rows, they are one part, as in a small epoch.
-        """
-        settings, total = self.loop.settings, sum(share.rows for share in shares.values())
-        if 0 < total <= min(settings.small_rows, settings.fill_rows):
-            yield shares, total
-            return
-        for id_, part, rows in self._parts_of_each(shares, settings.fill_rows):
-            yield {id_: part}, rows
-
-    def _parts_of_each(
-        self, shares: Mapping[RelationId, Share], most: int
-    ) -> Iterator[tuple[RelationId, Share, int]]:
-        for id_, share in shares.items():
-            if share.rows == 0:
-                continue
-            match share:
-                case LogShare():
-                    for kept in self.narrowed(id_, share):
-                        for part in parts_of_log(kept, most):
-                            yield id_, part, part.rows
-                case RowsShare():
-                    slices = -(-share.rows // most)
-                    for low, high in ranges(slices):
-                        yield id_, replace(share, low=low, high=high), share.rows // slices
-
     def _step(
         self,
         needs: StepPlan,
@@ -502,6 +490,7 @@ class Fill:
         clock: Clock | None = None,
         *,
         ticks: bool = False,
+        few: bool = False,
     ) -> None:
         """Run the step of one part. Recursions continue only after all parts have been read."""
         loop = self.loop
@@ -514,6 +503,8 @@ class Fill:
             initialise,
             clock or Clock(self._clock, self._clock),
             guards=self._guards,
+            restrictions=needs.restrictions,
+            few=few,
         )
         loop.fault("fill")
         try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.ledger import LoadProgress, Reject
     from headrace.runtime.step import Report, Share, Step
     from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
-    from headrace.zset import Layout
+    from headrace.zset import Layout, Restriction
 
 
 LEAF: Final = "leaf "
@@ -36,6 +36,10 @@ class LoopPlan:
     limit: int
 
 
+class MoreRowsError(Exception):
+    """A step that was to read few rows reads many: it has been undone, and has to read parts."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
     """The inputs that a step of some views reads, and the arrangements it reads and writes.
@@ -44,7 +48,8 @@ class StepPlan:
     arrangements that operators read as the contents of a relation. ``loops`` are the recursions of
     the step; ``arrangements`` does not contain theirs. ``jobs`` is the number of jobs that it runs,
     ``scans`` how often it reads the share of each relation: once, where it is not said. ``guards``
-    are the quarantines among the arrangements.
+    are the quarantines among the arrangements. If it is ``interpreted``, few rows are run without a
+    job. ``restrictions`` say what leaves read of a slice, by their names.
     """
 
     reads: frozenset[RelationId]
@@ -55,6 +60,8 @@ class StepPlan:
     jobs: int = 1
     scans: Mapping[RelationId, int] = field(default_factory=dict)
     guards: frozenset[ArrangementId] = frozenset()
+    interpreted: bool = False
+    restrictions: Mapping[str, Restriction] = field(default_factory=dict)
 
     def scanned(self, shares: Mapping[RelationId, Share]) -> int:
         """Return how many rows of shares the step reads, each as often as it is read."""

@@ -38,9 +38,13 @@ def whole_log(ledger: Ledger, state: Published, relation: RelationId, end: Offse
 def parts_of_log(share: LogShare, most: int) -> Iterator[LogShare]:
     """Yield a share in parts of ``most`` rows, each with the segments that hold it."""
     for first in range(share.first, share.end, most):
-        end = min(share.end, first + most)
-        held = (s for s in share.segments if s.range.first < end and s.range.end > first)
-        yield replace(share, segments=tuple(held), first=Offset(first), end=Offset(end))
+        yield within(share, Offset(first), Offset(min(share.end, first + most)))
+
+
+def within(share: LogShare, first: Offset, end: Offset) -> LogShare:
+    """Return the changes ``[first, end)`` of a share, with the segments that hold them."""
+    held = (s for s in share.segments if s.range.first < end and s.range.end > first)
+    return replace(share, segments=tuple(held), first=first, end=end)
 
 
 def arranged(

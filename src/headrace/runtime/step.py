@@ -21,7 +21,7 @@ from headrace.log import LogShare
 from headrace.runtime.quarantine import Guarded
 from headrace.spine import RunFile
 from headrace.types import ArrangementId, RelationId
-from headrace.zset import Layout
+from headrace.zset import Layout, Restriction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +76,8 @@ class Step:
 
     ``initialise`` names the operators that emit a row even without input: the global aggregates of
     a view that is being created. ``recomputed`` are the runs of arrangements that were computed
-    anew, where a step is to write by what they differ from what is stored.
+    anew, where a step is to write by what they differ from what is stored. ``restrictions`` say
+    what leaves, by name, are to read of their shares. With ``few`` rows, it may run without a job.
     """
 
     attempt: str
@@ -89,6 +90,8 @@ class Step:
     recomputed: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
     guards: Mapping[ArrangementId, Guarded] = field(default_factory=dict)
     """What quarantines do; by default, they keep copies of the rows that they have."""
+    restrictions: Mapping[str, Restriction] = field(default_factory=dict)
+    few: bool = False
 
     @property
     def folder(self) -> Path:
@@ -153,6 +156,8 @@ class Step:
                 id_: [r.to_json() for r in runs] for id_, runs in self.recomputed.items()
             },
             "guards": {id_: each.to_json() for id_, each in self.guards.items()},
+            "restrictions": {name: r.to_json() for name, r in self.restrictions.items()},
+            "few": self.few,
         }
 
     @classmethod
@@ -173,6 +178,8 @@ class Step:
             Clock(**value["clock"]),
             {ArrangementId(id_): _runs(runs) for id_, runs in value["recomputed"].items()},
             {ArrangementId(id_): Guarded.of_json(g) for id_, g in value["guards"].items()},
+            {name: Restriction.of_json(r) for name, r in value["restrictions"].items()},
+            value["few"],
         )
 
 

@@ -245,6 +245,7 @@ class Statements:
             parts.functions,
             parts.deliveries,
             parts.sources,
+            parts.versions,
             principal,
         )
         self._errors = Errors(parts.reader)

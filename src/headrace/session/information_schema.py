@@ -22,6 +22,7 @@ from headrace.parts.system_relations import COUNTERS, system_relations
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from headrace.history.pending_versions import PendingVersions
     from headrace.ledger import Ledger
     from headrace.parts.admission import Admission
     from headrace.parts.reader import Reader
@@ -50,6 +51,7 @@ class InformationSchema:
     schemas: Schemas
     deliveries: Deliveries
     admission: Admission
+    versions: PendingVersions
 
     def named(
         self, state: Published, names: Iterable[RelationId], sees: Callable[[str], bool]
@@ -68,8 +70,8 @@ class InformationSchema:
         ``sees`` returns whether they show a relation, by its name.
         """
         gather = _GATHERED[relation.name.partition(".")[2]]
-        moment = _Moment(self.reader, self.schemas, self.deliveries, self.admission, state, sees)
-        rows = gather(moment)
+        parts = (self.reader, self.schemas, self.deliveries, self.admission, self.versions)
+        rows = gather(_Moment(*parts, state, sees))
         arrays = [
             pa.array([row[i] for row in rows], field.type)
             for i, field in enumerate(relation.schema.arrow)
@@ -86,6 +88,7 @@ class _Moment:
     schemas: Schemas
     deliveries: Deliveries
     admission: Admission
+    versions: PendingVersions
     state: Published
     sees: Callable[[str], bool]
 
@@ -212,7 +215,7 @@ def _dirty(at: _Moment) -> list[tuple[Any, ...]]:
             found.entry.state.value,
             found.detail,
         )
-        for found in dirty_slices(at.ledger, at.state, at.sees)
+        for found in dirty_slices(at.ledger, at.versions, at.state, at.sees)
     ]
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.engine.queries import Queries
     from headrace.history.changes import Changes
     from headrace.history.comparing import Comparing
+    from headrace.history.pending_versions import PendingVersions
     from headrace.history.reconciler import Reconciler
     from headrace.history.reconciling import Reconciling
     from headrace.history.repairing import Repairing
@@ -74,6 +75,7 @@ class Parts:
     sources: SourceStates
     repairing: Repairing
     changes: Changes
+    versions: PendingVersions
     reconciling: Reconciling
     reconciler: Reconciler
     replays: Replays

@@ -57,7 +57,7 @@ class Upkeep:
     ) -> Upkeep:
         """Give each of them the parts of a database that it uses."""
         slices = Slices(parts.reader, parts.engine, snapshots)
-        marking = Marking(parts.ledger, parts.loop, slices)
+        marking = Marking(parts.ledger, parts.loop, parts.engine)
         return cls(
             parts.ledger,
             Verifications(parts.reader, parts.comparing, report),

@@ -14,7 +14,7 @@ from headrace.spine.narrowing import narrowed
 from headrace.spine.open_runs import open_run
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
-from headrace.zset import Layout, ZSet, same_rows
+from headrace.zset import EVERY_ROW, Layout, Restriction, ZSet, same_rows
 from headrace.zset.zset import column
 
 if TYPE_CHECKING:
@@ -171,22 +171,25 @@ class Spine:
         probes = found.probes if order is None else order[found.probes]
         return Ranked(probes, rows, found.ranks)
 
-    def scan(self, batch_rows: int) -> Iterator[ZSet]:
+    def scan(self, batch_rows: int, restriction: Restriction = EVERY_ROW) -> Iterator[ZSet]:
         """Yield the contents, consolidated, in parts of ascending hash; no part is empty.
 
         Rows of one hash are never split. Each part is the sum of at most ``batch_rows`` physical
-        rows, or of all rows of one hash if they are more.
+        rows, or of all rows of one hash if they are more. Rows that do not meet the restriction are
+        left out: of these, only the columns that it tests are read.
         """
         cursors = [run.position(self.low, "left") for run in self.runs]
         ends = [run.position(self.high, "right") for run in self.runs]
         while any(cursor < end for cursor, end in zip(cursors, ends, strict=True)):
             stops = self._stops(cursors, ends, batch_rows)
             parts = [
-                run.slice(cursor, stop)
+                found
                 for run, cursor, stop in zip(self.runs, cursors, stops, strict=True)
-                if cursor < stop
+                if cursor < stop and (found := _met(run.slice(cursor, stop), restriction)).rows
             ]
             cursors = stops
+            if not parts:
+                continue
             part = parts[0]
             if len(parts) > 1 or not self.distinct:
                 part = ZSet.sum_of(self.layout, parts).consolidated()
@@ -270,6 +273,12 @@ class Spine:
         parts = [part.with_hashes(probes) for probes, part in found]
         total = ZSet.sum_of(self.layout, parts).consolidated()
         return total.hashes, total
+
+
+def _met(part: ZSet, restriction: Restriction) -> ZSet:
+    """Return the rows that meet a restriction: one of the same row for all of its copies."""
+    kept = restriction.rows(part.table)
+    return part if kept is None else part.filter(kept)
 
 
 def _ascending(hashes: Ints) -> tuple[Ints | None, Ints]:

@@ -7,8 +7,9 @@ whether it is opened at all.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +58,28 @@ class Test:
                 found = passed if found is None else pc.and_(found, passed)
         return column.is_valid() if found is None else found
 
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value that :meth:`of_json` reads."""
+        given = {
+            "values": self.values,
+            "low": None if self.low is None else pa.array([self.low.as_py()], self.low.type),
+            "high": None if self.high is None else pa.array([self.high.as_py()], self.high.type),
+        }
+        found = {name: _encoded(values) for name, values in given.items() if values is not None}
+        return {"column": self.column, **found}
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, str]) -> Test:
+        """Return the test that :meth:`to_json` wrote."""
+        found = {name: _decoded(value[name]) for name in ("values", "low", "high") if name in value}
+        low, high = found.get("low"), found.get("high")
+        return cls(
+            value["column"],
+            found.get("values"),
+            None if low is None else low[0],
+            None if high is None else high[0],
+        )
+
     def may_hold(self, bounds: Bounds) -> bool:
         """Whether a value within bounds may pass."""
         if bounds.low is None or bounds.high is None:
@@ -95,6 +118,15 @@ class Restriction:
         """Whether a row may pass whose columns, as far as they are known, are within bounds."""
         return all(test.may_hold(bounds[t]) for test in self.tests if (t := test.column) in bounds)
 
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return a JSON value that :meth:`of_json` reads."""
+        return [test.to_json() for test in self.tests]
+
+    @classmethod
+    def of_json(cls, value: list[dict[str, Any]]) -> Restriction:
+        """Return the restriction that :meth:`to_json` wrote."""
+        return cls(tuple(map(Test.of_json, value)))
+
     def of_key(self, key: tuple[str, ...], most: int) -> list[pa.Array] | None:
         """Return the keys that rows may have, a column each; None if they are more than ``most``.
 
@@ -112,6 +144,19 @@ class Restriction:
 
 
 EVERY_ROW: Final = Restriction()
+
+
+def _encoded(values: pa.Array) -> str:
+    batch = pa.record_batch([values], ["values"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return base64.b64encode(sink.getvalue()).decode("ascii")
+
+
+def _decoded(text: str) -> pa.Array:
+    (values,) = pa.ipc.open_stream(base64.b64decode(text)).read_all().columns
+    return _whole(values)
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.connectors import Connections, Secrets
+    from headrace.history.pending_versions import PendingVersions
     from headrace.ledger import Ledger
     from headrace.parts.access import Principal
     from headrace.parts.functions import Functions
@@ -80,6 +81,7 @@ class Listings:
     functions: Functions
     deliveries: Deliveries
     sources: SourceStates
+    versions: PendingVersions
     principal: Principal
 
     def show(self, statement: Show) -> Result:
@@ -241,7 +243,7 @@ class Listings:
                 found.entry.state.value,
                 found.detail,
             )
-            for found in dirty_slices(self.ledger, state, self.principal.sees)
+            for found in dirty_slices(self.ledger, self.versions, state, self.principal.sees)
             if only in {None, found.relation.id}
         ]
         return self._listing(_DIRTY, rows)

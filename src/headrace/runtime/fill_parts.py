@@ -1,0 +1,57 @@
+"""What the steps of a fill read: its inputs part by part, or few rows of all of them at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.log import LogShare
+from headrace.runtime.shares import NOTHING, parts_of_log, within
+from headrace.runtime.step import RowsShare, Share
+from headrace.spine import ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from headrace.types import RelationId
+
+Narrowed: TypeAlias = "Callable[[RelationId, LogShare], Iterable[LogShare]]"
+"""Returns the parts of a log that may have rows of a slice."""
+
+Part: TypeAlias = "tuple[Mapping[RelationId, Share], int]"
+"""What a step reads, and its number of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of the contents of a fill's inputs, each of about ``most`` rows."""
+
+    shares: Mapping[RelationId, Share]
+    narrowed: Narrowed
+    most: int
+
+    def together(self) -> Iterator[Part]:
+        """Yield all inputs as one part, as in a small epoch; nothing if they have no rows."""
+        rows = sum(share.rows for share in self.shares.values())
+        if rows:
+            yield {id_: self._between(id_, share) for id_, share in self.shares.items()}, rows
+
+    def one_by_one(self) -> Iterator[Part]:
+        """Yield the parts of each input after the other."""
+        for id_, share in self.shares.items():
+            match share:
+                case LogShare() if share.rows:
+                    for kept in self.narrowed(id_, share):
+                        for part in parts_of_log(kept, self.most):
+                            yield {id_: part}, part.rows
+                case RowsShare() if share.rows:
+                    slices = -(-share.rows // self.most)
+                    for low, high in ranges(slices):
+                        yield {id_: replace(share, low=low, high=high)}, share.rows // slices
+
+    def _between(self, id_: RelationId, share: Share) -> Share:
+        """Return a share without what is before and after all rows of the slice, if it is a log."""
+        if not isinstance(share, LogShare):
+            return share
+        parts = list(self.narrowed(id_, share))
+        return within(share, parts[0].first, parts[-1].end) if parts else NOTHING
