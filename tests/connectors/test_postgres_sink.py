@@ -195,6 +195,12 @@ def test_a_table_that_does_not_fit_is_refused_with_what_to_do(
         assert "no unique index on (id)" in refused().primary
         session.execute("ALTER TABLE rows DROP ok, ADD PRIMARY KEY (id)")
         assert 'no column "ok"' in refused().primary
+        session.execute("ALTER TABLE rows ADD ok boolean")
+        PostgresSink(options(postgres_server, database), given).write(Epoch(1), [])
+        other = replace(given, identity="histories/8")
+        with pytest.raises(HeadraceError, match="another sink has written") as caught:
+            check(options(postgres_server, database), other)
+        assert caught.value.code is Code.CONFLICT
     with pytest.raises(HeadraceError, match="no unique key"):
         check(options(postgres_server, database), replace(given, key=()))
     with postgres_server.connect() as session:

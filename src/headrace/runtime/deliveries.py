@@ -125,6 +125,11 @@ class Delivery:
         return self.record.state.value
 
     @property
+    def retries(self) -> bool:
+        """Whether it has failed, and tries again in the background."""
+        return self._thread is not None and self.error is not None
+
+    @property
     def lag(self) -> Lag:
         """What has not been delivered yet."""
         ledger, last = self.loop.ledger, self.loop.published.current.epoch
@@ -438,9 +443,15 @@ class Deliveries:
             delivery.start()
 
     def advance(self) -> bool:
-        """Run every delivery once, ignoring failures; return whether anything was written."""
+        """Run every delivery once, ignoring failures; return whether anything was written.
+
+        One that fails in the background is left to that: a target that does not answer delays
+        nobody else.
+        """
         written = False
         for delivery in list(self.by_sink.values()):
+            if delivery.retries:
+                continue
             try:
                 written |= delivery.advance()
             except HeadraceError:

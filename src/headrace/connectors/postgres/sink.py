@@ -216,10 +216,12 @@ class PostgresSink:
             try:
                 session.execute(
                     f"CREATE TABLE IF NOT EXISTS {self._records} (sink text PRIMARY KEY,"
-                    " epoch bigint NOT NULL, refused jsonb NOT NULL, at timestamptz NOT NULL)"
+                    " target text NOT NULL UNIQUE, epoch bigint NOT NULL,"
+                    " refused jsonb NOT NULL, at timestamptz NOT NULL)"
                 )
             except library().errors.UniqueViolation:
                 pass  # another sink has created it at the same time
+        self._require_own(session)
         columns = [*self._names, *(CHANGE_COLUMNS if append else ())]
         listed = ", ".join(map(quoted, columns))
         session.execute(
@@ -229,6 +231,21 @@ class PostgresSink:
             listed = ", ".join(map(quoted, key))
             session.execute(
                 f"CREATE TEMP TABLE {_KEYS} AS SELECT {listed} FROM {self._table.sql} WITH NO DATA"
+            )
+
+    def _require_own(self, session: Any) -> None:
+        """Refuse a table into which another sink has written."""
+        row = session.execute(
+            f"SELECT sink FROM {self._records} WHERE target = %s AND sink <> %s",
+            (self._table.table, self.context.identity),
+        ).fetchone()
+        if row is not None:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'another sink has written into table "{self._table}" in PostgreSQL',
+                f"Table {_RECORDS} there has its record, {row[0]}.",
+                "Choose another table. If that sink is no more, empty the table, and delete the"
+                f" record from {self._records}.",
             )
 
     def _read_record(self, session: Any) -> Epoch | None:
@@ -244,9 +261,14 @@ class PostgresSink:
     def _record(self, session: Any, epoch: Epoch, refused: Sequence[Refused]) -> None:
         listed = json.dumps([{"row": each.row, "why": each.why} for each in refused])
         session.execute(
-            f"INSERT INTO {self._records} VALUES (%s, %s, %s, now()) ON CONFLICT (sink) DO UPDATE"
-            " SET epoch = EXCLUDED.epoch, refused = EXCLUDED.refused, at = EXCLUDED.at",
-            (self.context.identity, epoch, listed.replace("\\u0000", "\\ufffd")),
+            f"INSERT INTO {self._records} VALUES (%s, %s, %s, %s, now()) ON CONFLICT (sink) DO"
+            " UPDATE SET epoch = EXCLUDED.epoch, refused = EXCLUDED.refused, at = EXCLUDED.at",
+            (
+                self.context.identity,
+                self._table.table,
+                epoch,
+                listed.replace("\\u0000", "\\ufffd"),
+            ),
         )
 
     def _write_part(self, session: Any, epoch: Epoch, part: pa.Table) -> list[Refused]:
