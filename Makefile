@@ -80,7 +80,8 @@ demo: setup
 serve: setup
 	@$(BIN)/python examples/clickstream/serve.py $(ARGS)
 
-# One source each, followed through a view: kafka, postgres, files, clickstream; and payledger, balances
+# pipeline: from PostgreSQL through a view into Redis, Cassandra and a page. One source each, followed
+# through a view: kafka, postgres, files, clickstream; and payledger, balances
 # by a Python function over policies that change in the past. The smallest ones, each a page long:
 # duality, accounts, orders, trending, viewership, features. For example:
 # make example-kafka ARGS='--seconds 20', make example-payledger ARGS='--serve'

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 200_000
 _CHANGED = 10
 """One of how many rows is changed in one epoch."""
-_SINGLE = 40
+_SINGLE = 20
 """How many changes of one row are timed."""
 _LONGEST_SECONDS = 300.0
 _VIEW = "SELECT id % {rows} AS id, max(name) AS name, sum(amount) AS amount FROM t GROUP BY 1"
@@ -53,7 +53,7 @@ def measure(directory: Path, rows: int, partitions: int) -> list[dict[str, Any]]
         for name, begin in TARGETS.items():
             with ExitStack() as own:
                 try:
-                    options = begin(own, folder / name.replace(" ", "-"))
+                    options = begin(db, own, folder / name.replace(" ", "-"))
                 except Unavailable as reason:
                     found.append({"target": name, "missing": str(reason)})
                     continue
@@ -96,8 +96,8 @@ def _delivered(delivery: Any, epoch: int) -> None:
         time.sleep(0.001)
 
 
-def _postgres(mode: str) -> Callable[[ExitStack, Path], str]:
-    def begin(own: ExitStack, folder: Path) -> str:
+def _postgres(mode: str) -> Callable[[Any, ExitStack, Path], str]:
+    def begin(_db: Any, own: ExitStack, folder: Path) -> str:
         place = Path(own.enter_context(tempfile.TemporaryDirectory())) / folder.name
         server = own.enter_context(postgres(place))
         return (
@@ -108,23 +108,27 @@ def _postgres(mode: str) -> Callable[[ExitStack, Path], str]:
     return begin
 
 
-def _redis(own: ExitStack, folder: Path) -> str:
+def _redis(_db: Any, own: ExitStack, folder: Path) -> str:
     server = own.enter_context(redis_server(folder))
     return f"connector = 'redis', host = '127.0.0.1', port = {server.port}, pattern = 'v:{{id}}'"
 
 
-def _cassandra(own: ExitStack, folder: Path) -> str:
+def _cassandra(db: Any, own: ExitStack, folder: Path) -> str:
     server = own.enter_context(cassandra(folder))
     server.query(
         "CREATE KEYSPACE v WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
     )
+    password = folder / "password"
+    password.write_text("cassandra", encoding="utf-8")
+    db.sql(f"CREATE OR REPLACE SECRET cassandra FROM FILE '{password}'")
     return (
         f"connector = 'cassandra', hosts = '127.0.0.1', port = {server.port}, keyspace = 'v',"
-        " table = 'v', create_table = true, datacenter = 'datacenter1'"
+        " table = 'v', create_table = true, datacenter = 'datacenter1', user = 'cassandra',"
+        " password = SECRET cassandra"
     )
 
 
-def _kafka(own: ExitStack, folder: Path) -> str:
+def _kafka(_db: Any, own: ExitStack, folder: Path) -> str:
     broker = own.enter_context(kafka(folder))
     return f"connector = 'kafka', brokers = '{broker.address}', topic = 'v', partitions = 4"
 
@@ -143,16 +147,16 @@ class _Taking(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def _webhook(own: ExitStack, _folder: Path) -> str:
+def _webhook(_db: Any, own: ExitStack, _folder: Path) -> str:
     server = own.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), _Taking))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     own.callback(server.shutdown)
     return f"connector = 'webhook', url = 'http://127.0.0.1:{server.server_port}/'"
 
 
-TARGETS: dict[str, Callable[[ExitStack, Path], str]] = {
-    "nothing": lambda _own, _folder: "connector = 'blackhole'",
-    "JSON files": lambda _own, _folder: "connector = 'file', path = 'v'",
+TARGETS: dict[str, Callable[[Any, ExitStack, Path], str]] = {
+    "nothing": lambda _db, _own, _folder: "connector = 'blackhole'",
+    "JSON files": lambda _db, _own, _folder: "connector = 'file', path = 'v'",
     "PostgreSQL, rows": _postgres("upsert"),
     "PostgreSQL, changes": _postgres("append"),
     "Redis, hashes": _redis,
