@@ -248,6 +248,35 @@ def test_a_target_that_is_ahead_of_the_database_is_left_alone() -> None:
     assert not there.total
 
 
+@dataclass
+class Kept(Recorded):
+    """A target that never forgets the epoch that it records."""
+
+    target: str = "a kept target"
+
+
+def test_a_target_that_has_lost_changes_is_left_alone_until_somebody_decides() -> None:
+    histories, there = poisoned(), Kept()
+    outlived = begun(histories)
+    outlived.delivery(there, DeliverySettings()).advance()
+    before = there.epoch
+    for _ in range(40):  # nothing changes for long: the position moves on, the target does not
+        histories.last = Epoch(histories.last + 1)
+        outlived.delivery(there, DeliverySettings()).advance()
+    assert there.epoch == before
+    assert (outlived.record.delivered or 0) > (before or 0)
+    there.epoch = None if before is None else Epoch(before - 1)  # restored to an earlier state
+    histories.change({1: None})
+    for _ in range(2):
+        with pytest.raises(HeadraceError, match="a kept target has lost changes") as caught:
+            outlived.delivery(there, DeliverySettings()).advance()
+        assert caught.value.code is Code.CONFLICT
+    delivery = outlived.delivery(there, DeliverySettings())
+    delivery.reset()
+    delivery.advance()
+    assert there.epoch == outlived.record.written == histories.last
+
+
 @given(st.sets(st.integers(0, 40)), st.integers(0, 41))
 def test_offenders_are_found_and_all_others_are_written(bad: set[int], count: int) -> None:
     written: list[int] = []

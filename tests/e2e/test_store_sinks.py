@@ -71,7 +71,13 @@ def test_redis_and_dynamodb_have_the_rows_of_views(
     shop.sql("RECONCILE SINK s; RECONCILE SINK j")
     assert client.hget(f"{name}:ann", "total") == "60.50"
     assert json.loads(client.get(f"{name}jann"))["total"] == "60.50"
-    shop.sql("RESET SINK d; FLUSH")
+    client.delete(f"{name}:ann", f"headrace:sink:{name}:{{user}}")  # as if flushed or restored
+    shop.sql("INSERT INTO orders VALUES (4, 'bob', 1.00); DROP SINK t; PAUSE SINK s; RESUME SINK s")
+    assert "has lost changes" in refused(shop, "RECONCILE SINK s CHECK").primary
+    shop.sql("RECONCILE SINK s; FLUSH")
+    assert client.hget(f"{name}:ann", "total") == "60.50"
+    assert client.hget(f"{name}:bob", "total") == "1.00"
+    shop.sql("DELETE FROM orders WHERE id = 4; RESET SINK d; FLUSH")
     found = boto3.client("dynamodb", "us-east-1", endpoint_url=dynamo.endpoint, **RIGHTS)
     found = [i for i in found.scan(TableName=name)["Items"] if "__deleted" not in i]
     assert [(i["user"], i["total"]) for i in found] == [({"S": "ann"}, {"N": "60.50"})]

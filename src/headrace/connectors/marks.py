@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from headrace.runtime.ports import Refused
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.types import Epoch
 
@@ -21,27 +22,25 @@ def belongs_to_another(what: str, removed: str) -> HeadraceError:
     """Return the error that another sink writes there; ``removed`` forgets that it does."""
     return HeadraceError(
         Code.CONFLICT,
-        f"{what} belong to another sink",
+        f"{what} belongs to another sink",
         "It may be one of another database, or one that was dropped: what a sink wrote stays.",
         f"Write elsewhere. If that sink is gone, remove what it wrote, and its mark: {removed}.",
     )
 
 
-def require_kept(what: str, there: Epoch | None, reached: Epoch | None) -> None:
-    """Refuse a target that has lost changes: it is not where it was when it acknowledged some.
+def encoded(refused: Iterable[Refused]) -> str:
+    """Return rows that were refused as text, for the mark."""
+    return json.dumps([(each.row, each.why) for each in refused], ensure_ascii=False)
 
-    Raises:
-        HeadraceError: ``conflict``.
-    """
-    if reached is None or (there is not None and there >= reached):
-        return
-    at = "no epoch" if there is None else f"epoch {there}"
-    raise HeadraceError(
-        Code.CONFLICT,
-        f"{what} have lost changes",
-        f"They are at {at}, and epoch {reached} was acknowledged.",
-        "RECONCILE SINK writes what is missing; RESET SINK writes all rows anew.",
-    )
+
+def decoded(text: str | None) -> list[Refused]:
+    """Return the rows that :func:`encoded` wrote."""
+    return [Refused(row, why) for row, why in json.loads(text or "[]")]
+
+
+def pieces(text: str, most: int) -> list[str]:
+    """Cut a text into pieces of at most some characters, at least one."""
+    return [text[start : start + most] for start in range(0, len(text) or 1, most)]
 
 
 def refused_rows(

@@ -36,6 +36,7 @@ def records(connection: sa.Connection) -> Mapping[RelationId, DeliveryRecord]:
             row.why,
             row.clears,
             _epoch(row.writing),
+            _epoch(row.written),
         )
     return found
 
@@ -49,6 +50,7 @@ def put(connection: sa.Connection, record: DeliveryRecord) -> None:
         "why": record.why,
         "clears": record.clears,
         "writing": record.writing,
+        "written": record.written,
     }
     mine = schema.deliveries.c.sink == record.sink
     if not connection.execute(schema.deliveries.update().where(mine).values(values)).rowcount:

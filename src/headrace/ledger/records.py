@@ -554,7 +554,8 @@ class DeliveryRecord:
 
     It is given the rows at ``begins`` first; if it ``clears``, what it has written before that is
     removed. ``why`` says why it has stopped. ``writing`` is the last of several epochs that are
-    being written together: should that fail, just these are written together again.
+    being written together: should that fail, just these are written together again. ``written`` is
+    the last epoch that the target has acknowledged.
     """
 
     sink: RelationId
@@ -564,6 +565,7 @@ class DeliveryRecord:
     why: str | None = None
     clears: bool = False
     writing: Epoch | None = None
+    written: Epoch | None = None
 
     @property
     def held(self) -> Epoch:

@@ -345,9 +345,11 @@ deliveries = sa.Table(
     sa.Column("why", sa.Text),
     sa.Column("clears", sa.Boolean, nullable=False),
     sa.Column("writing", sa.BigInteger),
+    sa.Column("written", sa.BigInteger),
 )
 """How far each sink has been given its changes: ``delivered`` is NULL until ``begins`` has been.
 
 ``why`` says why it has stopped. Before it ``begins``, what it has written is removed if it
-``clears``. ``writing`` is the last of the epochs that are being written together.
+``clears``. ``writing`` is the last of the epochs that are being written together,
+``written`` the last that the target has acknowledged.
 """

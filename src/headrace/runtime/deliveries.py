@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord, DeliveryState, EpochCommit, Reject
-from headrace.runtime.ports import KeepsRefused
+from headrace.runtime.ports import KeepsEpochs, KeepsRefused
 from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Epoch
 
@@ -209,7 +209,7 @@ class Delivery:
             self._put(replace(self.record, clears=False))
         if self._resumed:
             return
-        there = self.writer.durable()
+        there = self._durable()
         if there is not None and there > self.loop.published.current.epoch:
             raise HeadraceError(
                 Code.CONFLICT,
@@ -219,8 +219,31 @@ class Delivery:
             )
         if there is not None and there > (-1 if self.at is None else self.at):
             kept = self.writer.last_refused() if isinstance(self.writer, KeepsRefused) else ()
-            self._store(there, kept)
+            self._store(there, kept, written=there)
         self._resumed = self._first = True
+
+    def _durable(self) -> Epoch | None:
+        """Return the last epoch that the target records.
+
+        Raises:
+            HeadraceError: ``conflict`` if that is an earlier one than it acknowledged.
+        """
+        there, written = self.writer.durable(), self.record.written
+        if self._is_lost(there) and isinstance(self.writer, KeepsEpochs):
+            at = "no epoch" if there is None else f"epoch {there}"
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"{self.writer.target} has lost changes",
+                f"It records {at}, and has acknowledged epoch {written}.",
+                "RECONCILE SINK writes what is missing; RESET SINK writes all rows anew.",
+            )
+        return there
+
+    def _is_lost(self, there: Epoch | None) -> bool:
+        """Whether the target has acknowledged changes after those that it records."""
+        written = self.record.written
+        keeps = isinstance(self.writer, KeepsEpochs)
+        return keeps and written is not None and (there is None or there < written)
 
     def _steps(self, epochs: Sequence[Epoch]) -> Sequence[Epoch]:
         """Return the epochs up to which changes are written together, of those that have any.
@@ -248,7 +271,7 @@ class Delivery:
         if refused and self.settings.stops:
             self._stop(epoch, refused)
         else:
-            self._store(epoch, refused)
+            self._store(epoch, refused, written=epoch)
 
     def _paced(self, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield parts, not faster than the settings allow, until the delivery is to end."""
@@ -271,12 +294,15 @@ class Delivery:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._asked, max(0.0, seconds))
 
-    def _store(self, epoch: Epoch, refused: Sequence[Refused] = ()) -> None:
+    def _store(
+        self, epoch: Epoch, refused: Sequence[Refused] = (), *, written: Epoch | None = None
+    ) -> None:
         rejects = [
             Reject(f"epoch {epoch}", number, None, each.why, each.row)
             for number, each in enumerate(refused, 1)
         ]
-        self._put(replace(self.record, delivered=epoch, writing=None), rejects)
+        last = self.record.written if written is None else written
+        self._put(replace(self.record, delivered=epoch, writing=None, written=last), rejects)
         self.at = epoch
         self.refused += len(rejects)
 
@@ -316,9 +342,9 @@ class Delivery:
     ) -> tuple[Epoch, Agreement]:
         """Compare the target with the view at one epoch; with ``write``, write the difference.
 
-        What is waiting is delivered before. The difference is written under an epoch of its own,
-        so that a target that orders changes by their epoch takes it. Returns the epoch, and what
-        was found before anything was written.
+        What is waiting is delivered before, unless the target has lost changes. The difference is
+        written under an epoch of its own, so that a target that orders changes by their epoch takes
+        it. Returns the epoch, and what was found before anything was written.
 
         Raises:
             HeadraceError: ``unsupported`` if the target cannot be read; ``invalid`` if nothing was
@@ -330,13 +356,14 @@ class Delivery:
                 raise HeadraceError(
                     Code.INVALID, f"the sink is {self.state}", hint="RESUME SINK it first."
                 )
-            if running:
-                self._deliver_upto(
-                    self._own_epoch() if write else self.loop.published.current.epoch
-                )
-            if self.at is None:
+            lost = write and self._is_lost(self.writer.durable())
+            upto = self._own_epoch() if write else self.loop.published.current.epoch
+            if running and not lost:
+                self._deliver_upto(upto)
+            at = upto if lost else self.at
+            if at is None:
                 raise HeadraceError(Code.INVALID, "the sink has been given nothing yet")
-            stored, at = self.writer.stored(), self.at
+            stored = self.writer.stored()
             if stored is None:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
@@ -347,7 +374,7 @@ class Delivery:
             place = self.loop.directory / "attempts"
             with SinkDifference.of(place, columns, key, view, stored) as difference:
                 found = difference.counted()
-                if write and found.differences:
+                if lost or (write and found.differences):
                     self._write(at, difference.parts(self.settings.part_rows))
             return at, found
 

@@ -302,6 +302,19 @@ class SinkWriter(Protocol):
 
 
 @runtime_checkable
+class KeepsEpochs(Protocol):
+    """A writer whose target keeps the epoch that it records for good.
+
+    If it has an earlier one than it acknowledged, it has lost changes.
+    """
+
+    @property
+    def target(self) -> str:
+        """What messages call the target, such as ``table "t" of PostgreSQL``."""
+        ...
+
+
+@runtime_checkable
 class KeepsRefused(Protocol):
     """A writer whose target records whole epochs, with the rows that were refused."""
 

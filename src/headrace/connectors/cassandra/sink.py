@@ -7,7 +7,6 @@ was sent earlier, and arrives late or again, has no effect.
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,11 +24,10 @@ from headrace.connectors.cassandra.access import (
     library,
 )
 from headrace.connectors.cassandra.types import Cells, targets
-from headrace.connectors.marks import belongs_to_another, refused_rows, require_kept
+from headrace.connectors.marks import belongs_to_another, decoded, encoded, pieces, refused_rows
 from headrace.connectors.options import option
 from headrace.connectors.sinks import at_once, require_key
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.ports import Refused
 from headrace.serving import by_key
 from headrace.types import Epoch
 
@@ -37,10 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headrace.connectors.sinks import SinkContext
+    from headrace.runtime.ports import Refused
 
 _MARKS: Final = "headrace_sinks"
 """The table with the epochs of the sinks of a keyspace."""
 _CONCURRENCY: Final = 64
+_PIECE: Final = 1_000_000
+"""How many characters of a text with refused rows a row of marks has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +185,15 @@ def _definition(options: Options, context: SinkContext) -> str:
     return f"CREATE TABLE IF NOT EXISTS {options.named} ({columns}, PRIMARY KEY ({key}))"
 
 
+def _piece(options: Options, at: int) -> str:
+    """Return what a piece of the refused rows is kept under."""
+    return f"{options.table}/{at}"
+
+
 def _belongs_to_another(options: Options) -> HeadraceError:
     target = options.table.replace("'", "''")
     return belongs_to_another(
-        f"rows of {options.what}", f"DELETE FROM {options.marks} WHERE target = '{target}'"
+        options.what, f"DELETE FROM {options.marks} WHERE target = '{target}'"
     )
 
 
@@ -226,13 +232,16 @@ class CassandraSink:
     clock: Callable[[], int] = field(default=lambda: time.time_ns() // 1000)
     """The time in microseconds."""
     _open: _Open | None = None
-    _reached: Epoch | None = None
-    """The last epoch that the cluster has acknowledged."""
 
     @property
     def guarantee(self) -> str:
         """The guarantee."""
         return "exact effect: each write has a later timestamp than all before it"
+
+    @property
+    def target(self) -> str:
+        """The table, as messages name it."""
+        return self.options.what
 
     # -- the port --------------------------------------------------------------------------
 
@@ -240,8 +249,7 @@ class CassandraSink:
         """Return the epoch in the mark.
 
         Raises:
-            HeadraceError: ``conflict`` if another sink writes there, or if the cluster has lost
-                what it had acknowledged; or what the cluster says.
+            HeadraceError: ``conflict`` if another sink writes there; or what the cluster says.
         """
         self.close()
         options = self.options
@@ -249,7 +257,6 @@ class CassandraSink:
         try:
             with _failing(options):
                 there, stamp = self._claim(session)
-                require_kept(f"rows of {options.what}", there, self._reached)
                 shape = shape_of(options, self.context, session)
                 self._open = _Open(session, shape, *_prepared(options, shape, session), stamp)
         except BaseException:
@@ -261,8 +268,13 @@ class CassandraSink:
         """Return the rows that were refused in the epoch of the mark."""
         with self._using() as open_:
             query = f"SELECT refused FROM {self.options.marks} WHERE target = %s"
-            found = open_.session.session.execute(query, (self.options.table,)).one()
-        return [Refused(row, why) for row, why in json.loads((found and found[0]) or "[]")]
+            first = open_.session.session.execute(query, (self.options.table,)).one()
+            count = int((first and first[0]) or 0)
+            found = [
+                open_.session.session.execute(query, (_piece(self.options, at),)).one()[0]
+                for at in range(count)
+            ]
+        return decoded("".join(found))
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
         """Write the changes up to an epoch; see :class:`headrace.runtime.ports.SinkWriter`."""
@@ -277,9 +289,11 @@ class CassandraSink:
         if refused and self.context.stops:
             return refused
         with self._using() as open_:
-            kept = json.dumps([(each.row, each.why) for each in refused], ensure_ascii=False)
-            self._mark(open_, "epoch = %s, refused = %s", (int(epoch), kept))
-        self._reached = epoch
+            kept = pieces(encoded(refused), _PIECE) if refused else []
+            for at, piece in enumerate(kept):
+                insert = f"INSERT INTO {self.options.marks} (target, refused) VALUES (%s, %s)"
+                open_.session.session.execute(insert, (_piece(self.options, at), piece))
+            self._mark(open_, "epoch = %s, refused = %s", (int(epoch), str(len(kept))))
         return refused
 
     def stored(self) -> Iterator[pa.Table] | None:
@@ -288,7 +302,6 @@ class CassandraSink:
 
     def clear(self) -> None:
         """Delete all rows of the table, and the epoch of the mark."""
-        self._reached = None
         self.durable()
         with self._using() as open_:
             self._begin(open_)

@@ -7,7 +7,6 @@ its way, a *tombstone* takes the place of the item: its key and epoch, and when 
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +21,10 @@ import pyarrow.compute as pc
 
 from headrace.connectors.dynamodb.access import Access, errors
 from headrace.connectors.dynamodb.types import attributes, kind_of, refused, rows_of
-from headrace.connectors.marks import belongs_to_another, refused_rows, require_kept
+from headrace.connectors.marks import belongs_to_another, decoded, encoded, pieces, refused_rows
 from headrace.connectors.options import option
 from headrace.connectors.sinks import at_once, require_key
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.ports import Refused
 from headrace.serving import by_key
 from headrace.types import Epoch
 
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors.dynamodb.types import Attribute
     from headrace.connectors.sinks import SinkContext
+    from headrace.runtime.ports import Refused
 
 EPOCH: Final = "__epoch"
 """The attribute of an item with the epoch of its row."""
@@ -54,8 +53,8 @@ _THROTTLED: Final = frozenset(
 )
 _PATIENCE: Final = 8
 """How often a request is sent that the service throttles."""
-_KEPT_BYTES: Final = 300_000
-"""How long a list of refused rows may be for the mark: an item has 400 KB at most."""
+_PIECE: Final = 90_000
+"""How many characters of a text with refused rows an item has: of at most 400 KB."""
 _NAMES: Final = {"#e": EPOCH}
 _NOT_LATER: Final = "attribute_not_exists(#e) OR #e < :e OR (#e = :e AND attribute_not_exists(#d))"
 _IS_MINE: Final = "#o = :o AND #s = :s"
@@ -177,13 +176,14 @@ def _make(client: Any, table: str, key: Mapping[str, str]) -> None:
     client.get_waiter("table_exists").wait(TableName=table)
 
 
-def _target(options: Options) -> Item:
-    return {"target": {"S": options.table}}
+def _target(options: Options, piece: int | None = None) -> Item:
+    """Return the key of a sink's mark, or of a piece of its refused rows."""
+    return {"target": {"S": options.table if piece is None else f"{options.table}/{piece}"}}
 
 
 def _belongs_to_another(options: Options) -> HeadraceError:
     removed = f"the item '{options.table}' of table {_MARKS}"
-    return belongs_to_another(f"items of {options.what}", removed)
+    return belongs_to_another(options.what, removed)
 
 
 def _failing(options: Options) -> Any:
@@ -209,8 +209,6 @@ class DynamoSink:
     clock: Callable[[], float] = time.time
     """The time in seconds."""
     _open: _Open | None = None
-    _reached: Epoch | None = None
-    """The last epoch that the service has acknowledged."""
     _doubt_until: float = 0.0
     """Until when a request of which no answer came may be done."""
     _tombstones: deque[tuple[float, Item, str]] = field(
@@ -222,14 +220,18 @@ class DynamoSink:
         """The guarantee."""
         return "exact effect: conditional on the epoch that is stored with the item"
 
+    @property
+    def target(self) -> str:
+        """The table, as messages name it."""
+        return self.options.what
+
     # -- the port --------------------------------------------------------------------------
 
     def durable(self) -> Epoch | None:
         """Return the epoch in the mark, in a session that begins now.
 
         Raises:
-            HeadraceError: ``conflict`` if another sink writes there, or if the service has lost
-                what it had acknowledged; or what the service says.
+            HeadraceError: ``conflict`` if another sink writes there; or what the service says.
         """
         self.close()
         client = self.options.client(self.context.secrets.value, self.options.concurrency)
@@ -239,7 +241,6 @@ class DynamoSink:
             found = self._claim(client, session)
         epoch = found.get("epoch")
         there = None if epoch is None else Epoch(int(epoch["N"]))
-        require_kept(f"items of {self.options.what}", there, self._reached)
         pool = ThreadPoolExecutor(self.options.concurrency, "dynamodb")
         self._open = _Open(client, key, session, pool)
         self._doubt_until = self.clock() + DOUBT_SECONDS
@@ -248,11 +249,9 @@ class DynamoSink:
     def last_refused(self) -> Sequence[Refused]:
         """Return the rows that were refused in the epoch of the mark."""
         with self._using() as open_:
-            found = open_.client.get_item(
-                TableName=_MARKS, Key=_target(self.options), ConsistentRead=True
-            )
-        kept = found.get("Item", {}).get("refused", {}).get("S", "[]")
-        return [Refused(row, why) for row, why in json.loads(kept)]
+            count = int(self._mark(open_).get("refused", {}).get("N", "0"))
+            found = [self._mark(open_, at)["refused"]["S"] for at in range(count)]
+        return decoded("".join(found))
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
         """Write the changes up to an epoch; see :class:`headrace.runtime.ports.SinkWriter`."""
@@ -264,12 +263,15 @@ class DynamoSink:
             rows, gone = by_key(part, key)
             refused += self._put(epoch, rows, key)
             self._remove(epoch, gone, key)
-        kept = json.dumps([(each.row, each.why) for each in refused], ensure_ascii=False)
-        if (refused and self.context.stops) or len(kept.encode()) > _KEPT_BYTES:
+        if refused and self.context.stops:
             return refused
+        kept = pieces(encoded(refused), _PIECE) if refused else []
         with self._using() as open_:
-            self._finish(open_, {":e": {"N": str(int(epoch))}, ":r": {"S": kept}})
-        self._reached = epoch
+            for at, piece in enumerate(kept):
+                item = {**_target(self.options, at), "refused": {"S": piece}}
+                open_.client.put_item(TableName=_MARKS, Item=item)
+            count = {"N": str(len(kept))}
+            self._finish(open_, {":e": {"N": str(int(epoch))}, ":r": count})
         return refused
 
     def stored(self) -> Iterator[pa.Table] | None:
@@ -278,7 +280,6 @@ class DynamoSink:
 
     def clear(self) -> None:
         """Delete the items that have an epoch, and the mark."""
-        self._reached = None
         self.durable()
         for items in self._items():
             epochs = [Epoch(int(item[EPOCH]["N"])) for item in items]
@@ -297,6 +298,12 @@ class DynamoSink:
             self._open = None
 
     # -- the mark --------------------------------------------------------------------------
+
+    def _mark(self, open_: _Open, piece: int | None = None) -> Item:
+        """Return the mark, or a piece of the refused rows."""
+        key = _target(self.options, piece)
+        found = open_.client.get_item(TableName=_MARKS, Key=key, ConsistentRead=True)
+        return dict(found.get("Item", {}))
 
     def _claim(self, client: Any, session: str) -> Item:
         """Begin a session; return the mark."""

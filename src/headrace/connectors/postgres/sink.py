@@ -96,6 +96,11 @@ class PostgresSink:
         return "exactly once: one transaction per epoch, which records it"
 
     @property
+    def target(self) -> str:
+        """The table, as messages name it."""
+        return f'table "{self.options.table}" of PostgreSQL at "{self.options.place}"'
+
+    @property
     def _table(self) -> Reference:
         return Reference.of(self.options.table)
 

@@ -7,7 +7,6 @@ no effect beyond that of the first time.
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from headrace.connectors.marks import belongs_to_another, refused_rows, require_kept
+from headrace.connectors.marks import belongs_to_another, decoded, encoded, refused_rows
 from headrace.connectors.options import option, seconds
 from headrace.connectors.patterns import Pattern
 from headrace.connectors.redis import scripts
@@ -28,7 +27,6 @@ from headrace.connectors.redis.stored import EPOCH, EXACT, Items
 from headrace.connectors.redis.values import cells
 from headrace.connectors.sinks import require_key
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.ports import Refused
 from headrace.serving import by_key
 from headrace.serving.json_columns import json_objects
 from headrace.serving.text_columns import text_column
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headrace.connectors.sinks import SinkContext
+    from headrace.runtime.ports import Refused
     from headrace.types import Schema
 
 _AT_ONCE: Final = 500
@@ -177,7 +176,7 @@ def _require_columns(options: Options, context: SinkContext) -> None:
 
 
 def _what(options: Options) -> str:
-    return f"keys '{options.pattern}' of Redis at \"{options.place}\""
+    return f"what has keys '{options.pattern}' in Redis at \"{options.place}\""
 
 
 @contextmanager
@@ -216,8 +215,6 @@ class RedisSink:
     secret: Callable[[str], str]
     stops: bool = False
     _session: _Session | None = None
-    _reached: Epoch | None = None
-    """The last epoch that the server has acknowledged."""
     _keys: Pattern = field(init=False)
     _members: Pattern = field(init=False)
 
@@ -230,6 +227,11 @@ class RedisSink:
         return "exact effect: scripts check the session and the epoch; as durable as the server"
 
     @property
+    def target(self) -> str:
+        """The keys, as messages name them."""
+        return _what(self.options)
+
+    @property
     def key(self) -> tuple[str, ...]:
         """The columns by which rows are written."""
         return (*self._keys.columns, *self._members.columns)
@@ -240,8 +242,7 @@ class RedisSink:
         """Return the epoch in the mark, in a session that begins now.
 
         Raises:
-            HeadraceError: ``conflict`` if another sink writes there, or if the server has lost what
-                it had acknowledged; or what the server says.
+            HeadraceError: ``conflict`` if another sink writes there; or what the server says.
         """
         self._close()
         client = connected(self.options, self.secret)
@@ -253,7 +254,6 @@ class RedisSink:
             client.close()
             raise belongs_to_another(_what(self.options), f"DEL {self.options.mark}")
         there = None if epoch is None else Epoch(int(epoch))
-        require_kept(_what(self.options), there, self._reached)
         self._session = _Session(client, name)
         return there
 
@@ -261,7 +261,7 @@ class RedisSink:
         """Return the rows that were refused in the epoch of the mark."""
         with self._using() as session:
             found = session.client.hget(self.options.mark, "refused")
-        return [Refused(row, why) for row, why in json.loads(found or "[]")]
+        return decoded(None if found is None else found.decode())
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
         """Write the changes up to an epoch; see :class:`headrace.runtime.ports.SinkWriter`."""
@@ -273,10 +273,8 @@ class RedisSink:
         if refused and self.stops:
             return refused
         with self._using() as session:
-            kept = json.dumps([(each.row, each.why) for each in refused], ensure_ascii=False)
-            arguments = (session.name, int(epoch), kept)
+            arguments = (session.name, int(epoch), encoded(refused))
             session.client.eval(scripts.FINISH, 1, self.options.mark, *arguments)
-        self._reached = epoch
         return refused
 
     def stored(self) -> Iterator[pa.Table] | None:
@@ -285,7 +283,6 @@ class RedisSink:
 
     def clear(self) -> None:
         """Delete the items whose keys are of the pattern, and the mark."""
-        self._reached = None
         self.durable()
         for keys in self._items().own():
             with self._using() as session:
