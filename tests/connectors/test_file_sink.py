@@ -31,11 +31,11 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sinks" / "away").symlink_to(tmp_path / "outside")
     for path in ("away", "away/deeper"):
         with pytest.raises(HeadraceError, match="outside of the directory for sinks") as caught:
-            place(Options(path), tmp_path)
+            place(path, tmp_path)
         assert caught.value.code is Code.INVALID
     (tmp_path / "sinks" / "x").mkdir()
     (tmp_path / "sinks" / "other").symlink_to(tmp_path / "sinks" / "x")
-    assert place(Options("other"), tmp_path) == place(Options("x"), tmp_path)
+    assert place("other", tmp_path) == place("x", tmp_path)
 
 
 def test_a_sink_does_not_follow_links_that_come_later(tmp_path: Path) -> None:

@@ -24,9 +24,10 @@ from connectors.sink_histories import (
     row,
 )
 from headrace.connectors.options import SecretName
-from headrace.connectors.postgres.sink import Mode, PostgresSink, SinkTable, check
+from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
 from headrace.connectors.postgres.target import MAPPING, keeps, type_of
 from headrace.connectors.postgres.types import PgType
+from headrace.connectors.sinks import Mode
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema

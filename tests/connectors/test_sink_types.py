@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.connectors import kafka_sink
+from headrace.connectors import delta_sink, kafka_sink
 from headrace.connectors.cassandra import types as cassandra
 from headrace.connectors.dynamodb import types as dynamodb
 from headrace.connectors.postgres import target as postgres
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs/sinks.md"
 SYSTEMS = {
     "Cassandra": cassandra.MAPPING,
+    "Delta": delta_sink.MAPPING,
     "DynamoDB": dynamodb.MAPPING,
     "Kafka": kafka_sink.MAPPING,
     "PostgreSQL": postgres.MAPPING,

@@ -57,3 +57,18 @@ def test_files_of_parquet_add_up_to_the_view(shop):
         params=[str(shop.directory / "sinks/f/*/*/*.parquet")],
     ).fetchall()
     assert found == rows(shop, "SELECT * FROM spent ORDER BY buyer")
+
+
+def test_a_table_of_delta_is_the_view(shop):
+    deltalake = pytest.importorskip("deltalake")
+    made = shop.sql("CREATE SINK d FROM spent WITH (connector = 'delta', path = 'd')")
+    assert "exactly once: one commit per epoch" in made.message
+    shop.sql("FLUSH; DELETE FROM orders WHERE id = 2; INSERT INTO orders VALUES (4, 'cid', 1.25)")
+    shop.sql("FLUSH")
+    there = deltalake.DeltaTable(shop.directory / "sinks/d")
+    found = sorted(tuple(row.values()) for row in there.to_pyarrow_table().to_pylist())
+    assert found == rows(shop, "SELECT * FROM spent ORDER BY buyer")
+    there.delete("buyer = 'ann'")
+    assert rows(shop, "RECONCILE SINK d")[0][2:] == (2, 1, 0, 0, "repaired")
+    there.update_incremental()
+    assert there.count() == 2

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from headrace.connectors.sinks import SinkContext
 
 
-def _path(text: str) -> str:
+def sink_path(text: str) -> str:
+    """Return a path of a directory under that for sinks.
+
+    Raises:
+        HeadraceError: ``invalid`` if it leads out of it.
+    """
     parts = text.split("/")
     if not all(part.strip(". ") for part in parts) or "\\" in text or "\0" in text:
         raise HeadraceError(
@@ -55,7 +60,7 @@ class Options:
     directories by the values of these columns.
     """
 
-    path: str = option(convert=_path)
+    path: str = option(convert=sink_path)
     format: FileFormat = FileFormat.JSON
     partition_by: str | None = option(default=None, convert=_columns)
 
@@ -65,18 +70,18 @@ class Options:
         return tuple(name.strip() for name in (self.partition_by or "").split(",") if name)
 
 
-def place(options: Options, directory: Path) -> Path:
+def place(path: str, directory: Path) -> Path:
     """Return the directory into which a sink writes; ``directory`` is the data directory.
 
     Raises:
         HeadraceError: ``invalid`` if a symbolic link leads out of the directory for sinks.
     """
     root = (directory / "sinks").resolve()
-    found = (root / options.path).resolve()
+    found = (root / path).resolve()
     if not found.is_relative_to(root):
         raise HeadraceError(
             Code.INVALID,
-            f"'{options.path}' is outside of the directory for sinks",
+            f"'{path}' is outside of the directory for sinks",
             f"A symbolic link leads to {found}.",
             "Remove the link, or use another path.",
         )
@@ -104,7 +109,7 @@ def check(options: Options, context: SinkContext) -> None:
 def opened(options: Options, context: SinkContext) -> FileSink:
     """Return the writer of a sink."""
     return FileSink(
-        place(options, context.directory),
+        place(options.path, context.directory),
         options.format,
         context.schema.arrow.append(pa.field(WEIGHT, pa.int64())),
         context.key,

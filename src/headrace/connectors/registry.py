@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from headrace.connectors import (
     captures,
     datagen,
+    delta_sink,
     file_sink,
     filesystem,
     kafka,
@@ -15,6 +16,7 @@ from headrace.connectors import (
     kafka_sink_options,
     kinesis,
     kinesis_access,
+    lake,
     plain,
     webhook_sink,
 )
@@ -33,6 +35,7 @@ from headrace.connectors.options import (
 )
 from headrace.connectors.postgres import sink as postgres_sink
 from headrace.connectors.redis import sink as redis
+from headrace.connectors.sinks import Mode
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.types import Schema
 
@@ -181,7 +184,7 @@ _ALL: tuple[Connector[Any], ...] = (
         file_sink.Options,
         open_sink=file_sink.opened,
         check_sink=file_sink.check,
-        place=lambda options, context: file_sink.place(options, context.directory),
+        place=lambda options, context: file_sink.place(options.path, context.directory),
     ),
     Connector(
         ("filesystem", "file"),
@@ -219,7 +222,7 @@ _ALL: tuple[Connector[Any], ...] = (
         postgres_sink.SinkTable,
         open_sink=postgres_sink.PostgresSink,
         check_sink=postgres_sink.check,
-        joins=lambda options: options.mode is postgres_sink.Mode.UPSERT,
+        joins=lambda options: options.mode is Mode.UPSERT,
     ),
     Connector(
         ("kinesis",),
@@ -236,6 +239,14 @@ _ALL: tuple[Connector[Any], ...] = (
         open_sink=redis.opened,
         check_sink=redis.check,
         joins=lambda _options: True,
+    ),
+    Connector(
+        ("delta",),
+        lake.LakeTable,
+        open_sink=delta_sink.opened,
+        check_sink=delta_sink.check,
+        place=lambda options, context: file_sink.place(options.path, context.directory),
+        joins=lambda options: options.mode is Mode.UPSERT,
     ),
     Connector(("webhook", "http"), webhook_sink.Options, open_sink=webhook_sink.opened),
     Connector(

@@ -48,6 +48,19 @@ def at_once(text: str) -> int:
     return int(text)
 
 
+class Mode(StrEnum):
+    """What a table in another system has."""
+
+    UPSERT = "upsert"
+    """The rows of the view, by key."""
+    APPEND = "append"
+    """Every change, with its operation and epoch: :data:`CHANGE_COLUMNS`."""
+
+
+CHANGE_COLUMNS: Final = ("headrace_op", "headrace_weight", "headrace_epoch")
+"""The columns of changes in a table of them, besides those of the view."""
+
+
 class OnError(StrEnum):
     """What becomes of a row that the target refuses."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -23,12 +22,11 @@ from headrace.connectors.postgres.copied import csv_of
 from headrace.connectors.postgres.snapshots import rows_of
 from headrace.connectors.postgres.tables import Reference, quoted
 from headrace.connectors.postgres.target import (
-    CHANGE_COLUMNS,
     create_sql,
     require_table,
 )
 from headrace.connectors.postgres.types import read
-from headrace.connectors.sinks import require_key
+from headrace.connectors.sinks import CHANGE_COLUMNS, Mode, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
 from headrace.runtime.ports import Refused
@@ -50,15 +48,6 @@ _OF_ROWS: Final = ("22", "23", "54")
 """Classes of errors that a row is to blame for: data, constraints, and limits of the server."""
 _OF_STATEMENT: Final = "42"
 """The class of errors that somebody has to mend: what does not exist, or may not be done."""
-
-
-class Mode(StrEnum):
-    """What the table has."""
-
-    UPSERT = "upsert"
-    """The rows of the view, by key."""
-    APPEND = "append"
-    """Every change, with its operation and epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from pyspark.sql import types as t
 
 from headrace.connectors.postgres.tables import Reference, quoted
 from headrace.connectors.postgres.types import Types
+from headrace.connectors.sinks import CHANGE_COLUMNS
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.formats.values import type_name
 
@@ -35,8 +36,6 @@ MAPPING: Final[dict[str, str]] = {
 }
 """The type of a column that ``create_table`` makes, by ours."""
 
-CHANGE_COLUMNS: Final = ("headrace_op", "headrace_weight", "headrace_epoch")
-"""The columns of a table of changes: the operation, how many copies of the row, the epoch."""
 _CHANGE_TYPES: Final = ("text", "bigint", "bigint")
 
 _WHOLE_NUMBERS: Final = (21, 23, 20, 1700)

@@ -1,0 +1,224 @@
+"""A sink into a table of Delta Lake: one commit per epoch, which records the epoch.
+
+The record is the version of an application's transaction, as Delta calls it: of two commits that
+set it from the same version of the table, the later one fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.connectors.file_sink import place
+from headrace.connectors.lake import (
+    DELETED,
+    Guarded,
+    LakeTable,
+    change_rows,
+    merge_rows,
+    require_columns,
+    require_types,
+    table_schema,
+)
+from headrace.connectors.sinks import Mode, require_key
+from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.connectors.sinks import SinkContext
+    from headrace.runtime.ports import Refused
+
+MAPPING: Final = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INT": "integer",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "DECIMAL": "decimal",
+    "STRING": "string",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_NTZ": "timestamp_ntz",
+    "ARRAY": "array",
+    "MAP": "map",
+    "STRUCT": "struct",
+}
+"""The type of Delta of each type of column."""
+_NONE: Final = -1
+"""The version of the transaction of a sink that was reset."""
+_ATTEMPTED: Final = 2
+"""From how many parts on they are streamed; fewer are merged at once, which prunes files."""
+
+
+def check(options: LakeTable, context: SinkContext) -> None:
+    """Raise if rows cannot be written to the table.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported`` if a column or the key is missing, or has
+            another type.
+    """
+    require_types(context.schema, MAPPING, "Delta")
+    if options.mode is Mode.UPSERT:
+        require_key(context, "a table of Delta")
+    opened(options, context).check()
+
+
+def opened(options: LakeTable, context: SinkContext) -> DeltaSink:
+    """Return the writer of a sink."""
+    return DeltaSink(
+        place(options.path, context.directory),
+        options.mode,
+        table_schema(context.schema, options.mode),
+        context.key,
+        f"headrace/{context.identity}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSink:
+    """Writes the changes of each epoch in one commit, under the name ``application``."""
+
+    directory: Path
+    mode: Mode
+    schema: pa.Schema
+    key: tuple[str, ...]
+    application: str
+    guarantee: str = "exactly once: one commit per epoch, which records it"
+
+    def check(self) -> None:
+        """Make sure that a table that there is has the columns.
+
+        Raises:
+            HeadraceError: ``invalid`` if it has others.
+        """
+        delta = _library()
+        if delta.DeltaTable.is_deltatable(str(self.directory)):
+            found = pa.schema(delta.DeltaTable(str(self.directory)).schema().to_arrow())
+            require_columns(found, self.schema, f'the table at "{self.directory.name}"')
+
+    def durable(self) -> Epoch | None:
+        """Return the last epoch that the table has."""
+        delta = _library()
+        if not delta.DeltaTable.is_deltatable(str(self.directory)):
+            return None
+        found = self._table().transaction_version(self.application)
+        return None if found is None or found == _NONE else Epoch(found)
+
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Commit the changes of an epoch.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the commit fails.
+        """
+        guarded = Guarded(parts)
+        table = self._table()
+        try:
+            if self.mode is Mode.APPEND:
+                self._append(table, epoch, guarded)
+            else:
+                self._merge(table, epoch, guarded)
+        except Exception as error:
+            if guarded.raised is not None:
+                raise guarded.raised from None
+            raise self._failed(error) from error
+        return ()
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Yield the rows of the table; None if it has changes."""
+        return self._rows() if self.mode is Mode.UPSERT else None
+
+    def clear(self) -> None:
+        """Delete all rows of the table, and the record of the epoch.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the commit fails.
+        """
+        try:
+            self._table().delete(commit_properties=self._recording(_NONE))
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def close(self) -> None:
+        """Do nothing: the table is opened for each write."""
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _table(self) -> Any:
+        """Return the table as it is now; one that is missing is made."""
+        delta = _library()
+        try:
+            return delta.DeltaTable.create(str(self.directory), self.schema, mode="ignore")
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _append(self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
+        rows = (change_rows(epoch, part, self.key, self.schema) for part in parts)
+        _library().write_deltalake(
+            table,
+            _reader(self.schema, rows),
+            mode="append",
+            commit_properties=self._recording(epoch),
+        )
+
+    def _merge(self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
+        rows = (merge_rows(part, self.key, self.schema) for part in parts)
+        first = list(islice(rows, _ATTEMPTED))
+        streamed = len(first) == _ATTEMPTED
+        schema = self.schema.append(pa.field(DELETED, pa.bool_()))
+        names = map(_quoted, self.key)
+        keys = " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
+        new = {_quoted(name): f"s.{_quoted(name)}" for name in self.schema.names}
+        merge = table.merge(
+            _reader(schema, chain(first, rows)),
+            keys,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=streamed,
+            commit_properties=self._recording(epoch),
+        )
+        merge = merge.when_matched_delete(f"s.{DELETED}")
+        merge = merge.when_matched_update(new)
+        merge.when_not_matched_insert(new, predicate=f"NOT s.{DELETED}").execute()
+
+    def _recording(self, epoch: int) -> Any:
+        """Return what records an epoch in a commit, which fails if another one came before."""
+        delta = _library()
+        record = delta.Transaction(self.application, epoch)
+        return delta.CommitProperties(app_transactions=[record], max_commit_retries=0)
+
+    def _rows(self) -> Iterator[pa.Table]:
+        batches = self._table().to_pyarrow_dataset().to_batches(columns=self.schema.names)
+        for batch in batches:
+            yield pa.Table.from_batches([batch]).cast(self.schema)
+
+    def _failed(self, error: Exception) -> HeadraceError:
+        said = str(error).partition("\n")[0]
+        return HeadraceError(
+            Code.UNAVAILABLE,
+            f'the Delta table at "{self.directory.name}" cannot be written to',
+            f"Delta says: {said}.",
+            "It is tried again. Let no other program write to the table at the same time.",
+        )
+
+
+def _reader(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:
+    batches = (batch for table in tables for batch in table.to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _library() -> Any:
+    return library("deltalake", "library for Delta", "delta")

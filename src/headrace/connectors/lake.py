@@ -1,0 +1,126 @@
+"""What sinks into tables of files share: where they are, and what a table is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from headrace.connectors.file_sink import sink_path
+from headrace.connectors.options import option
+from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
+from headrace.errors import Code, HeadraceError
+from headrace.formats.values import type_name
+from headrace.serving import OPERATION, with_operations
+from headrace.serving.pairs import paired
+from headrace.types import to_arrow
+from headrace.zset import WEIGHT
+from headrace.zset.zset import take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from headrace.types import DataType, Epoch, Schema
+
+DELETED: Final = "headrace_deleted"
+"""The column of a merge's rows that says that the row of the key is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeTable:
+    """The options of a table: ``path`` is a directory under ``sinks/`` in the data directory."""
+
+    path: str = option(convert=sink_path)
+    mode: Mode = Mode.UPSERT
+
+
+def table_schema(schema: Schema, mode: Mode) -> pa.Schema:
+    """Return the columns of a table for rows of a schema."""
+    fields = [pa.field(column.name, to_arrow(column.type)) for column in schema.columns]
+    if mode is Mode.APPEND:
+        kinds = (pa.string(), pa.int64(), pa.int64())
+        fields += [pa.field(*pair) for pair in zip(CHANGE_COLUMNS, kinds, strict=True)]
+    return pa.schema(fields)
+
+
+def require_types(schema: Schema, mapping: Mapping[str, str], system: str) -> None:
+    """Refuse columns of types that a system does not have; ``mapping`` is by names of types.
+
+    Raises:
+        HeadraceError: ``unsupported``, with the first such column.
+    """
+    for column in schema.columns:
+        if not set(_names(column.type)) <= mapping.keys():
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'column "{column.name}" of type {column.sql} cannot be written to {system}',
+                hint="CAST it to STRING in the view.",
+            )
+
+
+def _names(kind: DataType) -> Iterator[str]:
+    """Yield the name of a type, and of those of its parts."""
+    yield type_name(kind).partition("<")[0].partition("(")[0]
+    match kind:
+        case t.ArrayType():
+            yield from _names(kind.elementType)
+        case t.MapType():
+            yield from _names(kind.keyType)
+            yield from _names(kind.valueType)
+        case t.StructType():
+            for field in kind.fields:
+                yield from _names(field.dataType)
+
+
+def require_columns(found: pa.Schema, wanted: pa.Schema, what: str) -> None:
+    """Refuse a table that there is, and that has other columns.
+
+    Raises:
+        HeadraceError: ``invalid``, with the first column that differs.
+    """
+    for field in wanted:
+        at = found.get_field_index(field.name)
+        kind = None if at < 0 else found.field(at).type
+        if kind != field.type:
+            is_ = "does not have" if kind is None else f"has as {kind}"
+            raise HeadraceError(
+                Code.INVALID,
+                f'{what} {is_} column "{field.name}" of type {field.type}',
+                hint="Write into another path, or select the columns that the table has.",
+            )
+
+
+def change_rows(epoch: Epoch, part: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return the rows of a table of changes for a part of an epoch."""
+    ordered = with_operations(part, key)
+    epochs = pa.array(np.full(ordered.num_rows, epoch, np.int64))
+    rows = ordered.append_column("epoch", epochs)
+    names = schema.names[: -len(CHANGE_COLUMNS)]
+    named = rows.select([*names, OPERATION, WEIGHT, "epoch"]).rename_columns(schema.names)
+    return named.cast(schema)
+
+
+def merge_rows(part: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return a row for each key that a part changes: the new one, or the former, as deleted."""
+    before, after = paired(part, key)
+    rows = take(part, np.where(after < 0, before, after)).select(schema.names).cast(schema)
+    return rows.append_column(DELETED, pa.array(after < 0))
+
+
+class Guarded:
+    """Parts that another library reads: what is raised while it does is kept."""
+
+    def __init__(self, parts: Iterable[pa.Table]) -> None:
+        self._parts = parts
+        self.raised: BaseException | None = None
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Yield the parts."""
+        try:
+            yield from self._parts
+        except BaseException as error:
+            self.raised = error
+            raise RuntimeError("the parts ended early") from error
